@@ -1,0 +1,1 @@
+"""Deep-metric-learning losses, modules and metrics for pytorch-metric-learning."""

@@ -1,0 +1,1 @@
+"""Neural-network modules that the losses papers need (filled as they are needed)."""

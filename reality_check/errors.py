@@ -1,0 +1,20 @@
+"""The one exception that users see as a sentence instead of a stack trace."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class UsageError(Exception):
+    """Something the user gave cannot be used.
+
+    The message is one clear sentence: what was given, what is allowed, what to write instead.
+    The command line prints it without a stack trace and exits with status 2.
+    """
+
+
+def nearest(name: str, valid: Iterable[str]) -> str:
+    """Return ``" Did you mean 'x'?"`` for the valid name closest to ``name``, else ``""``."""
+    matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
+    return f" Did you mean {matches[0]!r}?" if matches else ""

@@ -1,0 +1,126 @@
+"""Plain data that the report is made of: what was measured, by which method, in which run.
+
+The campaign fills these classes from the storage; the report only reads them.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+#: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
+METRICS = {
+    "mean_average_precision_at_r": "MAP@R",
+    "r_precision": "RP",
+    "precision_at_1": "P@1",
+}
+
+#: The three categories in the order of the tables.
+CATEGORIES = ("aggregate", "ensemble", "complete")
+
+#: The three stages of a method, in the order in which they run.
+STAGES = ("search", "reproductions", "complete")
+
+
+@dataclass(frozen=True)
+class ResultRow:
+    """One line of ``results.csv``: one metric of one reproduction in one category.
+
+    ``value`` is a fraction (0..1). ``metric`` is a key of :data:`METRICS`; a name with the suffix
+    ``_raw`` or ``_normalized`` is the same metric on the geometry that the method does not use.
+    """
+
+    experiment: str
+    method: str
+    category: str
+    reproduction: int
+    metric: str
+    value: float
+
+
+@dataclass(frozen=True)
+class TrialRecord:
+    """One finished or unfinished unit of work of a stage (a search trial, a reproduction, ...).
+
+    Attributes:
+        slot: 0-based number within the stage.
+        state: ``"complete"``, ``"running"``, ``"waiting"`` or ``"failed"``.
+        value: mean over folds of the best validation MAP@R (``None`` until complete).
+        params: the sampled hyper-parameters, by dotted name.
+        fold_values: best validation MAP@R of each fold.
+        fold_epochs: epoch of the best checkpoint of each fold.
+        diverged: why the training diverged, or ``None``.
+        seconds: wall time of the successful attempt.
+        attempts: how often the slot was started (more than 1 when a worker was lost).
+        curves: per fold, ``(epoch, validation MAP@R)`` pairs.
+    """
+
+    method: str
+    stage: str
+    slot: int
+    state: str
+    value: float | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+    fold_values: tuple[float, ...] = ()
+    fold_epochs: tuple[int, ...] = ()
+    diverged: str | None = None
+    seconds: float | None = None
+    attempts: int = 1
+    curves: tuple[tuple[tuple[int, float], ...], ...] = ()
+
+
+@dataclass(frozen=True)
+class Deviation:
+    """One thing that differs from the named protocol or between methods.
+
+    Attributes:
+        topic: a word or two, e.g. ``"search trials"``.
+        text: one sentence a reviewer understands, e.g. ``"6 trials per method; mlrc has 50."``.
+        serious: whether it makes the comparison itself unfair (unequal budgets, missing runs).
+    """
+
+    topic: str
+    text: str
+    serious: bool = False
+
+
+@dataclass(frozen=True)
+class MethodResults:
+    """Everything recorded about one method."""
+
+    name: str
+    loss: str
+    search: tuple[TrialRecord, ...] = ()
+    reproductions: tuple[TrialRecord, ...] = ()
+    complete: tuple[TrialRecord, ...] = ()
+    searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
+    normalize_embeddings: bool = True
+
+
+@dataclass(frozen=True)
+class ExperimentResults:
+    """Everything the report shows. All values are plain data.
+
+    Attributes:
+        name: of the experiment.
+        protocol: name of the protocol the user chose, e.g. ``"quick"``.
+        reference: name of the protocol that the deviations are counted against, e.g. ``"mlrc"``.
+        finished: whether every stage of every method is complete.
+        rows: the lines of ``results.csv``.
+        baselines: rows of the same form for ``raw pixels``, ``untrained trunk`` and
+            ``untrained embedder`` (in the field ``method``).
+        facts: further lines for the report's "how it was run" table (data set, classes, images,
+            fold sizes, trunk, embedding size, batch, seeds, versions, wall time ...).
+        config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
+    """
+
+    name: str
+    protocol: str
+    reference: str
+    finished: bool
+    methods: tuple[MethodResults, ...]
+    rows: tuple[ResultRow, ...]
+    baselines: tuple[ResultRow, ...] = ()
+    deviations: tuple[Deviation, ...] = ()
+    facts: tuple[tuple[str, str], ...] = ()
+    config: dict[str, Any] = field(default_factory=dict)
