@@ -1,0 +1,47 @@
+"""Writing files so that a reader, or a restart, never meets half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+from pathlib import Path
+
+
+def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
+    """Write ``content`` to ``path`` so that the file is either the old one or the whole new one.
+
+    The bytes go to a temporary name in the same folder, are synced to the disk, and only then
+    renamed onto ``path``. When anything fails (a full disk, say) the old file stays and the
+    temporary one is removed.
+
+    Args:
+        path: file to write; missing parent folders are made.
+        content: text (written as UTF-8, line ends as they are) or bytes.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    # The start of a long name is enough: names are limited to 255 bytes.
+    temporary = target.with_name(f".{target.name[:40]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    _sync_folder(target.parent)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system can sync a folder (not on Windows)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
