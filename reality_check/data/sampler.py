@@ -1,0 +1,150 @@
+"""Class-balanced batches that resume bit for bit."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from reality_check.errors import UsageError
+
+
+class ClassBalancedSampler:
+    """Batches of P classes with K images each, P = ``batch_size // samples_per_class``.
+
+    A pass visits every class once in random order; where a batch straddles two passes, no class is
+    in it twice. Within a class a running index visits every image once before the class is
+    reshuffled, and a batch repeats an image only where the class has fewer than K: then all its
+    images come first, repeats after them. All chance comes from one generator of its own.
+
+    Args:
+        labels: int, shape (N,): the class of every image; any integers.
+        batch_size: length of a batch, a multiple of ``samples_per_class``.
+        samples_per_class: K.
+        seed: non-negative seed of the random order.
+
+    Raises:
+        UsageError: if the batch size is no multiple of K, or needs more classes than there are.
+    """
+
+    def __init__(
+        self, labels: np.ndarray, batch_size: int, samples_per_class: int, seed: int
+    ) -> None:
+        classes, ranks = np.unique(np.asarray(labels), return_inverse=True)
+        _check_batch(batch_size, samples_per_class, len(classes))
+        self._classes_per_batch = batch_size // samples_per_class
+        self._samples_per_class = samples_per_class
+        self._generator = np.random.default_rng(seed)
+        self._class_decks = _Deck(np.arange(len(classes)), np.array([len(classes)]))
+        by_class = np.argsort(ranks, kind="stable").astype(np.int64)
+        self._image_decks = _Deck(by_class, np.bincount(ranks))
+
+    def next_batch(self) -> np.ndarray:
+        """Return the image indices of the next batch.
+
+        Returns:
+            int64, shape (batch_size,): K consecutive indices for each class of the batch.
+        """
+        classes = self._class_decks.draw(0, self._classes_per_batch, self._generator)
+        count = self._samples_per_class
+        return np.concatenate(
+            [self._image_decks.draw(int(c), count, self._generator) for c in classes]
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state as ints, strings and tensors (for ``weights_only`` loading)."""
+        return {
+            "generator": self._generator.bit_generator.state,
+            "classes": self._class_decks.state_dict(),
+            "images": self._image_decks.state_dict(),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state`` exactly where the sampler that gave it stood.
+
+        Raises:
+            UsageError: if the state belongs to other labels.
+        """
+        self._class_decks.load_state_dict(state["classes"])
+        self._image_decks.load_state_dict(state["images"])
+        self._generator.bit_generator.state = state["generator"]
+
+
+class _Deck:
+    """Several decks of cards in one array; each is dealt to its end, then reshuffled."""
+
+    def __init__(self, cards: np.ndarray, sizes: np.ndarray) -> None:
+        self._cards = cards.astype(np.int64)
+        self._sizes = sizes.astype(np.int64)
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        self._dealt = self._sizes.copy()  # all dealt: the first draw shuffles
+
+    def draw(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
+        """Deal ``count`` cards; each run of the deck's size (or less) holds distinct cards."""
+        size = int(self._sizes[deck])
+        runs = [min(size, count - done) for done in range(0, count, size)]
+        dealt = [self._draw_distinct(deck, run, generator) for run in runs]
+        return dealt[0] if len(dealt) == 1 else np.concatenate(dealt)
+
+    def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
+        start, size, dealt = int(self._starts[deck]), int(self._sizes[deck]), int(self._dealt[deck])
+        cards = self._cards[start : start + size]
+        first = cards[dealt : dealt + count].copy()
+        missing = count - len(first)
+        self._dealt[deck] = dealt + len(first)
+        if not missing:
+            return first
+        generator.shuffle(cards)
+        cards[:] = _apart_from(first, cards, missing)
+        self._dealt[deck] = missing
+        return np.concatenate([first, cards[:missing]])
+
+    def state_dict(self) -> dict[str, torch.Tensor]:
+        return {
+            "cards": torch.from_numpy(self._cards.copy()),
+            "dealt": torch.from_numpy(self._dealt.copy()),
+        }
+
+    def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
+        cards, dealt = state["cards"].cpu().numpy(), state["dealt"].cpu().numpy()
+        if cards.shape != self._cards.shape or dealt.shape != self._dealt.shape:
+            raise UsageError(
+                f"The sampler's saved state is for {len(cards)} images or classes, but there are "
+                f"{len(self._cards)} now; resume with the data set and split it was saved with."
+            )
+        self._cards, self._dealt = cards.copy(), dealt.copy()
+
+
+def _apart_from(taken: np.ndarray, cards: np.ndarray, count: int) -> np.ndarray:
+    """Move the first ``count`` cards that are not ``taken`` to the front, else keep the order."""
+    fresh = np.flatnonzero(~np.isin(cards, taken))[:count]
+    return np.concatenate([cards[fresh], np.delete(cards, fresh)])
+
+
+def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> None:
+    if samples_per_class < 1 or batch_size < 1:
+        raise UsageError(
+            f"batch_size={batch_size} and samples_per_class={samples_per_class}, "
+            "but both must be at least 1."
+        )
+    if batch_size % samples_per_class:
+        below = batch_size - batch_size % samples_per_class
+        sizes = [str(size) for size in (below, below + samples_per_class) if size]
+        raise UsageError(
+            f"batch_size={batch_size} is no multiple of samples_per_class={samples_per_class}; "
+            f"write batch_size: {' or '.join(sizes)}."
+        )
+    wanted = batch_size // samples_per_class
+    if wanted > num_classes:
+        enough = next(k for k in range(1, batch_size + 1) if _fits(batch_size, k, num_classes))
+        raise UsageError(
+            f"batch_size={batch_size} with samples_per_class={samples_per_class} needs {wanted} "
+            f"classes, but there are {num_classes} to train on; write batch_size: "
+            f"{num_classes * samples_per_class} or samples_per_class: {enough}."
+        )
+
+
+def _fits(batch_size: int, samples_per_class: int, num_classes: int) -> bool:
+    return batch_size % samples_per_class == 0 and batch_size // samples_per_class <= num_classes

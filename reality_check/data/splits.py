@@ -1,0 +1,137 @@
+"""Class splits: which classes train, validate and test.
+
+The first half of the sorted classes is trainval, the second half is test; no shuffling and no seed,
+so every method, trial and laboratory sees the same classes. Trainval is cut into class-disjoint
+folds by one of two rules:
+
+``"mlrc"``
+    The rule of the Metric Learning Reality Check (powerful-benchmarker's ``MLRCSplitManager``),
+    written for k folds. With T trainval classes and v = T // k, fold p starts at s = p * T // k: it
+    trains on T - v consecutive classes from s on (wrapping) and validates on the v classes after
+    them, which are the v classes before s. So fold 0 validates on the last block, fold 1 on the
+    first.
+    T mod k classes are never validated. The original counts the rounding remainder of an *odd*
+    number of classes as training classes, so that a class lands in both train and validation;
+    here the extra class goes to test only, and all even counts are as in the original.
+``"kfold"``
+    scikit-learn's ``KFold(k, shuffle=False)``: contiguous blocks, the first T mod k of them one
+    class larger; every trainval class is validated once.
+
+For an odd number of classes, test has the extra class under both rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Literal
+
+from reality_check.errors import UsageError, nearest
+
+Rule = Literal["mlrc", "kfold"]
+
+
+@dataclass(frozen=True)
+class Fold:
+    """The classes of one fold: sorted labels of the data set, train and validation disjoint."""
+
+    train: tuple[int, ...]
+    validation: tuple[int, ...]
+
+
+@dataclass(frozen=True)
+class ClassSplits:
+    """The whole split: sorted labels of the data set.
+
+    ``test`` is the same for all folds and shares no class with ``trainval``. Construction checks
+    every disjointness property and raises ``ValueError`` where one fails (a bug, not a user's
+    mistake), so that no split which leaks classes can exist.
+    """
+
+    trainval: tuple[int, ...]
+    test: tuple[int, ...]
+    folds: tuple[Fold, ...]
+
+    def __post_init__(self) -> None:
+        _check_disjoint("trainval and test", self.trainval, self.test)
+        for number, fold in enumerate(self.folds):
+            _check_fold(number, fold, self.trainval)
+        for number, fold in enumerate(self.folds):
+            for other in range(number):
+                what = f"the validation classes of folds {other} and {number}"
+                _check_disjoint(what, self.folds[other].validation, fold.validation)
+
+
+def class_splits(num_classes: int, folds: int = 4, rule: Rule = "mlrc") -> ClassSplits:
+    """Split the classes 0..num_classes-1 into trainval folds and test.
+
+    Args:
+        num_classes: number of classes of the data set.
+        folds: number of folds, at least 2.
+        rule: ``"mlrc"`` (the published protocol) or ``"kfold"`` (see the module's text).
+
+    Returns:
+        The split; the classes of every part are sorted.
+
+    Raises:
+        UsageError: for an unknown rule, fewer than 2 folds, or so few classes that a fold would
+            validate on fewer than 2 classes (with one class, every retrieval is right).
+    """
+    if rule not in _RULES:
+        raise UsageError(
+            f"Split rule {rule!r} does not exist; write one of {', '.join(map(repr, _RULES))}."
+            + nearest(str(rule), _RULES)
+        )
+    if folds < 2:
+        raise UsageError(f"folds={folds}, but a cross-validation needs at least 2; write folds: 4.")
+    if num_classes < 4 * folds:
+        raise UsageError(
+            f"{num_classes} classes are too few for {folds} folds: half of them are for testing "
+            f"and each fold needs 2 classes to validate on, so give at least {4 * folds} classes"
+            + (f" or write folds: {num_classes // 4}." if num_classes >= 8 else ".")
+        )
+    total = num_classes // 2
+    validations = _RULES[rule](total, folds)
+    return ClassSplits(
+        trainval=tuple(range(total)),
+        test=tuple(range(total, num_classes)),
+        folds=tuple(Fold(_without(total, validation), validation) for validation in validations),
+    )
+
+
+def _mlrc_validations(total: int, folds: int) -> list[tuple[int, ...]]:
+    size = total // folds
+    starts = [part * total // folds for part in range(folds)]
+    ends = [start or total for start in starts]  # fold 0 wraps: its validation is the last block
+    return [tuple(range(end - size, end)) for end in ends]
+
+
+def _kfold_validations(total: int, folds: int) -> list[tuple[int, ...]]:
+    sizes = [total // folds + (part < total % folds) for part in range(folds)]
+    starts = [sum(sizes[:part]) for part in range(folds)]
+    return [tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
+
+
+_RULES: dict[str, Callable[[int, int], list[tuple[int, ...]]]] = {
+    "mlrc": _mlrc_validations,
+    "kfold": _kfold_validations,
+}
+
+
+def _without(total: int, validation: tuple[int, ...]) -> tuple[int, ...]:
+    left_out = set(validation)
+    return tuple(label for label in range(total) if label not in left_out)
+
+
+def _check_fold(number: int, fold: Fold, trainval: tuple[int, ...]) -> None:
+    _check_disjoint(f"train and validation of fold {number}", fold.train, fold.validation)
+    if not fold.train or not fold.validation:
+        raise ValueError(f"Fold {number} has no classes to train or to validate on.")
+    if set(fold.train) | set(fold.validation) != set(trainval):
+        raise ValueError(f"Train and validation of fold {number} do not make up trainval.")
+
+
+def _check_disjoint(what: str, first: tuple[int, ...], second: tuple[int, ...]) -> None:
+    shared = set(first) & set(second)
+    if shared:
+        raise ValueError(f"Split leaks: {what} share the classes {sorted(shared)[:5]}.")
