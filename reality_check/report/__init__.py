@@ -1,0 +1,43 @@
+"""The report of an experiment: CSV, Markdown, LaTeX, figures and one self-contained HTML page."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reality_check.files import atomic_write
+from reality_check.report._summary import Summary
+from reality_check.report.figures import draw_figures
+from reality_check.report.html import report_html
+from reality_check.report.latex import tables_tex
+from reality_check.report.markdown import report_md
+from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
+from reality_check.report.tables import csv_text
+from reality_check.results import ExperimentResults
+
+__all__ = ["Comparison", "Difference", "Interval", "t_interval", "write_report"]
+
+
+def write_report(results: ExperimentResults, out_dir: Path) -> None:
+    """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
+
+    Writes ``results.csv``, ``baselines.csv``, ``figures/*`` (PNG and PDF), ``tables.tex``,
+    ``report.md`` and ``report.html``, each whole or not at all. The same results always give the
+    same files.
+
+    Args:
+        results: everything that is shown.
+        out_dir: the experiment's output folder; made where missing.
+    """
+    out_dir = Path(out_dir)
+    summary = Summary(results)
+    # The numbers first: whatever goes wrong in drawing, they are on the disk.
+    atomic_write(out_dir / "results.csv", csv_text(results.rows))
+    atomic_write(out_dir / "baselines.csv", csv_text(results.baselines))
+    atomic_write(out_dir / "tables.tex", tables_tex(summary))
+    figures = draw_figures(summary)
+    for figure in figures:
+        for ending in ("png", "pdf"):
+            atomic_write(out_dir / "figures" / f"{figure.stem}.{ending}", figure.files[ending])
+    alternatives = {figure.stem: figure.alt for figure in figures}
+    atomic_write(out_dir / "report.md", report_md(summary, alternatives))
+    atomic_write(out_dir / "report.html", report_html(summary, figures))

@@ -1,0 +1,133 @@
+"""What the figures share: colours, panels, and writing a figure as PNG, PDF and SVG."""
+
+from __future__ import annotations
+
+import io
+import math
+import re
+import threading
+from collections.abc import Iterator
+
+import matplotlib
+from matplotlib.axes import Axes
+from matplotlib.backends.backend_agg import FigureCanvasAgg
+from matplotlib.figure import Figure
+
+#: Okabe and Ito's colours that differ for colour-blind readers and on white and dark grounds.
+COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+INK = "#222222"
+FAINT = "#8a8a8a"
+GRID = "#e2e2e2"
+
+#: One figure is drawn at a time: matplotlib's fonts and its settings are shared by all threads.
+_LOCK = threading.Lock()
+
+
+def new_figure(width: float, height: float) -> Figure:
+    """Return an empty figure, sizes in inches, that needs no display and no pyplot."""
+    figure = Figure(figsize=(width, height), layout="constrained", facecolor="white")
+    FigureCanvasAgg(figure)
+    return figure
+
+
+def panel_grid(count: int, columns: int, height: float, width: float = 9.6) -> tuple[Figure, int]:
+    """Return a figure for ``count`` equal panels and its number of columns (at least one)."""
+    columns = max(1, min(columns, count))
+    return new_figure(width, height * max(1, math.ceil(count / columns)) + 0.4), columns
+
+
+def panels(figure: Figure, count: int, columns: int, sharey: bool) -> Iterator[Axes]:
+    """Yield ``count`` dressed axes in rows."""
+    first: Axes | None = None
+    for index in range(count):
+        axes = figure.add_subplot(
+            math.ceil(count / columns), columns, index + 1, sharey=first if sharey else None
+        )
+        first = first or axes
+        dress(axes)
+        yield axes
+
+
+def dress(axes: Axes) -> None:
+    """Give axes the report's plain look."""
+    axes.spines[["top", "right"]].set_visible(False)
+    axes.spines[["left", "bottom"]].set_color(FAINT)
+    axes.tick_params(labelsize=9, colors=INK, color=FAINT)
+    axes.grid(True, color=GRID, linewidth=0.8)
+    axes.set_axisbelow(True)
+
+
+def title(axes: Axes, text: str) -> None:
+    """Head a panel; the text is taken literally, also with dollar signs."""
+    axes.set_title(shorten(text, 34), fontsize=10.5, loc="left", color=INK, parse_math=False)
+
+
+def note(axes: Axes, text: str) -> None:
+    """Say in the middle of an empty panel why it is empty."""
+    axes.text(
+        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9.5,
+        color=INK, parse_math=False, wrap=True,
+    )  # fmt: skip
+    axes.grid(False)
+    axes.set_xticks([])
+
+
+def shorten(text: str, length: int) -> str:
+    """Cut a long name in its middle, so that both ends still tell names apart."""
+    text = " ".join(text.split())
+    if len(text) <= length:
+        return text
+    return f"{text[: length - length // 2 - 1]}…{text[len(text) - length // 2 :]}"
+
+
+def render(figure: Figure) -> dict[str, bytes]:
+    """Return the figure's files by ending: ``png`` (200 dpi), ``pdf`` and ``svg``.
+
+    The same figure always gives the same bytes, except for the ids inside the SVG.
+    """
+    with _LOCK:
+        kept = matplotlib.rcParams["pdf.fonttype"]
+        matplotlib.rcParams["pdf.fonttype"] = 42  # TrueType: publishers refuse Type 3
+        try:
+            return {
+                "png": _save(figure, "png", {"Software": None}),
+                "pdf": _save(figure, "pdf", {"CreationDate": None}),
+                "svg": _save(figure, "svg", {"Date": None}),
+            }
+        finally:
+            matplotlib.rcParams["pdf.fonttype"] = kept
+
+
+def _save(figure: Figure, ending: str, metadata: dict[str, None]) -> bytes:
+    stream = io.BytesIO()
+    figure.savefig(stream, format=ending, dpi=200, metadata=metadata)
+    return stream.getvalue()
+
+
+def inline_svg(svg: bytes, prefix: str, label: str) -> str:
+    """Return a figure's SVG as an element of an HTML page that follows the page's colours.
+
+    Args:
+        svg: what matplotlib wrote.
+        prefix: makes the element's ids differ from those of other figures on the page.
+        label: alternative text, already escaped for an attribute.
+    """
+    text = svg.decode("utf-8")
+    text = text[text.index("<svg") :]
+    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
+    text = re.sub(r"<style.*?</style>", "", text, flags=re.S)  # would style the whole page
+    text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)  # texts again, and the dashes of names
+    names: dict[str, str] = {}
+    for name in re.findall(r'\bid="([^"]+)"', text):
+        names.setdefault(name, f"{prefix}{len(names)}")
+    text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{names[m[1]]}"', text)
+    text = re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{names.get(m[1], m[1])})", text)
+    text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{names.get(m[1], m[1])}"', text)
+    colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}
+    colours |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}
+    for colour, variable in colours.items():
+        text = re.sub(colour, f"var(--{variable}, {colour})", text, flags=re.I)
+    size = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', text)
+    view = f'viewBox="0 0 {size[1]} {size[2]}"' if size else ""
+    head = f'<svg role="img" aria-label="{label}" {view}>'
+    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1)

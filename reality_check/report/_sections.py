@@ -1,0 +1,232 @@
+"""The report's further tables and sentences as plain text, for Markdown and HTML alike."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import yaml
+
+from reality_check.report._summary import (
+    PRIMARY,
+    Progress,
+    Summary,
+    records_of,
+    winner,
+)
+from reality_check.report._text import NOTHING, counted, duration, listed, parameter, percent
+from reality_check.results import METRICS, STAGES, MethodResults, ResultRow, TrialRecord
+
+#: The command that makes the same run again, beside ``experiment.yaml``.
+COMMAND = "reality-check run experiment.yaml"
+
+_QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
+
+
+@dataclass(frozen=True)
+class PlainTable:
+    """A table of texts. The first ``labels`` columns are words, the others are numbers."""
+
+    caption: str
+    header: tuple[str, ...]
+    rows: tuple[tuple[str, ...], ...]
+    labels: int = 1
+
+
+@dataclass(frozen=True)
+class Box:
+    """What deviates from the protocol: an opening line and (serious, topic, text) entries."""
+
+    opening: str
+    entries: tuple[tuple[bool, str, str], ...]
+
+
+def deviation_box(summary: Summary) -> Box:
+    """The box at the top: first what kind of protocol this is, then deviations, serious first."""
+    results = summary.results
+    ordered = sorted(results.deviations, key=lambda deviation: not deviation.serious)
+    entries = tuple((d.serious, d.topic, d.text) for d in ordered)
+    parts = []
+    if any(word in results.protocol.lower() for word in _QUICK_WORDS):
+        parts.append(
+            f"The protocol “{results.protocol}” is a reduced one, for trying things out: these "
+            f"numbers cannot be compared with published “{results.reference}” results."
+        )
+    elif results.protocol != results.reference:
+        parts.append(
+            f"The protocol is “{results.protocol}”, measured here against “{results.reference}”."
+        )
+    if not entries:
+        none = "None" if results.finished else "None so far"
+        parts.append(f"{none}: this run follows {results.reference} to the letter.")
+    return Box(" ".join(parts), entries)
+
+
+def progress_lines(summary: Summary) -> list[str]:
+    """What is still missing, a sentence per method; empty for a finished experiment."""
+    lines = []
+    for method in summary.results.methods:
+        missing = [
+            f"{progress} {words}"
+            for stage, words in zip(
+                STAGES, ("search trials", "reproductions", "complete runs"), strict=True
+            )
+            if (progress := summary.progress(method, stage)).missing
+        ]
+        if method.search and not summary.progress(method, "search").missing:
+            missing += ["no winner, as every trial diverged or failed"] * (winner(method) is None)
+        if missing:
+            lines.append(f"{method.name}: {listed(missing)} so far.")
+    if not lines and not summary.results.finished:
+        lines.append("Some stages of this experiment are not complete.")
+    return lines
+
+
+def budget_table(summary: Summary) -> PlainTable:
+    """What each method was given: trials, runs, time, and workers lost on the way."""
+    return PlainTable(
+        "Budget: what each method was given.",
+        (
+            "Method",
+            "Search trials",
+            "Diverged",
+            "Failed",
+            "Reproductions",
+            "Complete runs",
+            "Training time",
+            "Attempts",
+            "Workers lost",
+        ),
+        tuple(_budget_row(summary, method) for method in summary.results.methods),
+    )
+
+
+def _budget_row(summary: Summary, method: MethodResults) -> tuple[str, ...]:
+    records = records_of(method)
+    search, runs, complete = (_planned(summary.progress(method, stage)) for stage in STAGES)
+    times = [record.seconds for record in records if record.seconds is not None]
+    attempts = sum(record.attempts for record in records)
+    return (
+        method.name,
+        search if method.searched else f"{search} (nothing to search)",
+        str(sum(record.diverged is not None for record in records)),
+        str(sum(record.state == "failed" for record in records)),
+        runs,
+        complete,
+        duration(sum(times)) if times else NOTHING,
+        str(attempts) if records else NOTHING,
+        str(sum(max(0, record.attempts - 1) for record in records)),
+    )
+
+
+def _planned(progress: Progress) -> str:
+    return str(progress) if progress.done or progress.planned else NOTHING
+
+
+def winner_table(summary: Summary) -> PlainTable:
+    """The trial of each method that was reproduced, with its hyper-parameters."""
+    return PlainTable(
+        "Winners of the searches: best validation MAP@R (mean over folds), and where each fold "
+        "had its best epoch.",
+        ("Method", "Loss", "Hyper-parameters", "Trial", "Validation MAP@R", "Best epochs"),
+        tuple(_winner_row(method) for method in summary.results.methods),
+        labels=3,
+    )
+
+
+def _winner_row(method: MethodResults) -> tuple[str, ...]:
+    geometry = "" if method.normalize_embeddings else " (embeddings not normalised)"
+    best = winner(method)
+    if best is None:
+        why = "every trial diverged or failed" if method.search else "no trial yet"
+        return (method.name, method.loss + geometry, why, NOTHING, NOTHING, NOTHING)
+    return (
+        method.name,
+        method.loss + geometry,
+        parameters_text(best.params) or "none searched",
+        str(best.slot),
+        percent(best.value),
+        ", ".join(map(str, best.fold_epochs)) or NOTHING,
+    )
+
+
+def parameters_text(params: dict[str, Any]) -> str:
+    """One line a parameter: ``"loss.scale = 23.2\nlearning_rates.loss = 1e-06"``."""
+    return "\n".join(f"{name} = {parameter(value)}" for name, value in params.items())
+
+
+def reproduction_table(summary: Summary) -> PlainTable:
+    """One row per method, category and reproduction, with the run behind it."""
+    rows = []
+    for method in summary.methods:
+        for category in summary.categories:
+            numbers = {n for m in METRICS for n in summary.values.get((category, m, method), {})}
+            rows += [_reproduction_row(summary, method, category, n) for n in sorted(numbers)]
+    header = ("Method", "Category", "Run", *METRICS.values(), "Time", "Attempts", "Remarks")
+    return PlainTable("Every reproduction (metrics in percent).", header, tuple(rows), labels=2)
+
+
+def _reproduction_row(
+    summary: Summary, method: str, category: str, reproduction: int
+) -> tuple[str, ...]:
+    record = _record(summary, method, category, reproduction)
+    found = [summary.values.get((category, m, method), {}).get(reproduction) for m in METRICS]
+    run = (NOTHING, NOTHING, "")
+    if record is not None:
+        remark = f"diverged: {record.diverged}" if record.diverged else ""
+        run = (duration(record.seconds), str(record.attempts), remark)
+    return (method, category, str(reproduction), *map(percent, found), *run)
+
+
+def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:
+    stage = "complete" if category == "complete" else "reproductions"
+    for entry in summary.results.methods:
+        if entry.name == method:
+            records: tuple[TrialRecord, ...] = getattr(entry, stage)
+            return next((r for r in records if r.slot == reproduction), None)
+    return None
+
+
+def baseline_table(summary: Summary) -> PlainTable:
+    """Raw pixels and untrained networks: what every method starts from."""
+    found: dict[tuple[str, str], dict[str, ResultRow]] = {}
+    for row in summary.results.baselines:
+        found.setdefault((row.method, row.category), {})[row.metric] = row
+    rows = tuple(
+        (*key, *(percent(metrics[m].value if m in metrics else None) for m in METRICS))
+        for key, metrics in found.items()
+    )
+    header = ("Baseline", "Category", *METRICS.values())
+    return PlainTable("Baselines without training, in percent.", header, rows, labels=2)
+
+
+def facts_table(summary: Summary) -> PlainTable:
+    """How it was run, as the campaign states it."""
+    facts = (("Experiment", summary.results.name), ("Protocol", summary.results.protocol))
+    rows = (*facts, *((key, value) for key, value in summary.results.facts))
+    return PlainTable("How it was run.", ("What", "Value"), rows, labels=2)
+
+
+def config_text(summary: Summary) -> str:
+    """The resolved experiment as YAML."""
+    plain = _plain(summary.results.config)
+    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else ""
+
+
+def search_note(summary: Summary) -> str:
+    """One sentence on the share of trials that diverged, for the search figure."""
+    trials = [trial for method in summary.results.methods for trial in method.search]
+    diverged = sum(trial.diverged is not None for trial in trials)
+    return (
+        f"{counted(len(trials), 'trial')}, {diverged} diverged (a diverged trial uses up budget "
+        f"and counts as 0). Values are validation {METRICS[PRIMARY]}, mean over folds."
+    )
+
+
+def _plain(value: Any) -> Any:
+    """Only what YAML can say; anything else as its text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)

@@ -1,0 +1,63 @@
+"""How numbers are written: percent, points, durations, parameters."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+from reality_check.report.statistics import Interval
+
+#: What an empty cell shows.
+NOTHING = "—"
+
+
+def percent(fraction: float | None, digits: int = 2) -> str:
+    """``0.2525`` -> ``"25.25"``."""
+    if fraction is None:
+        return NOTHING
+    return f"{100 * fraction:.{digits}f}" if math.isfinite(fraction) else "not finite"
+
+
+def points(difference: float) -> str:
+    """A difference of fractions in percentage points, with a true minus sign."""
+    return f"{100 * difference:.2f}".replace("-", "−").replace("−0.00", "0.00")
+
+
+def interval_text(interval: Interval) -> str:
+    """``"25.25 ± 0.13"``, or the mean alone where no interval can be given."""
+    if interval.half_width is None:
+        return percent(interval.mean)
+    return f"{percent(interval.mean)} ± {percent(interval.half_width)}"
+
+
+def duration(seconds: float | None) -> str:
+    """``4000.0`` -> ``"1 h 7 min"``."""
+    if seconds is None or not math.isfinite(seconds):
+        return NOTHING
+    if seconds < 60:
+        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
+
+
+def parameter(value: Any) -> str:
+    """A hyper-parameter for reading: four significant digits (results keep all of them)."""
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
+def p_text(p_value: float) -> str:
+    """``"p = 0.012"``, or ``"p < 0.001"``."""
+    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
+
+
+def counted(number: int, noun: str) -> str:
+    """``(1, "pair")`` -> ``"1 pair"``; ``(3, "pair")`` -> ``"3 pairs"``."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
+
+
+def listed(names: list[str]) -> str:
+    """``["a", "b", "c"]`` -> ``"a, b and c"``."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

@@ -1,0 +1,222 @@
+"""The report's figures: intervals, search histories and validation curves."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator
+
+from reality_check.report._plotting import (
+    COLOURS,
+    INK,
+    new_figure,
+    note,
+    panel_grid,
+    panels,
+    render,
+    shorten,
+    title,
+)
+from reality_check.report._summary import PRIMARY, Summary, completed, winner
+from reality_check.report._text import interval_text
+from reality_check.report.statistics import t_interval
+from reality_check.results import METRICS, MethodResults, TrialRecord
+
+
+@dataclass(frozen=True)
+class DrawnFigure:
+    """A figure as files.
+
+    Attributes:
+        stem: file name without ending.
+        caption: one or two sentences below it.
+        alt: what it shows, for readers who cannot see it.
+        files: its bytes by ending: ``png``, ``pdf``, ``svg``.
+    """
+
+    stem: str
+    caption: str
+    alt: str
+    files: dict[str, bytes]
+
+
+def draw_figures(summary: Summary) -> list[DrawnFigure]:
+    """Return every figure that the results have data for; intervals of MAP@R come first."""
+    drawn = []
+    for metric, label in METRICS.items():
+        if any(summary.samples(category, metric) for category in summary.categories):
+            caption = (
+                f"{label} of every reproduction (dots), mean and 95 % t-interval (line). "
+                "Each category has its own scale."
+            )
+            figure = intervals_figure(summary, metric)
+            alt = intervals_alt(summary, metric)
+            drawn.append(DrawnFigure(f"intervals_{metric}", caption, alt, render(figure)))
+    if any(method.search for method in summary.results.methods):
+        caption = (
+            "Validation MAP@R of every search trial (dots, mean over folds) and the best so far "
+            "(line). A cross on the bottom edge is a trial that diverged: it counts as 0."
+        )
+        figure = search_figure(summary)
+        alt = "Search history of each method. " + _search_alt(summary)
+        drawn.append(DrawnFigure("search_history", caption, alt, render(figure)))
+    if any(best.curves for m in summary.results.methods if (best := winner(m))):
+        caption = "Validation MAP@R of each fold of the winning trial; the dot is the best epoch."
+        figure = validation_figure(summary)
+        alt = "Validation curves of the winning trial of each method, one line a fold."
+        drawn.append(DrawnFigure("validation_curves", caption, alt, render(figure)))
+    return drawn
+
+
+def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
+    """Return means with intervals and single reproductions: a panel per category, in percent."""
+    count = len(summary.categories)
+    figure = new_figure(9.6, 1.2 + 0.36 * max(2, len(summary.methods)))
+    for index, axes in enumerate(panels(figure, count, max(1, count), sharey=True)):
+        category = summary.categories[index]
+        samples = summary.samples(category, metric)
+        for row, method in enumerate(summary.methods):
+            if method in samples:
+                _interval_row(axes, row, samples[method], COLOURS[row % len(COLOURS)])
+        title(axes, category)
+        axes.set_xlabel(f"{METRICS.get(metric, metric)} (%)", fontsize=9.5, color=INK)
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.set_ylim(len(summary.methods) - 0.4, -0.6)
+        axes.set_yticks(range(len(summary.methods)))
+        axes.set_yticklabels([shorten(m, 28) for m in summary.methods], parse_math=False)
+        axes.tick_params(axis="y", labelleft=index == 0, length=0)
+        if not samples:
+            note(axes, "no results yet")
+        elif len(samples) < len(summary.methods):
+            _mark_missing(axes, [r for r, m in enumerate(summary.methods) if m not in samples])
+    return figure
+
+
+def intervals_alt(summary: Summary, metric: str) -> str:
+    """Return the figure's content in words: the means of each category in percent."""
+    parts = []
+    for category in summary.categories:
+        means = [
+            f"{method} {interval_text(t_interval(values))} (n = {len(values)})"
+            for method, values in summary.samples(category, metric).items()
+        ]
+        parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")
+    return f"{METRICS.get(metric, metric)} in percent. " + " ".join(parts)
+
+
+def search_figure(summary: Summary) -> Figure:
+    """Return one panel per method: every trial's value in percent, the best so far, divergence."""
+    methods = [method for method in summary.results.methods if method.search]
+    figure, columns = panel_grid(len(methods), 4, 2.1)
+    for method, axes in zip(
+        methods, panels(figure, len(methods), columns, sharey=True), strict=True
+    ):
+        title(axes, method.name)
+        _search_panel(axes, method)
+    figure.supxlabel("search trial", fontsize=9.5, color=INK)
+    figure.supylabel("validation MAP@R (%)", fontsize=9.5, color=INK)
+    handles = [
+        Line2D([], [], linestyle="", marker="o", markersize=4, color=COLOURS[0], label="trial"),
+        Line2D([], [], color=COLOURS[1], linewidth=1.6, label="best so far"),
+        Line2D([], [], linestyle="", marker="x", color=INK, label="diverged"),
+    ]
+    _legend(figure, handles)
+    return figure
+
+
+def validation_figure(summary: Summary) -> Figure:
+    """Return one panel per method: the winner's validation curves in percent, a line a fold."""
+    found = [(m.name, best) for m in summary.results.methods if (best := winner(m)) is not None]
+    shown = [(name, best) for name, best in found if best.curves]
+    figure, columns = panel_grid(len(shown), 4, 2.1)
+    for (name, best), axes in zip(
+        shown, panels(figure, len(shown), columns, sharey=True), strict=True
+    ):
+        title(axes, name)
+        _curves_panel(axes, best)
+    figure.supxlabel("epoch", fontsize=9.5, color=INK)
+    figure.supylabel("validation MAP@R (%)", fontsize=9.5, color=INK)
+    folds = max((len(best.curves) for _, best in shown), default=0)
+    _legend(
+        figure,
+        [
+            Line2D([], [], color=COLOURS[i % len(COLOURS)], linewidth=1.6, label=f"fold {i}")
+            for i in range(folds)
+        ],
+    )
+    return figure
+
+
+def _interval_row(axes: Axes, row: int, values: tuple[float, ...], colour: str) -> None:
+    """One method in one category: its dots above its interval."""
+    finite = [100 * value for value in values if math.isfinite(value)]
+    lift = [row - 0.17 - 0.10 * (index % 2) for index in range(len(finite))]
+    axes.plot(finite, lift, "o", color=colour, markersize=3.4, alpha=0.65, markeredgewidth=0)
+    interval = t_interval(values)
+    if not math.isfinite(interval.mean):
+        return
+    mean = 100 * interval.mean
+    if interval.half_width is not None:
+        half = 100 * interval.half_width
+        axes.plot([mean - half, mean + half], [row + 0.12] * 2, color=colour, linewidth=2.4)
+    axes.plot([mean], [row + 0.12], "D", color=colour, markersize=5.5, markeredgewidth=0)
+
+
+def _mark_missing(axes: Axes, rows: list[int]) -> None:
+    transform = axes.get_yaxis_transform()
+    for row in rows:
+        axes.text(
+            0.5, row, "no results yet", transform=transform, ha="center", va="center",
+            fontsize=8.5, color=INK, style="italic",
+        )  # fmt: skip
+
+
+def _search_panel(axes: Axes, method: MethodResults) -> None:
+    trials = sorted(method.search, key=lambda trial: trial.slot)
+    able = [trial for trial in trials if completed(trial) and trial.diverged is None]
+    lost = [trial.slot for trial in trials if trial.diverged is not None]
+    values = [100 * (trial.value or 0.0) for trial in able]
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if able:
+        axes.plot([t.slot for t in able], values, "o", color=COLOURS[0], markersize=3.4, alpha=0.75)
+        best = [max(values[: i + 1]) for i in range(len(values))]
+        slots = [trial.slot for trial in able]
+        axes.step(slots, best, where="post", color=COLOURS[1], linewidth=1.6)
+    if lost:
+        edge = axes.get_xaxis_transform()
+        axes.plot(lost, [0.0] * len(lost), "x", color=INK, transform=edge, clip_on=False)
+    if not able:
+        note(axes, "every trial diverged" if lost else "no trial complete yet")
+
+
+def _curves_panel(axes: Axes, best: TrialRecord) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for fold, curve in enumerate(best.curves):
+        points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
+        if not points:
+            continue
+        colour = COLOURS[fold % len(COLOURS)]
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4)
+        top = max(points, key=lambda point: point[1])
+        axes.plot(*top, "o", color=colour, markersize=4.5)
+
+
+def _legend(figure: Figure, handles: list[Line2D]) -> None:
+    if handles:
+        figure.legend(
+            handles=handles, loc="outside upper right", ncols=min(6, len(handles)),
+            frameon=False, fontsize=9, labelcolor=INK,
+        )  # fmt: skip
+
+
+def _search_alt(summary: Summary) -> str:
+    parts = []
+    for method in summary.results.methods:
+        best = winner(method)
+        value = f"best {100 * (best.value or 0.0):.2f} % at trial {best.slot}" if best else "none"
+        parts.append(f"{method.name}: {len(method.search)} trials, {value}.")
+    return " ".join(parts)

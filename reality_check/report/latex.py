@@ -1,0 +1,76 @@
+"""``tables.tex``: the comparison table for a paper (needs ``booktabs``)."""
+
+from __future__ import annotations
+
+from reality_check.report._sections import deviation_box
+from reality_check.report._summary import Summary
+from reality_check.report._text import NOTHING, counted, interval_text
+from reality_check.report.tables import Cell, ComparisonTable, comparison_tables
+from reality_check.results import METRICS
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': r"\textquotedbl{}",
+    **{character: "\\" + character for character in "&%$#_{}"},
+}
+
+
+def escape(text: str) -> str:
+    """Return ``text`` with LaTeX's special characters made harmless, on one line."""
+    return "".join(_ESCAPES.get(character, character) for character in " ".join(text.split()))
+
+
+def tables_tex(summary: Summary) -> str:
+    """Return one ``table`` environment: a group of rows for each category."""
+    columns = len(METRICS) + 2
+    lines = [
+        f"% {' '.join(summary.results.name.split())}: written by reality-check.",
+        r"% In the preamble: \usepackage{booktabs}",
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{_caption(summary)}}}",
+        rf"  \begin{{tabular}}{{l{'r' * (columns - 1)}}}",
+        r"    \toprule",
+        "    " + " & ".join(["Method", *map(escape, METRICS.values()), "$n$"]) + r" \\",
+    ]
+    for table in comparison_tables(summary):
+        lines += ["    " + line for line in _group(table, columns)]
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _group(table: ComparisonTable, columns: int) -> list[str]:
+    head = rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(table.category)}}}}} \\"
+    rows = [
+        " & ".join([escape(row.method), *map(_cell, row.cells), escape(row.n)]) + r" \\"
+        for row in table.rows
+    ]
+    return [r"\midrule", head, *(row.replace(NOTHING, "--") for row in rows)]
+
+
+def _cell(cell: Cell) -> str:
+    if cell.interval is None:
+        return "--"
+    mean, _, width = interval_text(cell.interval).partition(" ± ")
+    text = rf"\textbf{{{mean}}}" if cell.best else mean
+    text += rf" $\pm$ {width}" if width else ""
+    return text + (r"$^\dagger$" if cell.close else "")
+
+
+def _caption(summary: Summary) -> str:
+    results = summary.results
+    count = len(deviation_box(summary).entries)
+    protocol = f"Protocol {results.protocol}, {counted(count, 'deviation')} from "
+    state = "" if results.finished else " Preliminary: the experiment is not finished."
+    text = (
+        f"{results.name}: mean and 95 % t-interval over n reproductions, in percent. "
+        f"{protocol}{results.reference}.{state}"
+    )
+    return escape(text) + (
+        r" Best means are bold; $\dagger$: cannot be told from the best "
+        r"(Welch test, Holm-corrected)."
+    )

@@ -1,0 +1,150 @@
+"""``report.md``: the report for a repository page or a terminal."""
+
+from __future__ import annotations
+
+import re
+
+from reality_check.report._sections import (
+    COMMAND,
+    PlainTable,
+    baseline_table,
+    budget_table,
+    config_text,
+    deviation_box,
+    facts_table,
+    progress_lines,
+    reproduction_table,
+    search_note,
+    winner_table,
+)
+from reality_check.report._summary import Summary
+from reality_check.report._text import NOTHING, interval_text
+from reality_check.report.tables import (
+    CLOSE_MARK,
+    CLOSE_NOTE,
+    Cell,
+    ComparisonTable,
+    comparison_table,
+    comparison_tables,
+)
+from reality_check.report.verdict import (
+    NOISE_NOTE,
+    category_sentences,
+    correction_note,
+    headline,
+)
+
+
+def escape(text: str) -> str:
+    """Return ``text`` on one line, with everything harmless that Markdown or HTML would read."""
+    return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
+
+
+def report_md(summary: Summary, figures: dict[str, str]) -> str:
+    """Return the whole page.
+
+    Args:
+        summary: the results.
+        figures: for each figure's file stem, a sentence that says what it shows.
+    """
+    blocks = [
+        f"# {escape(summary.results.name)}",
+        f"**{escape(headline(summary))}**",
+        *_box(summary),
+        *_comparison(summary),
+        *_figures(figures, "intervals"),
+        *_verdicts(summary),
+        "## Search and budget",
+        escape(search_note(summary)),
+        *_figures(figures, "search", "validation"),
+        _table(budget_table(summary)),
+        _table(winner_table(summary)),
+        "## Every reproduction",
+        _table(reproduction_table(summary)),
+        "## Baselines",
+        _table(baseline_table(summary)),
+        "## How it was run",
+        _table(facts_table(summary)),
+        *_config(summary),
+        "## How to reproduce",
+        f"In this folder: `{COMMAND}`. `results.csv` holds every number at full precision.",
+    ]
+    return "\n\n".join(blocks) + "\n"
+
+
+def _box(summary: Summary) -> list[str]:
+    box = deviation_box(summary)
+    lines = [
+        f"- {'**Serious.** ' if serious else ''}**{escape(topic)}**: {escape(text)}"
+        for serious, topic, text in box.entries
+    ]
+    blocks = ["## What deviates from the protocol", escape(box.opening), "\n".join(lines)]
+    missing = progress_lines(summary)
+    if missing:
+        blocks += ["## Not finished", "\n".join(f"- {escape(line)}" for line in missing)]
+    return [block for block in blocks if block]
+
+
+def _comparison(summary: Summary) -> list[str]:
+    blocks = ["## Comparison", "Percent, mean ± half-width of the 95 % t-interval over n runs."]
+    for table in comparison_tables(summary):
+        blocks += [f"### {escape(table.category)}", markdown_table(table)]
+    blocks.append(f"**Bold**: best mean. {CLOSE_MARK}: {CLOSE_NOTE}.")
+    if summary.other_geometries:
+        blocks.append("### The other geometry")
+        blocks.append("The same runs, measured on the geometry that a method does not use.")
+        for category in summary.categories:
+            table = comparison_table(summary, category, summary.other_geometries)
+            blocks += [f"{escape(category)}:", markdown_table(table)]
+    return blocks
+
+
+def markdown_table(table: ComparisonTable) -> str:
+    """Return one category's comparison table."""
+    rows = [[escape(row.method), *map(_cell, row.cells), row.n] for row in table.rows]
+    return _rows(["Method", *map(escape, table.metrics), "n"], rows, labels=1)
+
+
+def _cell(cell: Cell) -> str:
+    if cell.interval is None:
+        return NOTHING
+    mean, sign, width = interval_text(cell.interval).partition(" ± ")
+    mean = f"**{mean}**" if cell.best else mean
+    return mean + sign + width + (f" {CLOSE_MARK}" if cell.close else "")
+
+
+def _verdicts(summary: Summary) -> list[str]:
+    blocks = ["## Verdict", NOISE_NOTE]
+    for category in summary.categories:
+        lines = category_sentences(summary, category)
+        lines += [note] if (note := correction_note(summary, category)) else []
+        blocks += [f"### {escape(category)}", "\n".join(f"- {escape(line)}" for line in lines)]
+    return blocks
+
+
+def _figures(figures: dict[str, str], *prefixes: str) -> list[str]:
+    return [
+        f"![{escape(text)}](figures/{stem}.png)"
+        for stem, text in figures.items()
+        if stem.startswith(prefixes)
+    ]
+
+
+def _config(summary: Summary) -> list[str]:
+    text = config_text(summary)
+    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
+    return ["The resolved experiment:", f"{fence}yaml\n{text}{fence}"] if text else []
+
+
+def _table(table: PlainTable) -> str:
+    if not table.rows:
+        return "None recorded."
+    rows = [[escape(text.replace("\n", ", ")) for text in row] for row in table.rows]
+    return f"{escape(table.caption)}\n\n" + _rows(
+        [escape(text) for text in table.header], rows, table.labels
+    )
+
+
+def _rows(header: list[str], rows: list[list[str]], labels: int) -> str:
+    rule = ["---"] * labels + ["---:"] * (len(header) - labels)
+    return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

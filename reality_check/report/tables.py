@@ -1,0 +1,122 @@
+"""The comparison table as plain data, and the CSV files."""
+
+from __future__ import annotations
+
+import csv
+import io
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from reality_check.report._summary import Summary
+from reality_check.report._text import NOTHING
+from reality_check.report.statistics import Interval, t_interval
+from reality_check.results import METRICS, ResultRow
+
+#: Header of ``results.csv`` and ``baselines.csv``.
+COLUMNS = ("experiment", "method", "category", "reproduction", "metric", "value")
+
+#: How a mean that is not below the best for certain is marked, and what the mark says.
+CLOSE_MARK = "†"
+CLOSE_NOTE = "cannot be told from the best of its column (Welch test, Holm-corrected, 95 %)"
+
+
+@dataclass(frozen=True)
+class Cell:
+    """One method on one metric in one category.
+
+    Attributes:
+        interval: mean and half-width as fractions; ``None`` without results.
+        best: whether the mean is the highest of its column (of at least two).
+        close: whether it is not the best, but cannot be told from it.
+    """
+
+    interval: Interval | None
+    best: bool = False
+    close: bool = False
+
+
+@dataclass(frozen=True)
+class TableRow:
+    """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``."""
+
+    method: str
+    cells: tuple[Cell, ...]
+    n: str
+
+
+@dataclass(frozen=True)
+class ComparisonTable:
+    """Methods by metrics in one category; ``metrics`` are the column titles."""
+
+    category: str
+    metrics: tuple[str, ...]
+    rows: tuple[TableRow, ...]
+
+
+def comparison_table(
+    summary: Summary, category: str, metrics: Mapping[str, str] = METRICS
+) -> ComparisonTable:
+    """Return the table of one category.
+
+    Args:
+        summary: the results.
+        category: for example ``"ensemble"``.
+        metrics: from the metric's name in the rows to its column title.
+    """
+    columns = [_column(summary, category, metric) for metric in metrics]
+    rows = []
+    for method in summary.methods:
+        cells = tuple(column.get(method, Cell(None)) for column in columns)
+        rows.append(TableRow(method, cells, _size(summary, method, category, cells)))
+    return ComparisonTable(category, tuple(metrics.values()), tuple(rows))
+
+
+def comparison_tables(summary: Summary) -> list[ComparisonTable]:
+    """Return the tables of all categories, in their order."""
+    return [comparison_table(summary, category) for category in summary.categories]
+
+
+def csv_text(rows: Iterable[ResultRow]) -> str:
+    """Return ``rows`` as CSV with a header; values keep every digit (``repr`` of the float)."""
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(COLUMNS)
+    for row in rows:
+        writer.writerow(
+            (
+                row.experiment,
+                row.method,
+                row.category,
+                int(row.reproduction),
+                row.metric,
+                repr(float(row.value)),
+            )
+        )
+    return stream.getvalue()
+
+
+def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
+    """The cells of one metric: means, the best of them, and those too close to it."""
+    samples = summary.samples(category, metric)
+    intervals = {method: t_interval(values) for method, values in samples.items()}
+    finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
+    top = max(finite) if len(finite) > 1 else math.inf
+    comparisons = summary.comparisons(category, metric)
+    leader = comparisons[0].better if comparisons else None
+    close = {c.other for c in comparisons if c.better == leader and not c.distinct}
+    return {
+        method: Cell(interval, interval.mean == top, method in close and interval.mean != top)
+        for method, interval in intervals.items()
+    }
+
+
+def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
+    """The number of reproductions behind a row, with what is planned while some are missing."""
+    sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
+    text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
+    stage = "complete" if category == "complete" else "reproductions"
+    record = next((m for m in summary.results.methods if m.name == method), None)
+    planned = summary.progress(record, stage).planned if record else None
+    short = planned is not None and (not sizes or sizes[0] < planned)
+    return f"{text} of {planned}" if short else (text if sizes else NOTHING)
