@@ -1,0 +1,87 @@
+"""Euclidean distances and unit vectors with finite gradients at coincident points and zero."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pml_extensions.functional.precision import without_autocast
+
+# A shorter vector counts as zero: its direction is rounding noise and the Jacobian 1/|x| explodes.
+SHORTEST_VECTOR = 1e-6
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """Return the rows of ``x`` at unit length; a zero row stays zero and gets zero gradient.
+
+    Args:
+        x: Vectors, shape (..., D), float32 or float64.
+
+    Returns:
+        Vectors of the same shape.
+    """
+    squared = x.square().sum(dim=-1, keepdim=True)
+    has_direction = squared > SHORTEST_VECTOR**2
+    inverse_norm = squared.where(has_direction, torch.ones_like(squared)).rsqrt()
+    # A product, not a selection, so that a NaN row stays visible in the loss.
+    return x * (inverse_norm * has_direction)
+
+
+def paired_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return ``|x_i - y_i|`` by direct difference, with zero gradient where both coincide.
+
+    Args:
+        x: Vectors, shape (N, D).
+        y: Vectors, shape (N, D).
+
+    Returns:
+        Distances, shape (N,).
+    """
+    squared = (x - y).square().sum(dim=-1)
+    coincide = squared == 0
+    return squared.masked_fill(coincide, 1.0).sqrt().masked_fill(coincide, 0.0)
+
+
+def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return ``|x_i - y_j|`` by direct difference, with zero gradient where both coincide.
+
+    The usual expansion xx + yy - 2xy loses most digits for close points far from the origin
+    (17 % error at separation 0.1 and norm 64 in float32), and all of them under TF32.
+
+    Args:
+        x: Vectors, shape (N, D).
+        y: Vectors, shape (M, D).
+
+    Returns:
+        Distances, shape (N, M).
+    """
+    distances: Tensor = _PairwiseDistances.apply(x, y)
+    return distances
+
+
+class _PairwiseDistances(torch.autograd.Function):
+    """``torch.cdist`` without expansion, whose backward is two matrix products.
+
+    cdist's own backward takes N*M*D memory on CUDA.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        distances = torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+        ctx.save_for_backward(x, y, distances)
+        return distances
+
+    @staticmethod
+    def backward(ctx: Any, *grad_outputs: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        (grad,) = grad_outputs
+        x, y, distances = ctx.saved_tensors
+        grad_x = grad_y = None
+        with without_autocast(x):
+            per_length = grad / distances.masked_fill(distances == 0, torch.inf)
+            if ctx.needs_input_grad[0]:
+                grad_x = per_length.sum(dim=1, keepdim=True) * x - per_length @ y
+            if ctx.needs_input_grad[1]:
+                grad_y = per_length.sum(dim=0).unsqueeze(1) * y - per_length.t() @ x
+        return grad_x, grad_y

@@ -1,0 +1,13 @@
+"""Losses that pytorch-metric-learning lacks, in its style and usable wherever its losses are."""
+
+from pml_extensions.losses.grad_ml_loss import GradMLLoss
+from pml_extensions.losses.heated_up_softmax_loss import HeatedUpSoftmaxLoss
+from pml_extensions.losses.stop_gradient_softmax_loss import StopGradientSoftmaxLoss
+from pml_extensions.losses.warped_softmax_loss import WarpedSoftmaxLoss
+
+__all__ = [
+    "GradMLLoss",
+    "HeatedUpSoftmaxLoss",
+    "StopGradientSoftmaxLoss",
+    "WarpedSoftmaxLoss",
+]

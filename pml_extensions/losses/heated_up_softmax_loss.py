@@ -1,0 +1,145 @@
+"""Heated-up softmax."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.utils import common_functions as c_f
+from torch import Tensor
+
+from pml_extensions.functional import (
+    at_least_float32,
+    cross_entropy,
+    unit_vectors,
+    without_autocast,
+)
+from pml_extensions.losses import _checks
+from pml_extensions.losses._proxy import ProxyLoss
+
+Normalization = Literal["l2", "bn"]
+Bias = Literal[False, "unscaled", "scaled"]
+
+
+class HeatedUpSoftmaxLoss(ProxyLoss):
+    r"""Softmax over scaled cosines, trained cold (large alpha) first and heated up (small) later.
+
+    .. math::
+        L = \frac{1}{N} \sum_i -\ln \mathrm{softmax}\big(\alpha \hat W \hat f_i + b\big)_{y_i}
+
+    with the rows of :math:`\hat W` at unit length. "Heated-Up Softmax Embedding", Eq. 1;
+    normalisation of the embedding by Eq. 4 (``"l2"``, :math:`\hat f = f / |f|`) or Eq. 7
+    (``"bn"``, :math:`\hat f = BN(f) / \sqrt D`). The paper trains at alpha = 16 and then heats by
+    ``set_phase(alpha=4)`` with a tenth of the learning rate.
+
+    With ``"bn"`` the normalised vectors are what the paper retrieves with: ``get_features``
+    returns them. A training batch of fewer than two samples has no variance and is normalised by
+    the running statistics.
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        alpha: Multiplies the cosines (the inverse of the paper's T); can change by phase.
+        bias: False: none. ``"unscaled"``: b is added after alpha (the authors' code).
+            ``"scaled"``: b is multiplied by alpha as well (Eq. 1 read literally). Starts at zero.
+        normalization: ``"l2"`` or ``"bn"``.
+        bn_shift: Learn a shift, never a scale, after the batch normalisation (the authors' code).
+        bn_eps: Added to the batch variance.
+        bn_momentum: Weight of a new batch in the running statistics.
+        **kwargs: PML's ``reducer``, ``weight_init_func`` (default: normal, std 1/sqrt(D), rows of
+            about unit length), ``weight_regularizer``, ``embedding_regularizer`` and their weights.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    phase_checks = {"alpha": _checks.positive}  # noqa: RUF012
+    alpha: Tensor
+    running_mean: Tensor
+    running_var: Tensor
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        alpha: float = 16.0,
+        bias: Bias = False,
+        normalization: Normalization = "l2",
+        bn_shift: bool = False,
+        bn_eps: float = 1e-3,
+        bn_momentum: float = 0.05,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, embedding_size, {"alpha": alpha}, **kwargs)
+        self.bias_mode = _checks.one_of("bias", bias, (False, "unscaled", "scaled"))
+        self.normalization = _checks.one_of("normalization", normalization, ("l2", "bn"))
+        self.bn_eps = _checks.positive("bn_eps", bn_eps)
+        self.bn_momentum = _checks.fraction("bn_momentum", bn_momentum)
+        if bn_shift and normalization != "bn":
+            raise ValueError(f'bn_shift=True needs normalization="bn", but got {normalization=}.')
+        self.bias = torch.nn.Parameter(torch.zeros(self.num_classes)) if bias else None
+        self.shift = torch.nn.Parameter(torch.zeros(self.embedding_size)) if bn_shift else None
+        if normalization == "bn":
+            self.register_buffer("running_mean", torch.zeros(self.embedding_size))
+            self.register_buffer("running_var", torch.ones(self.embedding_size))
+
+    def get_default_weight_init_func(self) -> c_f.TorchInitWrapper:
+        """Return an initialisation with rows of about unit length.
+
+        Only the direction of a proxy matters, but its length divides its gradient.
+        """
+        return c_f.TorchInitWrapper(_unit_length_normal)
+
+    def get_features(self, embeddings: Tensor) -> Tensor:
+        """Return the embeddings normalised as the softmax sees them (statistics stay as they are).
+
+        Args:
+            embeddings: Shape (N, embedding_size).
+
+        Returns:
+            Shape (N, embedding_size), float32 (float64 if the embeddings are).
+        """
+        _checks.embedding_shape(embeddings, self.embedding_size)
+        with without_autocast(embeddings):
+            return self._features(at_least_float32(embeddings))
+
+    def _features(self, embeddings: Tensor) -> Tensor:
+        if self.normalization == "l2":
+            return unit_vectors(embeddings)
+        if self._uses_batch_statistics(embeddings):
+            features = F.batch_norm(embeddings, None, None, training=True, eps=self.bn_eps)
+        else:
+            mean, var = self.running_mean.to(embeddings), self.running_var.to(embeddings)
+            features = (embeddings - mean) * (var + self.bn_eps).rsqrt()
+        if self.shift is not None:
+            features = features + self.shift.to(embeddings)
+        return features / self.embedding_size**0.5
+
+    def _uses_batch_statistics(self, embeddings: Tensor) -> bool:
+        return self.training and len(embeddings) > 1
+
+    def _logits(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
+        cosines = self._features(embeddings) @ unit_vectors(proxies).t()
+        if self.bias is None:
+            return self.alpha * cosines
+        bias = self.bias.to(cosines)
+        if self.bias_mode == "scaled":
+            return self.alpha * (cosines + bias)
+        return self.alpha * cosines + bias
+
+    def _losses(self, embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        losses = cross_entropy(self._logits(embeddings, proxies), labels)
+        if self.normalization == "bn" and self._uses_batch_statistics(embeddings):
+            self._update_statistics(embeddings)
+        return losses
+
+    @torch.no_grad()
+    def _update_statistics(self, embeddings: Tensor) -> None:
+        var, mean = torch.var_mean(embeddings, dim=0)
+        self.running_mean.lerp_(mean.to(self.running_mean), self.bn_momentum)
+        self.running_var.lerp_(var.to(self.running_var), self.bn_momentum)
+
+
+def _unit_length_normal(proxies: Tensor) -> None:
+    torch.nn.init.normal_(proxies, std=proxies.shape[1] ** -0.5)
