@@ -1,0 +1,96 @@
+"""The fonts that ship inside matplotlib, and the shapes of their characters."""
+
+from __future__ import annotations
+
+import functools
+import string
+from pathlib import Path
+
+import matplotlib
+import numpy as np
+from matplotlib.ft2font import FT2Font
+from PIL import ImageFont
+
+#: The text faces: each holds upright or slanted letters of several scripts.
+TEXT_FACES = (
+    "DejaVuSans",
+    "DejaVuSans-Bold",
+    "DejaVuSans-Oblique",
+    "DejaVuSans-BoldOblique",
+    "DejaVuSansMono",
+    "DejaVuSansMono-Bold",
+    "DejaVuSansMono-Oblique",
+    "DejaVuSansMono-BoldOblique",
+    "DejaVuSerif",
+    "DejaVuSerif-Bold",
+    "DejaVuSerif-Italic",
+    "DejaVuSerif-BoldItalic",
+    "STIXGeneral",
+    "STIXGeneralBol",
+    "STIXGeneralItalic",
+    "STIXGeneralBolIta",
+)
+
+#: TeX's faces: their other code points hold other characters than Unicode says.
+_TEX_FACES = ("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10")
+_TEX_CHARACTERS = frozenset(map(ord, string.ascii_letters + string.digits))
+
+_UNMAPPED = "\U0010fffe"  # no font has it: drawing it shows the font's box for missing characters
+
+
+def font_folder() -> Path:
+    """Return the folder of matplotlib's TrueType files."""
+    return Path(matplotlib.get_data_path()) / "fonts" / "ttf"
+
+
+@functools.cache
+def characters(face: str) -> frozenset[int]:
+    """Return the code points that ``face`` maps to a glyph."""
+    mapped = frozenset(FT2Font(str(font_folder() / f"{face}.ttf")).get_charmap())
+    return mapped & _TEX_CHARACTERS if face in _TEX_FACES else mapped
+
+
+def faces_of(code: int) -> list[str]:
+    """Return all faces that map the code point, in a fixed order."""
+    return [face for face in (*TEXT_FACES, *_TEX_FACES) if code in characters(face)]
+
+
+def draw(code: int, face: str, pixels: int) -> np.ndarray | None:
+    """Draw one character.
+
+    Args:
+        code: the code point.
+        face: a name of :data:`TEXT_FACES` or of TeX's faces.
+        pixels: size of the font in pixels per em.
+
+    Returns:
+        uint8 coverage (0 paper, 255 ink) cut to the ink's bounding box; None where the face draws
+        nothing, or its box for missing characters.
+    """
+    shape = _mask(_font(face, pixels), chr(code))
+    missing = _missing(face, pixels)
+    if shape is None or (missing is not None and np.array_equal(shape, missing)):
+        return None
+    return shape
+
+
+@functools.lru_cache(maxsize=64)
+def _font(face: str, pixels: int) -> ImageFont.FreeTypeFont:
+    path = str(font_folder() / f"{face}.ttf")
+    return ImageFont.truetype(path, pixels, layout_engine=ImageFont.Layout.BASIC)
+
+
+@functools.lru_cache(maxsize=64)
+def _missing(face: str, pixels: int) -> np.ndarray | None:
+    return _mask(_font(face, pixels), _UNMAPPED)
+
+
+def _mask(font: ImageFont.FreeTypeFont, text: str) -> np.ndarray | None:
+    mask = font.getmask(text, mode="L")
+    width, height = mask.size
+    coverage = np.array(mask, dtype=np.uint8).reshape(height, width)
+    rows = np.flatnonzero(coverage.any(axis=1))
+    columns = np.flatnonzero(coverage.any(axis=0))
+    if not rows.size:
+        return None
+    return coverage[rows[0] : rows[-1] + 1, columns[0] : columns[-1] + 1]
