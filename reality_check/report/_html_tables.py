@@ -27,17 +27,15 @@ def plain(table: PlainTable) -> Html:
     """Return a table of texts, or a line that says there is nothing."""
     if not table.rows:
         return element("p", f"{table.caption.rstrip('.')}: none recorded.")
-    head = [_column_head(text, i >= table.labels) for i, text in enumerate(table.header)]
-    rows = [element("tr", *_plain_cells(row, table.labels)) for row in table.rows]
+    head = [_column_head(text, text not in table.words) for text in table.header]
+    rows = [element("tr", *_plain_cells(table, row)) for row in table.rows]
     return _table(table.caption, head, rows)
 
 
-def _plain_cells(row: tuple[str, ...], labels: int) -> list[Html]:
-    first = element("th", row[0], scope="row")
-    return [first] + [
-        element("td", text, class_="words" if index < labels else "number")
-        for index, text in enumerate(row[1:], start=1)
-    ]
+def _plain_cells(table: PlainTable, row: tuple[str, ...]) -> list[Html]:
+    kinds = ["words" if text in table.words else "number" for text in table.header]
+    cells = [element("td", text, class_=kind) for text, kind in zip(row, kinds, strict=True)]
+    return [element("th", row[0], scope="row"), *cells[1:]]
 
 
 def _column_head(text: str, number: bool) -> Html:
@@ -49,9 +47,9 @@ def _cell(cell: Cell) -> Html:
         return element("td", NOTHING, class_="number")
     mean, sign, width = interval_text(cell.interval).partition(" ± ")
     value = element("strong", mean) if cell.best else mean
-    spread = element("span", f" ±\N{NO-BREAK SPACE}{width}", class_="spread") if sign else ""
+    spread = element("span", f"±\N{NO-BREAK SPACE}{width}", class_="spread") if sign else ""
     mark = element("sup", CLOSE_MARK if cell.close else "", class_="mark")
-    return element("td", value, spread, mark, class_="number")
+    return element("td", value, mark, spread, class_="number")
 
 
 def _table(caption: str, head: list[Html], rows: list[Html]) -> Html:

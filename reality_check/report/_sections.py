@@ -25,12 +25,12 @@ _QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
 
 @dataclass(frozen=True)
 class PlainTable:
-    """A table of texts. The first ``labels`` columns are words, the others are numbers."""
+    """A table of texts; the columns named in ``words`` hold words, the others numbers."""
 
     caption: str
     header: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
-    labels: int = 1
+    words: tuple[str, ...] = ("Method",)
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ def winner_table(summary: Summary) -> PlainTable:
         "had its best epoch.",
         ("Method", "Loss", "Hyper-parameters", "Trial", "Validation MAP@R", "Best epochs"),
         tuple(_winner_row(method) for method in summary.results.methods),
-        labels=3,
+        words=("Method", "Loss", "Hyper-parameters"),
     )
 
 
@@ -163,7 +163,8 @@ def reproduction_table(summary: Summary) -> PlainTable:
             numbers = {n for m in METRICS for n in summary.values.get((category, m, method), {})}
             rows += [_reproduction_row(summary, method, category, n) for n in sorted(numbers)]
     header = ("Method", "Category", "Run", *METRICS.values(), "Time", "Attempts", "Remarks")
-    return PlainTable("Every reproduction (metrics in percent).", header, tuple(rows), labels=2)
+    words = ("Method", "Category", "Remarks")
+    return PlainTable("Metrics in percent, time per run.", header, tuple(rows), words)
 
 
 def _reproduction_row(
@@ -197,14 +198,16 @@ def baseline_table(summary: Summary) -> PlainTable:
         for key, metrics in found.items()
     )
     header = ("Baseline", "Category", *METRICS.values())
-    return PlainTable("Baselines without training, in percent.", header, rows, labels=2)
+    words = ("Baseline", "Category")
+    return PlainTable("Without any training, in percent.", header, rows, words)
 
 
 def facts_table(summary: Summary) -> PlainTable:
     """How it was run, as the campaign states it."""
     facts = (("Experiment", summary.results.name), ("Protocol", summary.results.protocol))
     rows = (*facts, *((key, value) for key, value in summary.results.facts))
-    return PlainTable("How it was run.", ("What", "Value"), rows, labels=2)
+    header = ("What", "Value")
+    return PlainTable("Settings and circumstances.", header, rows, words=header)
 
 
 def config_text(summary: Summary) -> str:

@@ -98,8 +98,8 @@ def _box(summary: Summary) -> Html:
     items = [
         element(
             "li",
-            element("strong", "Serious: " if serious else "", topic),
-            Html(". "),
+            element("strong", "Serious – " if serious else "", topic, ":"),
+            " ",
             text,
             class_="serious" if serious else "minor",
         )

@@ -57,8 +57,8 @@ def _cell(cell: Cell) -> str:
         return "--"
     mean, _, width = interval_text(cell.interval).partition(" ± ")
     text = rf"\textbf{{{mean}}}" if cell.best else mean
-    text += rf" $\pm$ {width}" if width else ""
-    return text + (r"$^\dagger$" if cell.close else "")
+    text += r"$^\dagger$" if cell.close else ""
+    return text + (rf" $\pm$ {width}" if width else "")
 
 
 def _caption(summary: Summary) -> str:

@@ -102,7 +102,7 @@ def _comparison(summary: Summary) -> list[str]:
 def markdown_table(table: ComparisonTable) -> str:
     """Return one category's comparison table."""
     rows = [[escape(row.method), *map(_cell, row.cells), row.n] for row in table.rows]
-    return _rows(["Method", *map(escape, table.metrics), "n"], rows, labels=1)
+    return _rows(["Method", *map(escape, table.metrics), "n"], rows, ("Method",))
 
 
 def _cell(cell: Cell) -> str:
@@ -110,7 +110,7 @@ def _cell(cell: Cell) -> str:
         return NOTHING
     mean, sign, width = interval_text(cell.interval).partition(" ± ")
     mean = f"**{mean}**" if cell.best else mean
-    return mean + sign + width + (f" {CLOSE_MARK}" if cell.close else "")
+    return mean + (CLOSE_MARK if cell.close else "") + sign + width
 
 
 def _verdicts(summary: Summary) -> list[str]:
@@ -141,10 +141,10 @@ def _table(table: PlainTable) -> str:
         return "None recorded."
     rows = [[escape(text.replace("\n", ", ")) for text in row] for row in table.rows]
     return f"{escape(table.caption)}\n\n" + _rows(
-        [escape(text) for text in table.header], rows, table.labels
+        [escape(text) for text in table.header], rows, table.words
     )
 
 
-def _rows(header: list[str], rows: list[list[str]], labels: int) -> str:
-    rule = ["---"] * labels + ["---:"] * (len(header) - labels)
+def _rows(header: list[str], rows: list[list[str]], words: tuple[str, ...]) -> str:
+    rule = ["---" if text in words else "---:" for text in header]
     return "\n".join(f"| {' | '.join(line)} |" for line in [header, rule, *rows])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reality_check.report._summary import PRIMARY, Summary
-from reality_check.report._text import counted, listed, p_text, points
+from reality_check.report._text import listed, p_text, points
 from reality_check.report.statistics import CONFIDENCE, Comparison
 from reality_check.results import METRICS
 
@@ -71,12 +71,12 @@ def headline(summary: Summary) -> str:
         return "No results yet: no reproduction has been scored."
     preliminary = "" if summary.results.finished else "Preliminary: "
     serious = sum(deviation.serious for deviation in summary.results.deviations)
-    caution = f" Read it with the {counted(serious, 'serious deviation')} below." if serious else ""
-    if len(set(leaders.values())) == 1:
-        where = f" ({listed(list(leaders))})" if len(leaders) > 1 else f" ({next(iter(leaders))})"
-        text = next(iter(leaders.values())) + where
-    else:
-        text = "; ".join(f"{category}: {leader}" for category, leader in leaders.items())
+    which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
+    caution = f" Read it with {which} below." if serious else ""
+    where: dict[str, list[str]] = {}
+    for category, leader in leaders.items():
+        where.setdefault(leader, []).append(category)
+    text = "; ".join(f"{leader} ({listed(found)})" for leader, found in where.items())
     return f"{preliminary}{text}.{caution}"
 
 

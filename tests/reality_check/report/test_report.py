@@ -1,0 +1,288 @@
+"""The whole report: files, order, escaping, and unfinished experiments."""
+
+from __future__ import annotations
+
+import dataclasses
+import math
+import os
+import re
+import shutil
+import subprocess
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reality_check.report import write_report
+from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+
+NONE_SENTENCE = "None: this run follows mlrc to the letter."
+
+
+class Page(HTMLParser):
+    """Checks nesting, collects attributes and the text outside styles."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.seen: list[tuple[str, dict[str, str | None]]] = []
+        self.words: list[str] = []
+        self.feed(text)
+        self.close()
+        assert self.open == []
+
+    @property
+    def text(self) -> str:
+        return " ".join(" ".join(self.words).split())
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+        if tag not in {"meta", "br"}:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.seen.append((tag, dict(attrs)))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        if "style" not in self.open:
+            self.words.append(data)
+
+
+def written(results: ExperimentResults, folder: Path) -> Page:
+    write_report(results, folder)
+    return Page((folder / "report.html").read_text("utf-8"))
+
+
+def test_every_file_is_written_and_nothing_else(results: ExperimentResults, tmp_path: Path) -> None:
+    write_report(results, tmp_path / "out")
+    assert sorted(os.listdir(tmp_path / "out")) == [
+        "baselines.csv",
+        "figures",
+        "report.html",
+        "report.md",
+        "results.csv",
+        "tables.tex",
+    ]
+    stems = {path.stem for path in (tmp_path / "out" / "figures").iterdir()}
+    assert len(stems) == 5
+    assert len(os.listdir(tmp_path / "out" / "figures")) == 10
+
+
+def test_the_same_results_give_the_same_files(results: ExperimentResults, tmp_path: Path) -> None:
+    for name in "ab":
+        write_report(results, tmp_path / name)
+    first = [path for path in sorted((tmp_path / "a").rglob("*")) if path.is_file()]
+    assert len(first) == 15
+    for path in first:
+        assert path.read_bytes() == (tmp_path / "b" / path.relative_to(tmp_path / "a")).read_bytes()
+
+
+def test_the_page_asks_for_nothing(results: ExperimentResults, tmp_path: Path) -> None:
+    page = written(results, tmp_path)
+    tags = {tag for tag, _ in page.seen}
+    assert not tags & {"script", "link", "img", "iframe", "object", "embed", "base"}
+    for _, attributes in page.seen:
+        assert not any(name.startswith("on") for name in attributes)
+        for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
+            assert (attributes.get(name) or "#").startswith(("#", "data:"))
+    text = (tmp_path / "report.html").read_text("utf-8")
+    assert not re.search(r"https?://", text)
+    assert "@import" not in text
+    assert not re.search(r"url\((?!#)", text)
+
+
+def test_names_are_escaped_everywhere(results: ExperimentResults, tmp_path: Path) -> None:
+    page = written(results, tmp_path)
+    assert "b" not in {tag for tag, _ in page.seen}
+    assert "<b>x</b>" in page.text
+    assert "late & slow" in page.text
+    assert "2.9 <cpu>" in page.text
+    markdown = (tmp_path / "report.md").read_text("utf-8")
+    outside = re.sub(r"```.*?```", "", markdown, flags=re.S)
+    assert not re.search(r"(?<!\\)<", outside)
+    assert r"my\_loss\_50%" in outside
+
+
+def test_every_table_of_the_markdown_is_rectangular(
+    results: ExperimentResults, tmp_path: Path
+) -> None:
+    write_report(dataclasses.replace(results, facts=(("a|b", "c\nd"),)), tmp_path)
+    width = None
+    for line in (tmp_path / "report.md").read_text("utf-8").splitlines():
+        cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
+        assert width is None or cells is None or cells == width
+        width = cells
+
+
+def test_the_page_is_in_order_with_headings_captions_and_unique_ids(
+    results: ExperimentResults, tmp_path: Path
+) -> None:
+    page = written(results, tmp_path)
+    headings = [
+        "What deviates from the protocol",
+        "Comparison",
+        "Intervals",
+        "Verdict",
+        "Search and budget",
+        "Every reproduction",
+        "Baselines",
+        "How it was run",
+        "How to reproduce",
+    ]
+    places = [page.text.index(f" {heading} ") for heading in headings]
+    assert places == sorted(places)
+    tags = [tag for tag, _ in page.seen]
+    assert tags.count("h1") == 1
+    assert tags.count("caption") == tags.count("table")
+    for tag, attributes in page.seen:
+        if tag == "svg":
+            assert attributes["role"] == "img"
+            assert attributes["aria-label"]
+    ids = [attributes["id"] for _, attributes in page.seen if "id" in attributes]
+    assert len(ids) == len(set(ids))
+    assert "reality-check run experiment.yaml" in page.text
+    assert "protocol: name: quick" in page.text
+
+
+def test_the_box_lists_serious_deviations_first_and_opens_with_the_reduced_protocol(
+    results: ExperimentResults, tmp_path: Path
+) -> None:
+    text = written(results, tmp_path).text
+    opening = text.index("The protocol “quick” is a reduced one")
+    assert opening < text.index("Serious – reproductions") < text.index("search trials:")
+    assert NONE_SENTENCE not in text
+    assert "late & slow: 2 of 5 reproductions and 2 of 5 complete runs so far." in text
+
+
+def test_the_box_of_a_clean_run(finished: ExperimentResults, tmp_path: Path) -> None:
+    page = written(finished, tmp_path)
+    assert NONE_SENTENCE in page.text
+    assert "Not finished" not in page.text
+    assert "Preliminary" not in page.text
+    assert NONE_SENTENCE in (tmp_path / "report.md").read_text("utf-8")
+    assert any(a.get("class") == "box clean" for _, a in page.seen)
+
+
+def test_budget_counts_divergence_and_lost_workers(
+    results: ExperimentResults, tmp_path: Path
+) -> None:
+    write_report(results, tmp_path)
+    text = (tmp_path / "report.md").read_text("utf-8")
+    line = next(line for line in text.splitlines() if line.startswith(r"| my\_loss\_50% | 8 of 8"))
+    cells = [cell.strip() for cell in line.strip("|").split("|")]
+    assert cells[1:6] == ["8 of 8", "1", "0", "5 of 5", "5 of 5"]
+    assert cells[-2:] == ["19", "1"]
+
+
+def test_the_other_geometry_is_shown_apart(finished: ExperimentResults, tmp_path: Path) -> None:
+    extra = tuple(dataclasses.replace(row, metric=row.metric + "_raw") for row in finished.rows)
+    page = written(dataclasses.replace(finished, rows=finished.rows + extra), tmp_path)
+    assert "MAP@R (raw embeddings)" in page.text
+    assert (tmp_path / "results.csv").read_text().count("_raw,") == len(extra)
+
+
+def nothing(results: ExperimentResults) -> ExperimentResults:
+    return ExperimentResults("empty", "mlrc", "mlrc", False, methods=(), rows=())
+
+
+def no_trials_yet(results: ExperimentResults) -> ExperimentResults:
+    methods = tuple(MethodResults(m.name, m.loss, searched=m.searched) for m in results.methods)
+    return dataclasses.replace(results, methods=methods, rows=(), baselines=(), facts=())
+
+
+def all_diverged(results: ExperimentResults) -> ExperimentResults:
+    trials = tuple(
+        TrialRecord("warped", "search", i, "complete", value=0.0, diverged="NaN") for i in range(8)
+    )
+    method = MethodResults("warped", "L", search=trials, searched=("x",))
+    return dataclasses.replace(results, methods=(method,), rows=())
+
+
+def running_and_failed(results: ExperimentResults) -> ExperimentResults:
+    trials = (
+        TrialRecord("warped", "search", 0, "running"),
+        TrialRecord("warped", "search", 1, "failed", attempts=3),
+        TrialRecord("warped", "search", 2, "waiting"),
+    )
+    method = MethodResults("warped", "L", search=trials, searched=("x",))
+    return dataclasses.replace(results, methods=(method,), rows=(), config={})
+
+
+def one_run(results: ExperimentResults) -> ExperimentResults:
+    return dataclasses.replace(results, rows=tuple(r for r in results.rows if r.reproduction == 0))
+
+
+def not_finite(results: ExperimentResults) -> ExperimentResults:
+    rows = tuple(
+        dataclasses.replace(r, value=math.nan) if r.method == "warped" else r for r in results.rows
+    )
+    return dataclasses.replace(results, rows=rows)
+
+
+def odd_config(results: ExperimentResults) -> ExperimentResults:
+    config: dict[str, Any] = {"protocol": 3, "path": Path("x"), "pair": (1, {2: object})}
+    return dataclasses.replace(results, config=config, protocol="mine")
+
+
+def without_search(results: ExperimentResults) -> ExperimentResults:
+    fixed = TrialRecord("fixed", "search", 0, "complete", value=0.3)
+    return dataclasses.replace(results, methods=(MethodResults("fixed", "L", search=(fixed,)),))
+
+
+def unknown_names(results: ExperimentResults) -> ExperimentResults:
+    row = ResultRow("e", "nobody", "new category", 0, "new_metric", 0.5)
+    return dataclasses.replace(results, rows=(*results.rows, row))
+
+
+@pytest.mark.parametrize(
+    ("change", "expected"),
+    [
+        (nothing, "No results yet: no reproduction has been scored."),
+        (nothing, "None so far: this run follows mlrc to the letter."),
+        (no_trials_yet, "warped: 0 of 8 search trials, 0 of 5 reproductions and 0 of 5 complete"),
+        (all_diverged, "no winner, as every trial diverged or failed"),
+        (running_and_failed, "warped: 0 of 3 search trials so far."),
+        (one_run, "no interval without two runs (n = 1 and 1)"),
+        (not_finite, "not finite"),
+        (odd_config, "The protocol is “mine”, measured here against “mlrc”."),
+        (without_search, "1 (nothing to search)"),
+        (unknown_names, "new category"),
+    ],
+)
+def test_unfinished_and_odd_experiments_give_honest_reports(
+    change: Any, expected: str, results: ExperimentResults, tmp_path: Path
+) -> None:
+    page = written(change(results), tmp_path)
+    assert expected in page.text
+    assert (tmp_path / "tables.tex").read_text().count(r"\end{table}") == 1
+
+
+@pytest.mark.browser
+@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
+@pytest.mark.parametrize(("width", "height"), [(1200, 1500), (400, 3000)])
+def test_a_browser_shows_the_page(
+    results: ExperimentResults, tmp_path: Path, width: int, height: int
+) -> None:
+    write_report(results, tmp_path)
+    picture = tmp_path / "page.png"
+    command = [
+        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
+        "--no-first-run", "--disable-background-networking", "--disable-component-update",
+        "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
+        f"--window-size={width},{height}", f"--screenshot={picture}",
+        (tmp_path / "report.html").as_uri(),
+    ]  # fmt: skip
+    subprocess.run(command, check=True, capture_output=True, timeout=120)
+    from matplotlib.image import imread
+
+    pixels = imread(picture)[..., :3]
+    assert pixels.shape[1] == width
+    # Text, tables and figures in several colours all over the page, not a blank or an error.
+    dark = (pixels.max(axis=2) < 0.45).mean(axis=1)
+    assert (dark > 0).mean() > 0.3
+    blue = (abs(pixels - [0.0, 0.447, 0.698]).max(axis=2) < 0.05).sum()
+    assert blue > 50

@@ -1,0 +1,134 @@
+"""Statistics against golden values, scipy and plain loops."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from reality_check.report.statistics import (
+    Interval,
+    compare_pairs,
+    holm,
+    t_interval,
+    welch_difference,
+)
+
+samples = st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=12)
+
+
+def test_the_golden_interval_of_the_protocol() -> None:
+    interval = t_interval([20.9 + 0.1 * i for i in range(10)])
+    assert interval.mean == pytest.approx(21.35)
+    assert interval.half_width == pytest.approx(0.216585, abs=5e-7)
+    assert interval.n == 10
+    assert interval.low == pytest.approx(21.35 - 0.216585, abs=1e-6)
+    assert interval.high == pytest.approx(21.35 + 0.216585, abs=1e-6)
+
+
+def test_one_value_has_no_interval_rather_than_one_of_width_zero() -> None:
+    interval = t_interval([0.25])
+    assert interval == Interval(0.25, None, 1)
+    assert interval.low is None
+    assert interval.high is None
+
+
+def test_no_values_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one value"):
+        t_interval([])
+
+
+@pytest.mark.parametrize("bad", [math.nan, math.inf, -math.inf])
+def test_a_value_that_is_not_finite_is_not_averaged_away(bad: float) -> None:
+    interval = t_interval([0.2, bad, 0.3])
+    assert math.isnan(interval.mean)
+    assert interval.half_width is None
+    assert interval.n == 3
+
+
+@given(samples)
+def test_the_interval_is_scipys(values: list[float]) -> None:
+    interval = t_interval(values)
+    error = np.std(values, ddof=1) / math.sqrt(len(values))
+    quantile = stats.t.ppf(0.975, len(values) - 1)
+    assert interval.mean == pytest.approx(np.mean(values), abs=1e-12)
+    assert interval.half_width == pytest.approx(quantile * error, abs=1e-9)
+
+
+@given(samples, samples)
+def test_the_difference_is_scipys_welch_test(first: list[float], second: list[float]) -> None:
+    if np.std(first) < 1e-4 or np.std(second) < 1e-4:  # scipy warns of lost digits
+        return
+    ours = welch_difference(first, second)
+    theirs = stats.ttest_ind(first, second, equal_var=False)
+    low, high = theirs.confidence_interval(0.95)
+    assert ours.p_value == pytest.approx(theirs.pvalue, abs=1e-9)
+    assert ours.half_width == pytest.approx((high - low) / 2, abs=1e-9)
+    assert ours.mean == pytest.approx((high + low) / 2, abs=1e-9)
+    assert ours.n == (len(first), len(second))
+
+
+def test_without_two_values_each_there_is_a_difference_but_no_interval() -> None:
+    difference = welch_difference([0.3], [0.1, 0.2])
+    assert difference.mean == pytest.approx(0.15)
+    assert difference.half_width is None
+    assert difference.p_value is None
+    assert difference.n == (1, 2)
+
+
+def test_samples_without_spread() -> None:
+    assert welch_difference([0.5, 0.5], [0.25, 0.25]).p_value == 0
+    assert welch_difference([0.5, 0.5], [0.5, 0.5]).p_value == 1
+    assert welch_difference([0.5, 0.5], [0.5, 0.5]).half_width == 0
+
+
+def test_holm_golden() -> None:
+    # Sorted .005, .01, .03, .04 times 4, 3, 2, 1, made monotone.
+    assert holm([0.01, 0.04, 0.03, 0.005]) == pytest.approx([0.03, 0.06, 0.06, 0.02])
+    assert holm([0.9, 0.8]) == [1.0, 1.0]
+    assert holm([]) == []
+    assert holm([0.03]) == [0.03]
+
+
+@given(st.lists(st.floats(0, 1), min_size=1, max_size=8))
+def test_holm_rejects_what_the_step_down_loop_rejects(p_values: list[float]) -> None:
+    rejected = set()
+    for step, index in enumerate(sorted(range(len(p_values)), key=lambda i: p_values[i])):
+        if p_values[index] * (len(p_values) - step) >= 0.05:
+            break
+        rejected.add(index)
+    assert {i for i, p in enumerate(holm(p_values)) if p < 0.05} == rejected
+
+
+def test_pairs_follow_the_ranking_and_share_one_correction() -> None:
+    generator = random.Random(1)
+    values = {
+        name: [level + generator.gauss(0, 0.01) for _ in range(5)]
+        for name, level in (("low", 0.1), ("high", 0.3), ("middle", 0.29))
+    }
+    pairs = compare_pairs(values)
+    assert [(c.better, c.other) for c in pairs] == [
+        ("high", "middle"),
+        ("high", "low"),
+        ("middle", "low"),
+    ]
+    raw = [stats.ttest_ind(values[c.better], values[c.other], equal_var=False) for c in pairs]
+    assert [c.adjusted_p for c in pairs] == pytest.approx(holm([r.pvalue for r in raw]))
+    assert [c.pairs for c in pairs] == [3, 3, 3]
+    assert pairs[1].distinct
+
+
+def test_pairs_that_cannot_be_tested_do_not_weaken_the_others() -> None:
+    pairs = compare_pairs({"a": [0.3, 0.31], "b": [0.2, 0.21], "single": [0.1], "nan": [math.nan]})
+    assert {(c.better, c.other): c.pairs for c in pairs} == {
+        ("a", "b"): 1,
+        ("a", "single"): 1,
+        ("b", "single"): 1,
+    }
+    assert not pairs[1].distinct
+    assert pairs[1].adjusted_p is None

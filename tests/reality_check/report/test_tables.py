@@ -1,0 +1,109 @@
+"""The comparison table, the CSV files and LaTeX."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reality_check.report._summary import Summary
+from reality_check.report.latex import escape, tables_tex
+from reality_check.report.statistics import holm, t_interval, welch_difference
+from reality_check.report.tables import comparison_table, csv_text
+from reality_check.results import METRICS, ExperimentResults, ResultRow
+
+
+def test_csv_is_exact() -> None:
+    rows = [
+        ResultRow("e", "warped", "ensemble", 0, "r_precision", 0.1 + 0.2),
+        ResultRow("e", 'a "quoted", name', "complete", 1, "precision_at_1", np.float64(1e-17)),
+    ]
+    assert csv_text(rows) == (
+        "experiment,method,category,reproduction,metric,value\n"
+        "e,warped,ensemble,0,r_precision,0.30000000000000004\n"
+        'e,"a ""quoted"", name",complete,1,precision_at_1,1e-17\n'
+    )
+
+
+def test_csv_gives_back_every_bit(results: ExperimentResults) -> None:
+    read = list(csv.DictReader(io.StringIO(csv_text(results.rows))))
+    assert [float(line["value"]) for line in read] == [row.value for row in results.rows]
+    assert [line["method"] for line in read] == [row.method for row in results.rows]
+
+
+def test_best_and_close_follow_the_tests_on_all_pairs(finished: ExperimentResults) -> None:
+    summary = Summary(finished)
+    for category in summary.categories:
+        table = comparison_table(summary, category)
+        for column, metric in enumerate(METRICS):
+            values = {
+                method: [
+                    row.value
+                    for row in finished.rows
+                    if (row.method, row.category, row.metric) == (method, category, metric)
+                ]
+                for method in summary.methods
+            }
+            best = max(values, key=lambda m: np.mean(values[m]))
+            pairs = [(a, b) for a in values for b in values if a < b]
+            p = holm([welch_difference(values[a], values[b]).p_value or 0 for a, b in pairs])
+            far = {frozenset(pair) for pair, value in zip(pairs, p, strict=True) if value < 0.05}
+            for row in table.rows:
+                cell = row.cells[column]
+                assert cell.interval == t_interval(values[row.method])
+                assert cell.best == (row.method == best)
+                expected = row.method != best and frozenset((row.method, best)) not in far
+                assert cell.close == expected
+
+
+def test_n_says_what_is_planned_while_runs_are_missing(build: Any) -> None:
+    summary = Summary(build({"warped": 5, "my_loss_50%": 1}))
+    sizes = {row.method: row.n for row in comparison_table(summary, "complete").rows}
+    assert sizes == {
+        "warped": "5",
+        "my_loss_50%": "1 of 5",
+        "<b>x</b>": "0 of 5",
+        "late & slow": "0 of 5",
+    }
+
+
+def test_a_method_alone_is_not_called_the_best(build: Any) -> None:
+    table = comparison_table(Summary(build({"warped": 5})), "ensemble")
+    assert not any(cell.best or cell.close for row in table.rows for cell in row.cells)
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ("my_loss_50%", r"my\_loss\_50\%"),
+        ("a\\b", r"a\textbackslash{}b"),
+        ("{x} & $y$ #1", r"\{x\} \& \$y\$ \#1"),
+        ("two\nlines ~^", r"two lines \textasciitilde{}\textasciicircum{}"),
+        ("<b>", r"\textless{}b\textgreater{}"),
+    ],
+)  # fmt: skip
+def test_latex_escapes(text: str, expected: str) -> None:
+    assert escape(text) == expected
+
+
+def test_latex_balances(results: ExperimentResults) -> None:
+    text = tables_tex(Summary(results))
+    assert re.findall(r"\\begin\{(\w+)\}", text) == ["table", "tabular"]
+    assert re.findall(r"\\end\{(\w+)\}", text) == ["tabular", "table"]
+    bare = re.sub(r"\\[{}\\]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert r"my\_loss\_50\%" in text
+    assert "<b>" not in text
+    for line in text.splitlines():
+        if line.endswith(r"\\") and "multicolumn" not in line:
+            assert len(re.findall(r"(?<!\\)&", line)) == len(METRICS) + 1
+    body = "\n".join(line for line in text.splitlines() if not line.startswith("%"))
+    assert not re.search(r"(?<!\\)%", body)
+
+
+def test_latex_of_an_unfinished_experiment_says_so(results: ExperimentResults) -> None:
+    assert "Preliminary" in tables_tex(Summary(results))
