@@ -8,6 +8,7 @@ both ends, and a trained net well above raw pixels yet below 1.
 from __future__ import annotations
 
 import argparse
+import itertools
 import time
 
 import numpy as np
@@ -34,7 +35,7 @@ def conv_net(channels: int, embedding_size: int) -> nn.Sequential:
     """Four stride-2 convolutions, global average pooling and one linear layer."""
     widths = [channels, 32, 48, 64, 64]
     layers: list[nn.Module] = []
-    for before, after in zip(widths[:-1], widths[1:], strict=True):
+    for before, after in itertools.pairwise(widths):
         layers += [nn.Conv2d(before, after, 3, 2, 1), nn.BatchNorm2d(after), nn.ReLU()]
     return nn.Sequential(*layers, nn.Flatten(), nn.LazyLinear(embedding_size))
 

@@ -81,10 +81,10 @@ def _distinct(codes: list[int]) -> list[int]:
     """Keep each character that resembles none of those kept before it, in any compared face."""
     shapes = {code: _shapes(code) for code in codes}
     codes = [code for code in codes if shapes[code] is not None]
-    alike = _resemblance(np.array([shapes[code] for code in codes])) >= _LOOK_ALIKE
+    resemblance = _resemblance(np.array([shapes[code] for code in codes]))
     kept: list[int] = []
     for row in range(len(codes)):
-        if not alike[row, kept].any():
+        if resemblance[row, kept].max(initial=-1.0) < _LOOK_ALIKE:
             kept.append(row)
     return [codes[row] for row in kept]
 
@@ -97,7 +97,7 @@ def _resemblance(shapes: np.ndarray) -> np.ndarray:
     most = np.full((len(shapes), len(shapes)), -1.0)
     for face in range(shapes.shape[1]):
         rows = shapes[:, face].astype(np.float64)
-        present = rows.any(axis=1)
+        present = rows.max(axis=1) > 0
         sums, pixels = rows.sum(axis=1), rows.shape[1]
         covariance = pixels * (rows @ rows.T) - np.outer(sums, sums)
         spread = np.sqrt(np.maximum(np.diag(covariance), 1.0))

@@ -50,8 +50,8 @@ class Normalize:
         """
         self.check(batch)
         height, width = self.output_shape(batch)
-        top = (batch.shape[1] - height + 1) // 2
-        left = (batch.shape[2] - width + 1) // 2
+        top = round((batch.shape[1] - height) / 2)  # as torchvision's CenterCrop rounds
+        left = round((batch.shape[2] - width) / 2)
         crop = batch[:, top : top + height, left : left + width]
         return self.scale(crop.permute(0, 3, 1, 2).to(torch.float32))
 

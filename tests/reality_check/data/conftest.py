@@ -1,0 +1,23 @@
+from __future__ import annotations
+
+import os
+from pathlib import Path
+
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has a cache folder of its own."""
+    folder = tmp_path / "cache"
+    monkeypatch.setenv("REALITY_CHECK_CACHE", str(folder))
+    return folder
+
+
+@pytest.fixture
+def real_data() -> Path:
+    """The folder of real data sets, or a skip."""
+    folder = os.environ.get("REALITY_CHECK_DATA")
+    if not folder:
+        pytest.skip("REALITY_CHECK_DATA is not set: it names the folder with omniglot/ and others")
+    return Path(folder)

@@ -1,0 +1,122 @@
+"""The worked numbers of the published protocol, and properties over many class counts."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reality_check.data import ClassSplits, Fold, class_splits
+from reality_check.errors import UsageError
+
+# classes, trainval, test, first and last validation class per fold, train classes per fold
+MLRC = {
+    "CUB200": (200, 100, 100, [(75, 99), (0, 24), (25, 49), (50, 74)], 75),
+    "Cars196": (196, 98, 98, [(74, 97), (0, 23), (25, 48), (49, 72)], 74),
+    "SOP": (22634, 11317, 11317, [(8488, 11316), (0, 2828), (2829, 5657), (5658, 8486)], 8488),
+}
+KFOLD_SIZES = {
+    "CUB200": (200, [25, 25, 25, 25]),
+    "Cars196": (196, [25, 25, 24, 24]),
+    "SOP": (22634, [2830, 2829, 2829, 2829]),
+}
+NEVER_VALIDATED = {"CUB200": [], "Cars196": [24, 73], "SOP": [8487]}
+
+
+@pytest.mark.parametrize("name", MLRC)
+def test_mlrc_rule_gives_the_published_folds(name: str) -> None:
+    classes, trainval, test, ranges, train = MLRC[name]
+    splits = class_splits(classes, 4, "mlrc")
+    assert splits.trainval == tuple(range(trainval))
+    assert splits.test == tuple(range(trainval, classes))
+    assert len(splits.test) == test
+    for fold, (first, last) in zip(splits.folds, ranges, strict=True):
+        assert fold.validation == tuple(range(first, last + 1))
+        assert len(fold.train) == train
+    validated = {label for fold in splits.folds for label in fold.validation}
+    assert sorted(set(splits.trainval) - validated) == NEVER_VALIDATED[name]
+
+
+@pytest.mark.parametrize("name", KFOLD_SIZES)
+def test_kfold_rule_gives_scikit_learns_blocks(name: str) -> None:
+    classes, sizes = KFOLD_SIZES[name]
+    splits = class_splits(classes, 4, "kfold")
+    assert [len(fold.validation) for fold in splits.folds] == sizes
+    joined = [label for fold in splits.folds for label in fold.validation]
+    assert tuple(joined) == splits.trainval
+
+
+def original_mlrc(classes: int) -> list[tuple[set[int], set[int]]]:
+    """The published rule for 4 folds, as its steps are written down (even counts)."""
+    trainval = int(0.5 * classes)
+    size = int(classes * 0.125)
+    train_size = classes - size - int(0.5 * classes)
+    folds = []
+    for part in range(4):
+        start = int(part / 4 * trainval)
+        ring = [(start + step) % trainval for step in range(train_size + size)]
+        folds.append((set(ring[:train_size]), set(ring[train_size:])))
+    return folds
+
+
+@given(st.integers(8, 1500).map(lambda half: 2 * half))
+def test_even_counts_equal_the_original_rule(classes: int) -> None:
+    splits = class_splits(classes, 4, "mlrc")
+    assert [(set(f.train), set(f.validation)) for f in splits.folds] == original_mlrc(classes)
+
+
+@given(st.integers(2, 12), st.integers(0, 300), st.sampled_from(["mlrc", "kfold"]))
+def test_properties(folds: int, extra: int, rule: str) -> None:
+    classes = 4 * folds + extra
+    splits = class_splits(classes, folds, rule)  # type: ignore[arg-type]
+    assert splits.trainval + splits.test == tuple(range(classes))
+    assert len(splits.test) - len(splits.trainval) == classes % 2
+    assert len(splits.folds) == folds
+    seen: set[int] = set()
+    for fold in splits.folds:
+        assert sorted(fold.train + fold.validation) == list(splits.trainval)
+        assert list(fold.train) == sorted(fold.train)
+        low, high = fold.validation[0], fold.validation[-1]
+        assert fold.validation == tuple(range(low, high + 1))
+        assert len(fold.validation) >= 2
+        assert not seen & set(fold.validation)
+        seen |= set(fold.validation)
+    never = len(splits.trainval) % folds if rule == "mlrc" else 0
+    assert len(seen) == len(splits.trainval) - never
+
+
+def test_odd_counts_leave_no_class_in_two_parts() -> None:
+    splits = class_splits(197, 4, "mlrc")  # the original rule leaks a class here
+    assert (len(splits.trainval), len(splits.test)) == (98, 99)
+    assert all(len(fold.train) == 74 for fold in splits.folds)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "text"),
+    [
+        ((15, 4, "mlrc"), "15 classes.*at least 16 classes or write folds: 3"),
+        ((4, 2, "kfold"), "at least 8"),
+        ((100, 1, "mlrc"), "at least 2"),
+        ((100, 4, "mlcr"), "Did you mean 'mlrc'"),
+    ],
+)
+def test_refuses(arguments: tuple[int, int, str], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        class_splits(*arguments)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("trainval", "test", "folds", "text"),
+    [
+        ((0, 1, 2), (2, 3), (), "trainval and test share .*2"),
+        ((0, 1), (2,), (Fold((0, 1), (1,)),), "train and validation of fold 0"),
+        ((0, 1, 2), (3,), (Fold((0,), (1,)),), "do not make up"),
+        ((0, 1), (2,), (Fold((0,), (1,)), Fold((0,), (1,))), "folds 0 and 1"),
+        ((0, 1), (2,), (Fold((0, 1), ()),), "no classes"),
+    ],
+)
+def test_no_leaking_split_can_be_built(
+    trainval: tuple[int, ...], test: tuple[int, ...], folds: tuple[Fold, ...], text: str
+) -> None:
+    with pytest.raises(ValueError, match=text):
+        ClassSplits(trainval, test, folds)
