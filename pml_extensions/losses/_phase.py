@@ -10,8 +10,8 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor
 
 
-class PhaseMixin(BaseMetricLossFunction):
-    """Holds changeable, non-trainable numbers as buffers, so that a checkpoint resumes its phase.
+class PhasedLoss(BaseMetricLossFunction):
+    """A PML loss with changeable numbers, held as buffers so that a checkpoint resumes its phase.
 
     A subclass lists each name with its check in ``phase_checks`` and calls
     ``_register_phase({name: value, ...})`` once in its constructor.
@@ -46,7 +46,7 @@ class PhaseMixin(BaseMetricLossFunction):
             )
         return {name: self.phase_checks[name](name, value) for name, value in values.items()}
 
-    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PhaseMixin:
+    def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> PhasedLoss:
         # .half() must not round the values, and devices without float64 must not refuse them:
         # only the device of the result is taken over.
         kept = {name: self._buffers.pop(name) for name in self.phase_checks}

@@ -6,7 +6,6 @@ from collections.abc import Mapping
 from typing import Any
 
 import torch
-from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
@@ -14,10 +13,10 @@ from torch import Tensor
 
 from pml_extensions.functional import at_least_float32, without_autocast
 from pml_extensions.losses import _checks
-from pml_extensions.losses._phase import PhaseMixin
+from pml_extensions.losses._phase import PhasedLoss
 
 
-class ProxyLoss(PhaseMixin, WeightRegularizerMixin, BaseMetricLossFunction):
+class ProxyLoss(WeightRegularizerMixin, PhasedLoss):
     """A PML loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass gives ``phase`` (its changeable values), ``_logits`` and ``_losses``. These two get

@@ -55,9 +55,9 @@ class GradMLLoss(BaseMetricLossFunction):
         L = |x_1 - x_2|^k + |y_1 - y_2|^k - w \sum_{i,j \in \{1,2\}} |x_i - y_j|^k
 
     averaged over quadruples. "GradML: A Gradient-based Loss for Deep Metric Learning", Eq. 11.
-    For k = 2 it equals :math:`(1-w)(|x_1-x_2|^2 + |y_1-y_2|^2) - 4w\,|\bar x - \bar y|^2`: at the paper's w = 1 the
-    pull within classes cancels exactly and only class means repel each other; w = 0.5 balances
-    both. The loss is negative where it is good.
+    For k = 2 it equals :math:`(1-w)(|x_1-x_2|^2 + |y_1-y_2|^2) - 4w\,|\bar x - \bar y|^2`:
+    at the paper's w = 1 the pull within classes cancels exactly and only class means repel each
+    other; w = 0.5 balances both. The loss is negative where it is good.
 
     The paper does not say how quadruples are drawn. ``"disjoint"`` uses each sample once (see
     :func:`disjoint_quadruples`); ``num_unused_samples`` counts what was left over in the last
@@ -118,6 +118,9 @@ class GradMLLoss(BaseMetricLossFunction):
         assert labels is not None
         c_f.ref_not_supported(embeddings, labels, ref_emb, ref_labels)
         _checks.embedding_shape(embeddings)
+        if len(embeddings) == 0:
+            self.num_unused_samples = 0
+            return self.zero_losses()
         with without_autocast(embeddings):
             x = at_least_float32(embeddings)
             if self.normalize_embeddings:

@@ -34,9 +34,10 @@ class StopGradientSoftmaxLoss(ProxyLoss):
 
     where :math:`\bar W` is W without gradient and the first term uses neither normalisation nor
     bias. "Stop-Gradient Softmax Loss for Deep Metric Learning" (AAAI 2023), Eq. 6 (second
-    term), Eq. 7 and 10 (sum). The second term joins only while the first one, averaged over the batch and with
-    its label smoothing, is at most ``join_threshold``; it starts near ln(num_classes). When
-    torch.distributed runs, training averages that value over all ranks, so that they agree.
+    term), Eq. 7 and 10 (sum). The second term joins only while the first one, averaged over the
+    batch and with its label smoothing, is at most ``join_threshold``; it starts near
+    ln(num_classes). When torch.distributed runs, training averages that value over all ranks, so
+    that they agree.
 
     Args:
         num_classes: Number of classes C.

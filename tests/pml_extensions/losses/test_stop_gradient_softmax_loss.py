@@ -1,0 +1,182 @@
+"""StopGradientSoftmaxLoss: join rule, smoothing, stop-gradient and identities."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pml_extensions.losses import StopGradientSoftmaxLoss
+
+
+def batch(classes: int = 6, size: int = 4) -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(10, size, generator=generator, dtype=torch.float64)
+    proxies = torch.randn(classes, size, generator=generator, dtype=torch.float64)
+    return x, proxies, torch.arange(10) % classes
+
+
+def make(proxies: Tensor, **kwargs: Any) -> StopGradientSoftmaxLoss:
+    loss = StopGradientSoftmaxLoss(*proxies.shape, **kwargs).double()
+    loss.proxies.data.copy_(proxies)
+    return loss
+
+
+def test_gamma_one_is_cross_entropy_of_cosines() -> None:
+    x, proxies, labels = batch()
+    total = make(proxies, gamma=1.0, join_mode="always")(x, labels)
+    softmax = make(proxies, beta=0.0)(x, labels)
+    cosines = F.normalize(x) @ F.normalize(proxies).t()
+    torch.testing.assert_close(total - softmax, F.cross_entropy(cosines, labels))
+
+
+def test_term_equals_a_plain_loop() -> None:
+    x, proxies, labels = batch()
+    gamma, expected = 12.0, 0.0
+    for i, label in enumerate(labels.tolist()):
+        cosines = [(x[i] @ w / (x[i].norm() * w.norm())).item() for w in proxies]
+        others = sum(math.exp(gamma * s) for j, s in enumerate(cosines) if j != label)
+        expected += math.log1p(math.exp(math.log(others) / gamma - cosines[label])) / len(x)
+    total = make(proxies, gamma=gamma, beta=2.5, join_mode="always")(x, labels)
+    softmax = make(proxies, beta=0.0)(x, labels)
+    assert (total - softmax).item() == pytest.approx(2.5 * expected, rel=1e-12)
+
+
+@pytest.mark.parametrize("eps", [0.0, 0.1, 0.4])
+def test_smoothing_conventions(eps: float) -> None:
+    x, proxies, labels = batch()
+    logits, classes = x @ proxies.t(), len(proxies)
+    torch_like = make(proxies, beta=0, label_smoothing=eps, smoothing_convention="torch")
+    official = make(proxies, beta=0, label_smoothing=eps, join_mode="always")
+    torch.testing.assert_close(
+        torch_like(x, labels), F.cross_entropy(logits, labels, label_smoothing=eps)
+    )
+    torch.testing.assert_close(
+        official(x, labels),
+        F.cross_entropy(logits, labels, label_smoothing=eps * classes / (classes - 1)),
+    )
+
+
+def test_logits_are_those_of_the_softmax() -> None:
+    x, proxies, labels = batch()
+    loss = make(proxies, beta=0, label_smoothing=0)
+    torch.testing.assert_close(loss.get_logits(x), x @ proxies.t())
+    torch.testing.assert_close(F.cross_entropy(loss.get_logits(x), labels), loss(x, labels))
+
+
+def test_gradient_matches_finite_differences_where_nothing_is_stopped() -> None:
+    x, proxies, labels = batch()
+    loss = make(proxies, join_mode="always")
+    assert torch.autograd.gradcheck(lambda e: loss(e, labels), (x.clone().requires_grad_(),))
+
+
+def test_closed_gate_and_nan() -> None:
+    x, proxies, labels = batch()
+    softmax = make(proxies, beta=0)(x, labels).item()
+    joined = make(proxies, join_mode="always")(x, labels).item()
+    assert make(proxies, join_threshold=softmax - 1e-6)(x, labels).item() == softmax
+    assert make(proxies, join_threshold=softmax + 1e-6)(x, labels).item() == joined
+    assert make(proxies, join_threshold=None)(x, labels).item() == joined
+
+
+def test_gate_uses_the_smoothed_value() -> None:
+    x, proxies, labels = batch()
+    plain = make(proxies, beta=0, label_smoothing=0)(x, labels).item()
+    smoothed = make(proxies, beta=0, label_smoothing=0.4)(x, labels).item()
+    assert plain != smoothed
+    threshold = (plain + smoothed) / 2
+    value = make(proxies, label_smoothing=0.4, join_threshold=threshold)(x, labels).item()
+    assert (value > smoothed) == (smoothed < plain)
+
+
+def test_latch_flips_in_training_only_and_stays() -> None:
+    x, proxies, labels = batch()
+    softmax = make(proxies, beta=0, label_smoothing=0)(x, labels).item()
+    loss = make(proxies, label_smoothing=0, join_mode="latch", join_threshold=softmax + 0.1)
+    loss.eval()
+    assert loss(x, labels).item() == softmax
+    assert not loss.joined
+    loss.train()
+    joined = loss(x, labels).item()
+    assert joined > softmax
+    assert loss.joined
+    worse = -3 * x  # far above the threshold, which no longer matters
+    assert loss(worse, labels).item() > make(proxies, beta=0, label_smoothing=0)(worse, labels)
+    resumed = make(proxies, label_smoothing=0, join_mode="latch", join_threshold=0.001)
+    resumed.load_state_dict(loss.state_dict())
+    assert resumed(x, labels).item() == joined
+
+
+def test_one_class_has_no_loss() -> None:
+    x = torch.randn(4, 3, requires_grad=True)
+    value = StopGradientSoftmaxLoss(1, 3)(x, torch.zeros(4, dtype=torch.long))
+    value.backward()
+    assert value.item() == 0
+    assert x.grad is not None
+    assert x.grad.abs().max() == 0
+
+
+def test_a_threshold_below_the_entropy_of_the_targets_warns() -> None:
+    # papers.md 1.2: the smoothed cross-entropy of SOP's 11,318 classes stays above 4.407 at 0.4.
+    with pytest.warns(UserWarning, match=r"4\.407.*never joins"):
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.1)
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, join_mode="always")
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, join_threshold=None)
+
+
+def test_official_initialisation() -> None:
+    torch.manual_seed(0)
+    assert StopGradientSoftmaxLoss(200, 100).proxies.std().item() == pytest.approx(1e-3, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"gamma": 0}, "gamma must be finite and greater than 0"),
+        ({"beta": -1}, "beta must be finite and at least 0"),
+        ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
+        ({"smoothing_convention": "pytorch"}, "must be one of 'official', 'torch'"),
+        ({"join_mode": "never"}, "must be one of 'per_batch', 'latch', 'always'"),
+        ({"join_threshold": 0}, "join_threshold must be greater than 0"),
+    ],
+)
+def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        StopGradientSoftmaxLoss(3, 2, **kwargs)
+
+
+def _rank(rank: int, folder: str) -> None:
+    torch.set_num_threads(1)
+    torch.distributed.init_process_group(
+        "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
+    )
+    x, proxies, labels = batch()
+    half = slice(0, 5) if rank == 0 else slice(5, 10)
+    means = [make(proxies, beta=0)(x[s], labels[s]).item() for s in (slice(5), slice(5, 10))]
+    # Between both ranks' values, above the mean over ranks: alone one would join and one not.
+    loss = make(proxies, join_threshold=(sum(means) / 2 + max(means)) / 2)
+    alone = loss.eval()(x[half], labels[half]).item()
+    together = loss.train()(x[half], labels[half]).item()
+    joined = [value > means[rank] for value in (alone, together)]
+    Path(folder, f"rank{rank}").write_text(f"{joined[0]} {joined[1]}", encoding="utf-8")
+    torch.distributed.destroy_process_group()
+
+
+@pytest.mark.slow
+def test_ranks_agree_on_the_gate(tmp_path: Path) -> None:
+    torch.multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    alone, together = zip(
+        *((tmp_path / f"rank{r}").read_text(encoding="utf-8").split() for r in range(2)),
+        strict=True,
+    )
+    assert sorted(alone) == ["False", "True"]
+    assert list(together) == ["True", "True"]

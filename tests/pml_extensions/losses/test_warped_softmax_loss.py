@@ -1,0 +1,140 @@
+"""WarpedSoftmaxLoss: the closed-form gradient, identities, exact distances, initialisation."""
+
+from __future__ import annotations
+
+import math
+import warnings
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pml_extensions.losses import WarpedSoftmaxLoss
+
+
+def batch() -> tuple[Tensor, Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(4)
+    x = 2 * torch.randn(12, 3, generator=generator, dtype=torch.float64)
+    proxies = 2 * torch.randn(5, 3, generator=generator, dtype=torch.float64)
+    return x, proxies, torch.arange(12) % 5
+
+
+def make(proxies: Tensor, alpha: float, k1: float, k2: float, **kwargs: Any) -> WarpedSoftmaxLoss:
+    loss = WarpedSoftmaxLoss(*proxies.shape, alpha, k1, k2, **kwargs).to(proxies.dtype)
+    loss.proxies.data.copy_(proxies)
+    return loss
+
+
+@pytest.mark.parametrize("alpha", [0.01, 3.0, math.inf])
+@pytest.mark.parametrize("multiplier", [0.0, 1.0, 1.5])
+def test_gradient_is_the_papers_closed_form(alpha: float, multiplier: float) -> None:
+    x, proxies, labels = batch()
+    k1, k2, scale = 0.6, 1.4, 1.7
+    loss = make(proxies, alpha, k1, k2, delta_multiplier=multiplier, scale=scale)
+    e = x.clone().requires_grad_()
+    loss(e, labels).backward()
+    grad_e, grad_p = torch.zeros_like(x), torch.zeros_like(proxies)
+    for i, y in enumerate(labels.tolist()):
+        unit = [(x[i] - p) / (x[i] - p).norm() for p in proxies]
+        t = [(x[i] - p).norm().item() for p in proxies]
+        inside = t[y] < alpha
+        own = (k1 + multiplier * (1 - k1)) * t[y] if inside else k2 * t[y] + (1 - k2) * alpha
+        weights = [math.exp(-scale * (own if j == y else t[j])) for j in range(5)]
+        for j in range(5):
+            p = weights[j] / sum(weights)
+            pull = (1 - p) * (k1 if inside else k2) if j == y else -p
+            grad_e[i] += scale * pull * unit[j] / len(x)
+            grad_p[j] -= scale * pull * unit[j] / len(x)
+    torch.testing.assert_close(e.grad, grad_e)
+    torch.testing.assert_close(loss.proxies.grad, grad_p)
+
+
+def test_gradcheck_outside_alpha_only() -> None:
+    x, proxies, labels = batch()
+
+    def check(alpha: float) -> bool:
+        loss = make(proxies, alpha, 0.6, 1.4)
+        return bool(
+            torch.autograd.gradcheck(
+                lambda e: loss(e, labels), (x.clone().requires_grad_(),), raise_exception=False
+            )
+        )
+
+    assert check(1e-3)
+    assert not check(1e3), "inside alpha the gradient is not the derivative of the value"
+
+
+def test_inside_alpha_the_value_is_the_plain_softmax() -> None:
+    x, proxies, labels = batch()
+    plain = F.cross_entropy(-torch.cdist(x, proxies), labels)
+    torch.testing.assert_close(make(proxies, 1e3, 0.3, 1.9)(x, labels), plain)
+    torch.testing.assert_close(make(proxies, math.inf, 0.3, 1.9)(x, labels), plain)
+    torch.testing.assert_close(make(proxies, 2.0, 1.0, 1.0)(x, labels), plain)
+
+
+def test_distance_equal_to_alpha_counts_as_outside() -> None:
+    proxies = torch.tensor([[0.0, 0.0], [9.0, 0.0]], dtype=torch.float64)
+    x = torch.tensor([[2.0, 0.0]], dtype=torch.float64)
+    own, other = 2.0, 7.0  # the outer branch at alpha; the inner one with m = 0 would give 1
+    loss = make(proxies, 2.0, 0.5, 1.5, delta_multiplier=0.0)(x, torch.tensor([0]))
+    assert loss.item() == pytest.approx(math.log1p(math.exp(own - other)))
+
+
+def test_logits_are_scaled_negative_distances() -> None:
+    x, proxies, _ = batch()
+    loss = make(proxies, 2.0, 0.5, 1.5, scale=2.5)
+    torch.testing.assert_close(loss.get_logits(x), -2.5 * torch.cdist(x, proxies))
+    assert (loss.get_logits(proxies).argmax(dim=1) == torch.arange(5)).all()
+
+
+def test_close_points_far_from_the_origin_keep_their_digits() -> None:
+    # Expanding |e - p|^2 in float32 is off by 17 % here (papers.md 5.3).
+    far = torch.full((1, 64), 8.0)
+    step = torch.zeros(2, 64)
+    step[0, 0], step[1, 1] = 0.125, 0.25
+    proxies, x = far + step, far.clone().requires_grad_()
+    loss = make(proxies, 1e3, 0.5, 1.5)
+    torch.testing.assert_close(
+        loss.get_logits(x).detach(), torch.tensor([[-0.125, -0.25]]), rtol=1e-6, atol=0
+    )
+    loss(x, torch.tensor([0])).backward()
+    p = math.exp(-0.125) / (math.exp(-0.125) + math.exp(-0.25))
+    expected = torch.zeros(1, 64)
+    expected[0, 0], expected[0, 1] = -0.5 * (1 - p), 1 - p
+    torch.testing.assert_close(x.grad, expected, rtol=1e-3, atol=1e-5)
+
+
+def test_official_initialisation() -> None:
+    torch.manual_seed(0)
+    loss = WarpedSoftmaxLoss(200, 100, 1.0, 0.5, 1.5)
+    assert loss.proxies.std().item() == pytest.approx(math.sqrt(2 / 200), rel=0.02)
+
+
+def test_values_outside_the_theory_warn() -> None:
+    with pytest.warns(UserWarning, match="k1=1.2"):
+        WarpedSoftmaxLoss(3, 2, 1.0, 1.2, 1.5)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        loss = WarpedSoftmaxLoss(3, 2, 1.0, 1.0, 1.0)
+    with pytest.warns(UserWarning, match="k2=0.5"):
+        loss.set_phase(k2=0.5)
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("alpha", 0),
+        ("alpha", math.nan),
+        ("k1", -0.5),
+        ("k2", math.inf),
+        ("delta_multiplier", -1),
+        ("scale", 0),
+        ("scale", None),
+    ],
+)
+def test_bad_arguments(name: str, value: Any) -> None:
+    arguments = {"alpha": 1.0, "k1": 0.5, "k2": 1.5, name: value}
+    with pytest.raises(ValueError, match=f"{name} must be"):
+        WarpedSoftmaxLoss(3, 2, **arguments)
