@@ -201,13 +201,13 @@ def _embeddings_and_labels(
     embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, name: str, labels_name: str
 ) -> tuple[Tensor, Tensor]:
     """Return both as tensors on the device of the embeddings, checked."""
-    x = torch.as_tensor(embeddings)
+    x = _tensor(embeddings)
     if x.ndim != 2 or len(x) == 0:
         raise ValueError(f"{name} must have shape (N, D) with N > 0, but got {tuple(x.shape)}.")
     if not x.isfinite().all():
         bad = int((~x.isfinite().all(dim=1)).sum())
         raise ValueError(f"{name} must be finite, but {bad} of {len(x)} rows hold NaN or infinity.")
-    y = torch.as_tensor(labels, device=x.device)
+    y = _tensor(labels).to(x.device)
     if y.shape != x.shape[:1]:
         raise ValueError(
             f"{labels_name} must have shape ({len(x)},) like {name}, but got {tuple(y.shape)}."
@@ -215,3 +215,13 @@ def _embeddings_and_labels(
     if y.is_floating_point() or y.is_complex():
         raise ValueError(f"{labels_name} must be integers, but their dtype is {y.dtype}.")
     return at_least_float32(x), y.long()
+
+
+def _tensor(values: Tensor | ArrayLike) -> Tensor:
+    if isinstance(values, Tensor):
+        return values
+    array = np.asarray(values)
+    # torch refuses arrays turned around and warns about read-only ones, such as memory maps.
+    if not array.flags.writeable or min(array.strides, default=0) < 0:
+        array = array.copy()
+    return torch.from_numpy(array)

@@ -76,7 +76,7 @@ def test_gradient_matches_finite_differences_where_nothing_is_stopped() -> None:
     assert torch.autograd.gradcheck(lambda e: loss(e, labels), (x.clone().requires_grad_(),))
 
 
-def test_closed_gate_and_nan() -> None:
+def test_the_gate_opens_at_the_threshold() -> None:
     x, proxies, labels = batch()
     softmax = make(proxies, beta=0)(x, labels).item()
     joined = make(proxies, join_mode="always")(x, labels).item()

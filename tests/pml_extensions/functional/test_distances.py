@@ -1,0 +1,68 @@
+"""Distances and unit vectors: values, gradients, and the points where formulas break."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from pml_extensions.functional import paired_distances, pairwise_distances, unit_vectors
+
+
+def random(n: int, seed: int) -> Tensor:
+    generator = torch.Generator().manual_seed(seed)
+    return torch.randn(n, 3, generator=generator, dtype=torch.float64).requires_grad_()
+
+
+def test_pairwise_distances() -> None:
+    x, y = random(4, 0), random(6, 1)
+    torch.testing.assert_close(pairwise_distances(x, y), (x[:, None] - y).norm(dim=-1))
+    assert torch.autograd.gradcheck(pairwise_distances, (x, y))
+    assert torch.autograd.gradgradcheck(pairwise_distances, (x, y))
+    assert torch.autograd.gradcheck(lambda x: pairwise_distances(x, y.detach()), (x,))
+    assert torch.autograd.gradcheck(lambda y: pairwise_distances(x.detach(), y), (y,))
+
+
+def test_paired_distances() -> None:
+    x, y = random(4, 0), random(4, 1)
+    torch.testing.assert_close(paired_distances(x, y), (x - y).norm(dim=-1))
+    assert torch.autograd.gradcheck(paired_distances, (x, y))
+
+
+def test_coincident_points_have_zero_gradient() -> None:
+    x = random(3, 2)
+    pairwise_distances(x, x.detach()).diagonal().sum().backward()
+    assert x.grad is not None
+    assert (x.grad == 0).all()
+    paired_distances(x, x.detach()).sum().backward()
+    assert (x.grad == 0).all()
+
+
+def test_pairwise_distances_in_float32_keep_close_points_apart() -> None:
+    x = torch.full((1, 512), 64.0)
+    y = x.clone()
+    y[0, 0] += 2**-7
+    assert pairwise_distances(x, y).item() == 2**-7
+    expanded = (x.square().sum() + y.square().sum() - 2 * (x @ y.t())).clamp(min=0).sqrt()
+    assert expanded.item() != pytest.approx(2**-7, rel=0.5)
+
+
+def test_unit_vectors() -> None:
+    x = random(5, 3)
+    torch.testing.assert_close(unit_vectors(x), F.normalize(x))
+    assert torch.autograd.gradcheck(unit_vectors, (x,))
+
+
+@pytest.mark.parametrize("length", [0.0, 1e-30, 1e-8])
+def test_vectors_without_direction_are_zero(length: float) -> None:
+    x = torch.full((2, 3), length, requires_grad=True)
+    result = unit_vectors(x)
+    result.sum().backward()
+    assert (result == 0).all()
+    assert x.grad is not None
+    assert (x.grad == 0).all()
+
+
+def test_nan_is_not_hidden() -> None:
+    assert unit_vectors(torch.tensor([[torch.nan, 1.0]])).isnan().any()
