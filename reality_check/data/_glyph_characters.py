@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import math
 import unicodedata
 from collections import Counter, defaultdict
 
@@ -20,7 +21,7 @@ from reality_check.data._glyph_fonts import TEXT_FACES, characters, draw
 _MIN_FACES = 12
 _GRID = 24  # side in pixels of the shapes that are compared
 _DRAWN = 48  # pixels per em they are drawn with
-_LOOK_ALIKE = 0.85  # correlation of two shapes from which on they count as one
+_LOOK_ALIKE = 0.80  # correlation of two shapes from which on they count as one
 _MAX_ASPECT = 4  # strokes longer than this are dashes and bars, told apart by length only
 _COMPARED_FACES = (
     "DejaVuSans",
@@ -123,10 +124,14 @@ def _shapes(code: int) -> np.ndarray | None:
 
 
 def _normalized(ink: np.ndarray) -> np.ndarray:
-    """Scale the ink's longer side to a fixed length, centre it and blur it a little."""
+    """Scale the ink's longer side to a fixed length, centre it and blur it a little.
+
+    The shorter side is brought halfway (geometrically) to the longer one, since a change of the
+    aspect ratio alone makes no new character: o and 0, X and the multiplication sign.
+    """
     longest = _GRID - 4
-    factor = longest / max(ink.shape)
-    size = (max(1, round(ink.shape[1] * factor)), max(1, round(ink.shape[0] * factor)))
+    shorter = round(longest * math.sqrt(min(ink.shape) / max(ink.shape)))
+    size = (longest, shorter) if ink.shape[1] > ink.shape[0] else (shorter, longest)
     small = Image.fromarray(ink).resize(size, Image.Resampling.BOX)
     canvas = Image.new("L", (_GRID, _GRID))
     canvas.paste(small, ((_GRID - size[0]) // 2, (_GRID - size[1]) // 2))

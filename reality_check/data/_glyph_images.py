@@ -16,11 +16,11 @@ _KNOTS = 5  # the random displacement field has this many knots per axis
 
 # How far each image is from its font's drawing. Lengths are fractions of half the image's side.
 _RADIUS = (0.58, 0.88)  # half of the ink's longer side
-_ANGLE = 0.15  # radians
-_SHEAR = 0.15
-_STRETCH = 0.11  # log of the change of the aspect ratio
-_SHIFT = 0.07
-_BEND = 0.10  # largest displacement of a knot
+_ANGLE = 0.17  # radians
+_SHEAR = 0.17
+_STRETCH = 0.13  # log of the change of the aspect ratio
+_SHIFT = 0.08
+_BEND = 0.11  # largest displacement of a knot
 _INK = (0, 120)
 _PAPER = (190, 256)
 _NOISE = 40  # largest noise amplitude in grey levels

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import html
+import re
 
 
 class Html(str):
@@ -34,3 +35,8 @@ def element(tag: str, *children: str, **attributes: str) -> Html:
         for name, value in attributes.items()
     )
     return Html(f"<{tag}{pairs}>{join(*children)}</{tag}>")
+
+
+def breakable(name: str) -> Html:
+    """Return a name that may be broken after its underscores, dots and hyphens only."""
+    return Html(re.sub(r"([_.-])(?=\w)", r"\1<wbr>", escape(name)))

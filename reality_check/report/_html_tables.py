@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reality_check.report._elements import Html, element
+from reality_check.report._elements import Html, breakable, element
 from reality_check.report._sections import PlainTable
 from reality_check.report._text import NOTHING, interval_text
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
@@ -14,7 +14,7 @@ def comparison(table: ComparisonTable) -> Html:
     rows = [
         element(
             "tr",
-            element("th", row.method, scope="row"),
+            element("th", breakable(row.method), scope="row"),
             *map(_cell, row.cells),
             element("td", row.n, class_="n"),
         )
@@ -35,7 +35,7 @@ def plain(table: PlainTable) -> Html:
 def _plain_cells(table: PlainTable, row: tuple[str, ...]) -> list[Html]:
     kinds = ["words" if text in table.words else "number" for text in table.header]
     cells = [element("td", text, class_=kind) for text, kind in zip(row, kinds, strict=True)]
-    return [element("th", row[0], scope="row"), *cells[1:]]
+    return [element("th", breakable(row[0]), scope="row"), *cells[1:]]
 
 
 def _column_head(text: str, number: bool) -> Html:

@@ -63,23 +63,32 @@ def deviation_box(summary: Summary) -> Box:
 
 
 def progress_lines(summary: Summary) -> list[str]:
-    """What is still missing, a sentence per method; empty for a finished experiment."""
-    lines = []
+    """What is still missing, methods with the same gap together; empty for a finished run."""
+    gaps: dict[str, list[str]] = {}
     for method in summary.results.methods:
-        missing = [
-            f"{progress} {words}"
-            for stage, words in zip(
-                STAGES, ("search trials", "reproductions", "complete runs"), strict=True
-            )
-            if (progress := summary.progress(method, stage)).missing
-        ]
-        if method.search and not summary.progress(method, "search").missing:
-            missing += ["no winner, as every trial diverged or failed"] * (winner(method) is None)
-        if missing:
-            lines.append(f"{method.name}: {listed(missing)} so far.")
+        if missing := _missing(summary, method):
+            gaps.setdefault(listed(missing), []).append(method.name)
+    lines = []
+    for gap, names in gaps.items():
+        everyone = 2 < len(names) == len(summary.results.methods)
+        who = f"all {len(names)} methods" if everyone else listed(names)
+        lines.append(f"{who}: {gap} so far{' each' if len(names) > 1 else ''}.")
     if not lines and not summary.results.finished:
         lines.append("Some stages of this experiment are not complete.")
     return lines
+
+
+def _missing(summary: Summary, method: MethodResults) -> list[str]:
+    words = ("search trials", "reproductions", "complete runs")
+    progress = {stage: summary.progress(method, stage) for stage in STAGES}
+    missing = [
+        f"{progress[stage]} {word}"
+        for stage, word in zip(STAGES, words, strict=True)
+        if progress[stage].missing
+    ]
+    if method.search and not progress["search"].missing and winner(method) is None:
+        missing.append("no winner, as every trial diverged or failed")
+    return missing
 
 
 def budget_table(summary: Summary) -> PlainTable:

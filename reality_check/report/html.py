@@ -121,7 +121,7 @@ def _box(summary: Summary) -> Html:
 
 def _comparison(summary: Summary) -> Html:
     tables = [comparison(table) for table in comparison_tables(summary)]
-    if not tables:
+    if not summary.results.rows:
         return _section("comparison", "Comparison", element("p", "No results yet."))
     legend = element(
         "p",

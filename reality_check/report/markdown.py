@@ -86,6 +86,8 @@ def _box(summary: Summary) -> list[str]:
 
 
 def _comparison(summary: Summary) -> list[str]:
+    if not summary.results.rows:
+        return ["## Comparison", "No results yet."]
     blocks = ["## Comparison", "Percent, mean ± half-width of the 95 % t-interval over n runs."]
     for table in comparison_tables(summary):
         blocks += [f"### {escape(table.category)}", markdown_table(table)]

@@ -1,0 +1,439 @@
+"""One experiment from search to scores, as units of work that any number of workers share.
+
+Stages run in the order search, reproductions, complete, for all methods. What is left to do is
+read from the storage every time, so a worker can stop or be killed at any moment.
+"""
+
+from __future__ import annotations
+
+import functools
+import math
+import time
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import torch
+
+from reality_check.config.schema import Experiment, Method
+from reality_check.data import ClassSplits, ImageSet, class_splits, load_dataset
+from reality_check.errors import UsageError
+from reality_check.measuring import Diverged
+from reality_check.methods import MethodSettings, fill_settings, search_space
+from reality_check.results import METRICS
+from reality_check.scoring import embed_test, load_network, score_baselines, score_folds
+from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
+from reality_check.seeds import derive
+from reality_check.training import FoldResult, FoldRun, FoldTask
+
+#: Name of the stage that scores what no training reaches; it belongs to no method.
+BASELINES = "baselines"
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+@dataclass(frozen=True)
+class Unit:
+    """A stage of a method that can be worked on now."""
+
+    method: str
+    stage: str
+    study: Stage
+
+
+class Campaign:
+    """All work of one experiment in one output folder.
+
+    Args:
+        experiment: validated.
+        out_dir: its output folder.
+        on_progress: told what this worker does, as plain data.
+    """
+
+    def __init__(
+        self, experiment: Experiment, out_dir: Path, on_progress: Progress = lambda _: None
+    ) -> None:
+        self.experiment = experiment
+        self.out_dir = out_dir
+        self.on_progress = on_progress
+        self.storage = open_storage(storage_url(experiment, out_dir))
+        self.device = pick_device(experiment.device)
+        self._stages: dict[tuple[str, str], Stage] = {}
+
+    # -- what there is to do ----------------------------------------------------------------
+
+    def work(self) -> None:
+        """Work until nothing is left, waiting for other workers where their results are needed.
+
+        Raises:
+            WorkFailed: a unit of work failed here or in another worker.
+            UsageError: a unit of work found that the user's input cannot be used.
+        """
+        while True:
+            outcome = self._work_on_first_free_unit()
+            if outcome == "done":
+                return
+            if outcome == "wait":
+                self.on_progress({"doing": "waiting for other workers"})
+                time.sleep(1.0)
+
+    def units(self) -> Iterator[Unit]:
+        """All stages whose predecessors are complete, in working order."""
+        for stage in ("search", "reproductions", "complete"):
+            for method in self.experiment.methods:
+                study = self._stage(method, stage)
+                if study is not None:
+                    yield Unit(method.name, stage, study)
+        yield Unit("", BASELINES, self._baselines())
+
+    def is_complete(self) -> bool:
+        """Whether every stage of every method is complete."""
+        units = list(self.units())
+        ready = {(unit.method, unit.stage) for unit in units}
+        wanted = {
+            (method.name, stage)
+            for method in self.experiment.methods
+            for stage in self.stages_of(method)
+        }
+        return wanted <= ready and all(unit.study.is_complete() for unit in units)
+
+    def stages_of(self, method: Method) -> list[str]:
+        """The stages a method goes through."""
+        categories = self.experiment.protocol.categories
+        stages = ["search", "reproductions"]
+        if "complete" in categories:
+            stages.append("complete")
+        if self._all_diverged(method):
+            return ["search"]
+        return stages
+
+    def _work_on_first_free_unit(self) -> str:
+        everything_complete = self.is_complete()
+        for unit in self.units():
+            failure = unit.study.failure()
+            if failure is not None:
+                raise _failed(unit, failure)
+            if unit.study.is_complete():
+                continue
+            try:
+                if unit.study.work_once(lambda attempt, unit=unit: self._do(unit, attempt)):
+                    return "worked"
+            except UsageError as error:
+                unit.study.record_failure(-1, str(error), usage=True)
+                raise
+            except WorkFailed:
+                raise
+            except Exception as error:
+                unit.study.record_failure(-1, f"{type(error).__name__}: {error}", usage=False)
+                raise
+        return "done" if everything_complete else "wait"
+
+    # -- stages -----------------------------------------------------------------------------
+
+    def _stage(self, method: Method, stage: str) -> Stage | None:
+        """The study of a stage; ``None`` while its predecessor is not complete."""
+        key = (method.name, stage)
+        if key not in self._stages:
+            made = self._make_stage(method, stage)
+            if made is None:
+                return None
+            self._stages[key] = made
+        return self._stages[key]
+
+    def _make_stage(self, method: Method, stage: str) -> Stage | None:
+        protocol = self.experiment.protocol
+        if stage == "search":
+            space = search_space(method, protocol)
+            return self._study(f"{method.name}/search", protocol.search.trials, space)
+        if stage not in self.stages_of(method):
+            return None
+        before = self._stage(method, "search" if stage == "reproductions" else "reproductions")
+        if before is None or not before.is_complete():
+            return None
+        winner = self.winner(method)
+        assert winner is not None
+        fixed = dict(winner["params"])
+        if stage == "complete":
+            fixed["epochs"], fixed["follow_up_epochs"] = self.complete_epochs(method)
+        return self._study(f"{method.name}/{stage}", protocol.reproductions, {}, fixed)
+
+    def _baselines(self) -> Stage:
+        key = ("", BASELINES)
+        if key not in self._stages:
+            slots = self.experiment.protocol.reproductions
+            self._stages[key] = self._study(BASELINES, slots, {}, {})
+        return self._stages[key]
+
+    def _study(
+        self, name: str, slots: int, space: dict[str, Any], fixed: dict[str, Any] | None = None
+    ) -> Stage:
+        search = self.experiment.protocol.search
+        seed = derive(self.experiment.seed, name)
+        return Stage(
+            self.storage,
+            name,
+            slots,
+            space,
+            search.sampler,
+            search.startup_trials,
+            seed,
+            fixed,
+        )
+
+    def winner(self, method: Method) -> dict[str, Any] | None:
+        """Slot and parameters of the best trial of a complete search; ``None`` before that."""
+        search = self._stage(method, "search")
+        if search is None or not search.is_complete():
+            return None
+        best = best_trial(search)
+        if best is None:
+            return None
+        return {"slot": best.user_attrs["slot"], "params": dict(best.params)}
+
+    def _all_diverged(self, method: Method) -> bool:
+        search = self._stage(method, "search")
+        return search is not None and search.is_complete() and best_trial(search) is None
+
+    def complete_epochs(self, method: Method) -> tuple[int, int]:
+        """Epochs of both phases of the complete run, from the reproductions (protocol section 6).
+
+        The means of the total and of the follow-up epochs over all fold runs of the reproductions
+        are each rounded up; the first phase gets the difference.
+        """
+        study = self._stage(method, "reproductions")
+        assert study is not None
+        trials = [t for t in study.complete().values() if not t.user_attrs.get("diverged")]
+        totals = [epoch for t in trials for epoch in t.user_attrs["fold_epochs"]]
+        follow_ups = [epoch for t in trials for epoch in t.user_attrs["follow_up_epochs"]]
+        step = self.experiment.protocol.complete.round_epochs_up_to
+        return complete_epochs(totals, follow_ups, step)
+
+    # -- doing it ---------------------------------------------------------------------------
+
+    def _do(self, unit: Unit, attempt: Attempt) -> Outcome:
+        started = time.time()
+        self.on_progress(
+            {"doing": unit.stage, "method": unit.method, "slot": attempt.slot, "since": started}
+        )
+        if unit.stage == BASELINES:
+            return Outcome(0.0, {"scores": self._score_baselines(attempt.slot)})
+        work = {
+            "search": self._search,
+            "reproductions": self._reproduce,
+            "complete": self._complete,
+        }[unit.stage]
+        method = self.experiment.method(unit.method)
+        try:
+            outcome = work(method, attempt)
+        except Diverged as error:
+            remove_checkpoints(self.folder(unit.method, unit.stage, attempt.slot))
+            outcome = Outcome(0.0, {"diverged": str(error)})
+        return Outcome(outcome.value, {**outcome.attributes, "seconds": time.time() - started})
+
+    def _search(self, method: Method, attempt: Attempt) -> Outcome:
+        results = self._train_folds(method, "search", attempt, attempt.params)
+        return _outcome(results)
+
+    def _reproduce(self, method: Method, attempt: Attempt) -> Outcome:
+        results = self._train_folds(method, "reproductions", attempt, attempt.params)
+        size = self.experiment.protocol.training.embedding_size
+        embeddings = [
+            self._embed_test(method.name, "reproductions", attempt.slot, fold, size)
+            for fold in range(len(results))
+        ]
+        scores = score_folds(embeddings, self.test_set.labels, method.normalize_embeddings)
+        return _outcome(results, scores)
+
+    def _complete(self, method: Method, attempt: Attempt) -> Outcome:
+        protocol = self.experiment.protocol
+        params = dict(attempt.params)
+        epochs = (params.pop("epochs"), params.pop("follow_up_epochs"))
+        size = protocol.training.embedding_size * protocol.split.folds
+        settings = fill_settings(method, protocol, params)
+        task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
+        result = self._run(task, self.trainval_set, None, method.name, "complete", attempt.slot, 0)
+        embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
+        scores = score_folds([embeddings], self.test_set.labels, method.normalize_embeddings)
+        return Outcome(
+            scores["aggregate"]["mean_average_precision_at_r"],
+            {"scores": {"complete": scores["aggregate"]}, "epochs": result.epoch},
+        )
+
+    def _score_baselines(self, slot: int) -> dict[str, dict[str, float]]:
+        training = self.experiment.protocol.training
+        folds = [
+            score_baselines(
+                self.experiment.model,
+                training,
+                self._network_seed("reproductions", slot, fold),
+                self.test_set,
+                self.device,
+            )
+            for fold in range(self.experiment.protocol.split.folds)
+        ]
+        return {
+            name: {key: fmean(fold[name][key] for fold in folds) for key in METRICS}
+            for name in folds[0]
+        }
+
+    def _train_folds(
+        self, method: Method, stage: str, attempt: Attempt, params: dict[str, Any]
+    ) -> list[FoldResult]:
+        protocol = self.experiment.protocol
+        settings = fill_settings(method, protocol, params)
+        size = protocol.training.embedding_size
+        results = []
+        for number, fold in enumerate(self.splits.folds):
+            task = self._task(settings, stage, attempt.slot, number, size, None)
+            train = self.dataset.subset(fold.train)
+            validation = self.dataset.subset(fold.validation)
+            results.append(
+                self._run(task, train, validation, method.name, stage, attempt.slot, number)
+            )
+        return results
+
+    def _task(
+        self,
+        settings: MethodSettings,
+        stage: str,
+        slot: int,
+        fold: int,
+        embedding_size: int,
+        fixed_epochs: tuple[int, int] | None,
+    ) -> FoldTask:
+        return FoldTask(
+            settings=settings,
+            model=self.experiment.model,
+            training=self.experiment.protocol.training,
+            embedding_size=embedding_size,
+            network_seed=self._network_seed(stage, slot, fold),
+            loss_seed=derive(self.experiment.seed, settings.name, stage, slot, fold, "loss"),
+            fixed_epochs=fixed_epochs,
+            keep_model=stage != "search",
+        )
+
+    def _network_seed(self, stage: str, slot: int, fold: int) -> int:
+        """The same for all methods, so that they are compared on common seeds."""
+        return derive(self.experiment.seed, stage, slot, fold, "network")
+
+    def _run(
+        self,
+        task: FoldTask,
+        train: ImageSet,
+        validation: ImageSet | None,
+        method: str,
+        stage: str,
+        slot: int,
+        fold: int,
+    ) -> FoldResult:
+        def progress(position: dict[str, Any]) -> None:
+            about = {"doing": stage, "method": method, "slot": slot, "fold": fold}
+            self.on_progress({**about, **position})
+
+        folder = self.folder(method, stage, slot) / f"fold_{fold}"
+        progress({"epoch": 0})
+        return FoldRun(task, train, validation, folder, self.device, progress).run()
+
+    def _embed_test(
+        self, method: str, stage: str, slot: int, fold: int, size: int
+    ) -> torch.Tensor:
+        path = self.folder(method, stage, slot) / f"fold_{fold}" / "model.pt"
+        shape = self.dataset.image_shape
+        network = load_network(path, self.experiment.model, shape, size)
+        training = self.experiment.protocol.training
+        return embed_test(network, self.test_set, training, self.device)
+
+    def folder(self, method: str, stage: str, slot: int) -> Path:
+        """Where the fold runs of a unit of work live."""
+        return self.out_dir / method / stage / f"{slot:03d}"
+
+    # -- data -------------------------------------------------------------------------------
+
+    @functools.cached_property
+    def dataset(self) -> ImageSet:
+        """The whole data set."""
+        return load_dataset(self.experiment.dataset)
+
+    @functools.cached_property
+    def splits(self) -> ClassSplits:
+        """The classes of every fold, and of the test half."""
+        split = self.experiment.protocol.split
+        return class_splits(self.dataset.num_classes, split.folds, split.rule)
+
+    @functools.cached_property
+    def trainval_set(self) -> ImageSet:
+        """All classes that may be trained on."""
+        return self.dataset.subset(self.splits.trainval)
+
+    @functools.cached_property
+    def test_set(self) -> ImageSet:
+        """The test classes. Only scoring is handed them."""
+        return self.dataset.subset(self.splits.test)
+
+
+def complete_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:
+    """Epochs of the first and the second phase: means, each rounded up to a multiple of ``step``.
+
+    Totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15 with step 5.
+    """
+    if not totals:
+        return step, 0
+    total = _round_up(fmean(totals), step)
+    follow_up = _round_up(fmean(follow_ups), step)
+    return max(total - follow_up, 0), follow_up
+
+
+def _round_up(value: float, step: int) -> int:
+    return math.ceil(round(value / step, 9)) * step
+
+
+def _outcome(results: list[FoldResult], scores: dict[str, Any] | None = None) -> Outcome:
+    attributes: dict[str, Any] = {
+        "fold_values": [result.value for result in results],
+        "fold_epochs": [result.epoch for result in results],
+        "follow_up_epochs": [result.follow_up_epochs for result in results],
+        "epochs_spent": [result.epochs_spent for result in results],
+        "curves": [
+            [[row["step"], row["mean_average_precision_at_r"]] for row in result.curve]
+            for result in results
+        ],
+    }
+    if scores is not None:
+        attributes["scores"] = scores
+    return Outcome(fmean(result.value for result in results), attributes)
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints below a folder; records stay."""
+    for path in folder.rglob("*.pt"):
+        path.unlink()
+
+
+def _failed(unit: Unit, failure: dict[str, Any]) -> Exception:
+    if failure["usage"]:
+        return UsageError(failure["message"])
+    return WorkFailed(f"{unit.method or 'baselines'}, {unit.stage}: {failure['message']}")
+
+
+def storage_url(experiment: Experiment, out_dir: Path) -> str:
+    """Where the studies live: the named storage, or ``studies.db`` in the output folder."""
+    return experiment.storage or f"sqlite:///{(out_dir / 'studies.db').resolve()}"
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of an experiment; ``auto`` is CUDA where there is one, else the CPU.
+
+    Raises:
+        UsageError: the named device is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"device {name!r} is not here; this machine has {torch.cuda.device_count()} CUDA "
+            "devices. Write device: auto or cpu."
+        )
+    return device

@@ -1,0 +1,186 @@
+"""Checks that need no training: does the data fit, do the losses run, what will it cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+
+from reality_check.config.schema import Experiment, Method
+from reality_check.data import Augmentation, ClassBalancedSampler, ImageSet, class_splits
+from reality_check.errors import UsageError
+from reality_check.methods import (
+    build_loss,
+    build_miner,
+    enter_second_phase,
+    fill_settings,
+    middle_params,
+)
+from reality_check.model import build_network
+from reality_check.objects import source_fingerprint
+from reality_check.training import build_optimizers, loss_value
+
+
+@dataclass(frozen=True)
+class LossCheck:
+    """What one forward and backward pass of a method showed.
+
+    Attributes:
+        parameters: names and shapes of the loss's own parameters.
+        precision: ``float32`` or ``bfloat16``, the type of the embeddings given.
+        value: of the loss on the toy batch.
+        gradient: whether every embedding dimension batch-wide got a finite, non-zero gradient.
+        parameter_gradients: whether the loss's own parameters got gradients; None without any.
+        problem: one sentence when something is wrong, else None.
+    """
+
+    method: str
+    precision: str
+    value: float
+    gradient: bool
+    parameters: dict[str, tuple[int, ...]]
+    parameter_gradients: bool | None
+    problem: str | None = None
+
+
+def check_loss(
+    experiment: Experiment, method: Method, precision: torch.dtype = torch.float32
+) -> LossCheck:
+    """Forward and backward of a method's loss on a toy batch, with the middle of its ranges.
+
+    Raises:
+        UsageError: the loss cannot be built, does not return one number, or has no gradient.
+    """
+    protocol = experiment.protocol
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    size = protocol.training.embedding_size
+    torch.manual_seed(0)
+    classes, each = 4, max(2, method.samples_per_class)
+    loss, miner = build_loss(settings, classes, size), build_miner(settings)
+    labels = torch.arange(classes).repeat_interleave(each)
+    leaf = torch.randn(classes * each, size).to(precision).requires_grad_()
+    try:
+        value = loss_value(loss, miner, leaf, labels)
+        value.backward()
+    except UsageError as error:
+        raise UsageError(f"method {method.name!r}: {error}") from None
+    except Exception as error:
+        raise UsageError(
+            f"method {method.name!r}: {type(loss).__name__} failed on a batch of {len(labels)} "
+            f"embeddings of size {size}: {type(error).__name__}: {error}"
+        ) from error
+    if settings.second_phase is not None:
+        enter_second_phase(loss, settings.second_phase)
+    return _loss_check(method, loss, leaf, value, str(precision).removeprefix("torch."))
+
+
+def _loss_check(
+    method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor, precision: str
+) -> LossCheck:
+    own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
+    gradient = leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
+    flows = gradient and leaf.grad is not None and bool((leaf.grad != 0).any())
+    reached = all(p.grad is not None for p in own.values()) if own else None
+    problem = None
+    if not flows:
+        problem = "no gradient reaches the embeddings on a random batch"
+    elif not bool(torch.isfinite(value)):
+        problem = f"the loss of a random batch is {float(value)}"
+    elif reached is False:
+        missing = [name for name, p in own.items() if p.grad is None]
+        problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
+    elif any(p.dtype != torch.float32 for p in own.values()):
+        problem = f"the loss changed the type of its own parameters under {precision}"
+    return LossCheck(
+        method=method.name,
+        precision=precision,
+        value=float(value.detach()),
+        gradient=flows,
+        parameters={name: tuple(p.shape) for name, p in own.items()},
+        parameter_gradients=reached,
+        problem=problem,
+    )
+
+
+def check_data(experiment: Experiment, dataset: ImageSet) -> None:
+    """Make sure that the classes suffice for the folds and the batches.
+
+    Raises:
+        UsageError: too few classes, or a batch that has more classes than a fold.
+    """
+    split, batch = experiment.protocol.split, experiment.protocol.training.batch_size
+    splits = class_splits(dataset.num_classes, split.folds, split.rule)
+    for method in experiment.methods:
+        for fold in splits.folds:
+            labels = np.repeat(np.arange(len(fold.train)), 2)
+            try:
+                ClassBalancedSampler(labels, batch, method.samples_per_class, seed=0)
+            except UsageError as error:
+                raise UsageError(f"method {method.name!r}: {error}") from None
+
+
+def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
+    """What else a result depends on: the images, and the code of the user's own losses."""
+    found = {"dataset": dataset.fingerprint()}
+    for method in experiment.methods:
+        source = source_fingerprint(method.loss, "loss")
+        if source is not None:
+            found[method.loss] = source
+    return found
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An estimate of what an experiment takes. Times are for one worker.
+
+    Attributes:
+        fold_runs: trainings in all, search, reproductions and complete.
+        seconds_per_epoch: measured on this machine.
+        seconds: upper bound: every training uses all its epochs.
+    """
+
+    fold_runs: int
+    seconds_per_epoch: float
+    seconds: float
+
+
+def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> Cost:
+    """Time a few training steps and multiply."""
+    protocol = experiment.protocol
+    training, folds = protocol.training, protocol.split.folds
+    method = experiment.methods[0]
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    splits = class_splits(dataset.num_classes, folds, protocol.split.rule)
+    train = dataset.subset(splits.folds[0].train)
+    network = build_network(experiment.model, dataset.image_shape, training.embedding_size, seed=0)
+    network.to(device)
+    loss = build_loss(settings, train.num_classes, training.embedding_size).to(device)
+    miner = build_miner(settings)
+    optimizers = build_optimizers(network, loss, settings, training)
+    sampler = ClassBalancedSampler(
+        train.labels, training.batch_size, settings.samples_per_class, seed=0
+    )
+    augmentation = Augmentation(**training.augmentation.model_dump())
+    generator = torch.Generator().manual_seed(0)
+    steps = 5
+    for step in range(steps + 2):
+        if step == 2:
+            started = time.perf_counter()
+        indices = sampler.next_batch()
+        images = torch.from_numpy(train.images[indices]).to(device)
+        labels = torch.from_numpy(train.labels[indices]).to(device)
+        value = loss_value(loss, miner, network(augmentation(images, generator)), labels)
+        for optimizer in optimizers.values():
+            optimizer.zero_grad()
+        value.backward()
+        for optimizer in optimizers.values():
+            optimizer.step()
+        float(value.detach())
+    per_epoch = (time.perf_counter() - started) / steps * training.iterations_per_epoch
+    per_method = (protocol.search.trials + protocol.reproductions) * folds
+    if "complete" in protocol.categories:
+        per_method += protocol.reproductions
+    runs = per_method * len(experiment.methods)
+    return Cost(runs, per_epoch, runs * training.max_epochs * per_epoch)

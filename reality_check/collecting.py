@@ -1,0 +1,176 @@
+"""From the records of a campaign to the plain data that the report shows."""
+
+from __future__ import annotations
+
+import platform
+from collections import Counter
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from typing import Any
+
+from reality_check.campaign import BASELINES, Campaign
+from reality_check.config.schema import Experiment, Method
+from reality_check.deviations import find_deviations
+from reality_check.methods import search_space
+from reality_check.results import (
+    METRICS,
+    STAGES,
+    ExperimentResults,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
+from reality_check.search import FrozenTrial, Stage, state_name
+
+_PACKAGES = ("torch", "pytorch-metric-learning", "optuna", "numpy", "faiss-cpu", "pml-extensions")
+
+
+def collect(campaign: Campaign) -> ExperimentResults:
+    """Read everything recorded so far. The experiment need not be finished."""
+    experiment = campaign.experiment
+    stages = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    methods = tuple(_method(experiment, method, stages) for method in experiment.methods)
+    rows = tuple(
+        row for method in methods for stage in STAGES[1:]
+        for row in _rows(experiment, method.name, stages.get((method.name, stage)))
+    )
+    protocol = experiment.protocol
+    finished = campaign.is_complete()
+    return ExperimentResults(
+        name=experiment.name,
+        protocol=protocol.name,
+        reference=protocol.reference,
+        finished=finished,
+        methods=methods,
+        rows=rows,
+        baselines=tuple(_baseline_rows(experiment, stages[("", BASELINES)])),
+        deviations=tuple(find_deviations(experiment, methods, finished)),
+        facts=tuple(_facts(campaign)),
+        config=experiment.plain(),
+    )
+
+
+def _method(
+    experiment: Experiment, method: Method, stages: Mapping[tuple[str, str], Stage]
+) -> MethodResults:
+    records = {
+        stage: _records(method.name, stage, stages.get((method.name, stage))) for stage in STAGES
+    }
+    return MethodResults(
+        name=method.name,
+        loss=method.loss,
+        search=records["search"],
+        reproductions=records["reproductions"],
+        complete=records["complete"],
+        searched=tuple(search_space(method, experiment.protocol)),
+        normalize_embeddings=method.normalize_embeddings,
+    )
+
+
+def _records(method: str, stage: str, study: Stage | None) -> tuple[TrialRecord, ...]:
+    """One record per slot that was ever started: its complete trial, or its latest attempt."""
+    if study is None:
+        return ()
+    trials = [t for t in study.trials() if "taken" not in t.user_attrs]
+    attempts = Counter(trial.user_attrs.get("slot") for trial in trials)
+    latest = {trial.user_attrs.get("slot"): trial for trial in trials} | study.complete()
+    slots = sorted(slot for slot in latest if slot is not None)
+    return tuple(_record(method, stage, latest[slot], attempts[slot], study) for slot in slots)
+
+
+def _record(
+    method: str, stage: str, trial: FrozenTrial, attempts: int, study: Stage
+) -> TrialRecord:
+    notes = trial.user_attrs
+    state = state_name(trial)
+    return TrialRecord(
+        method=method,
+        stage=stage,
+        slot=notes["slot"],
+        state=state,
+        value=trial.value if state == "complete" else None,
+        params=dict(study.fixed if study.fixed is not None else trial.params),
+        fold_values=tuple(notes.get("fold_values", ())),
+        fold_epochs=tuple(notes.get("fold_epochs", ())),
+        diverged=notes.get("diverged"),
+        seconds=notes.get("seconds"),
+        attempts=attempts,
+        curves=tuple(
+            tuple((int(epoch), float(value)) for epoch, value in curve)
+            for curve in notes.get("curves", ())
+        ),
+    )
+
+
+def _rows(experiment: Experiment, method: str, study: Stage | None) -> list[ResultRow]:
+    """The scores of the complete reproductions. A diverged one counts as 0 in every category."""
+    if study is None:
+        return []
+    rows = []
+    stage = study.name.rpartition("/")[2]
+    for slot, trial in study.complete().items():
+        scores = trial.user_attrs.get("scores") or _zero_scores(experiment, stage)
+        rows += [
+            ResultRow(experiment.name, method, category, slot, metric, value)
+            for category, metrics in scores.items()
+            if category in experiment.protocol.categories
+            for metric, value in metrics.items()
+        ]
+    return rows
+
+
+def _zero_scores(experiment: Experiment, stage: str) -> dict[str, dict[str, float]]:
+    categories = ["complete"] if stage == "complete" else ["aggregate", "ensemble"]
+    return {category: dict.fromkeys(METRICS, 0.0) for category in categories}
+
+
+def _baseline_rows(experiment: Experiment, study: Stage) -> list[ResultRow]:
+    return [
+        ResultRow(experiment.name, baseline, "aggregate", slot, metric, value)
+        for slot, trial in study.complete().items()
+        for baseline, metrics in trial.user_attrs["scores"].items()
+        for metric, value in metrics.items()
+        if baseline != "raw pixels" or slot == 0
+    ]
+
+
+def _facts(campaign: Campaign) -> list[tuple[str, str]]:
+    experiment, splits = campaign.experiment, campaign.splits
+    protocol, data = experiment.protocol, campaign.dataset
+    training = protocol.training
+    height, width, channels = data.image_shape
+    folds = ", ".join(f"{len(f.train)} + {len(f.validation)}" for f in splits.folds)
+    per_class = ", ".join(f"{m.name} {m.samples_per_class}" for m in experiment.methods)
+    return [
+        ("Data set", f"{data.name}: {data.num_classes} classes, {len(data)} images of "
+                     f"{height} x {width} x {channels}"),
+        ("Classes", f"{len(splits.trainval)} trainval, {len(splits.test)} test "
+                    f"({len(campaign.test_set)} test images)"),
+        ("Folds", f"rule {protocol.split.rule}; training + validation classes: {folds}"),
+        ("Trunk and head", f"{experiment.model.trunk}, pooling {experiment.model.pooling}, "
+                           f"normalisation {experiment.model.normalization}"),
+        ("Embedding", f"{training.embedding_size} a fold, "
+                      f"{training.embedding_size * protocol.split.folds} ensemble and complete"),
+        ("Batch", f"{training.batch_size} images; samples per class: {per_class}"),
+        ("Training", f"at most {training.max_epochs} epochs of {training.iterations_per_epoch} "
+                     f"iterations; evaluated every {training.evaluate_every}, "
+                     f"patience {training.patience}"),
+        ("Search", f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
+                   f"sampler {protocol.search.sampler}"),
+        ("Reproductions", f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
+                          "itself is not among them"),
+        ("Seed", str(experiment.seed)),
+        ("Device", str(campaign.device)),
+        ("Versions", ", ".join([f"Python {platform.python_version()}", *_versions()])),
+        ("Machine", f"{platform.system()} {platform.machine()}"),
+    ]
+
+
+def _versions() -> list[str]:
+    found = []
+    for package in _PACKAGES:
+        try:
+            found.append(f"{package} {version(package)}")
+        except PackageNotFoundError:
+            continue
+    return found

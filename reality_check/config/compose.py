@@ -1,0 +1,301 @@
+"""From a YAML file and ``key.path=value`` overrides to a typed :class:`Experiment`.
+
+A key such as ``dataset:`` takes a name (a file of that name in ``configs/datasets/`` here, in the
+current folder, or beside the YAML), a path to a YAML, or a mapping; a mapping may start from a
+named one with ``base: name`` and change single keys.
+"""
+
+from __future__ import annotations
+
+import copy
+import importlib.resources
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from reality_check.config.messages import explain
+from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.errors import UsageError, nearest
+
+#: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
+GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
+
+
+def configs_root() -> Path:
+    """The folder of the YAML files that ship with the package."""
+    installed = Path(str(importlib.resources.files("reality_check"))) / "configs"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "configs"
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which 1e-4 is a number, as in YAML 1.2 (YAML 1.1 reads it as text)."""
+
+
+_Loader.add_implicit_resolver(
+    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+)
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML text safely."""
+    return yaml.load(text, Loader=_Loader)
+
+
+def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
+    """All named YAML files of a group; the user's own win over those of the package."""
+    found: dict[str, Path] = {}
+    roots = [configs_root(), Path.cwd() / "configs"]
+    roots += [beside, beside / "configs"] if beside else []
+    for root in roots:
+        for path in sorted((root / group).glob("**/*.yaml")):
+            found[path.relative_to(root / group).with_suffix("").as_posix()] = path
+    return found
+
+
+def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
+    """Load, compose and validate an experiment.
+
+    Args:
+        path: a YAML file, or the name of one in ``configs/experiments/``.
+        overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML.
+            Methods are addressed by name: ``methods.proxy_nca.samples_per_class=4``.
+
+    Raises:
+        UsageError: with one sentence per mistake.
+    """
+    file = find_experiment(path)
+    raw = read_yaml(file)
+    raw.setdefault("name", file.stem)
+    return compose(raw, overrides, where=str(path), beside=file.parent)
+
+
+def compose(
+    raw: Mapping[str, Any],
+    overrides: Sequence[str] = (),
+    where: str = "experiment",
+    beside: Path | None = None,
+) -> Experiment:
+    """Validate an experiment given as plain data. See :func:`load_experiment`."""
+    data = copy.deepcopy(dict(raw))
+    pairs = [_parse_override(text) for text in overrides]
+    for keys, value in pairs:
+        if len(keys) == 1:
+            data[keys[0]] = value
+    _check_keys(data, where)
+    for key, group in GROUPS.items():
+        if key in data:
+            data[key] = _expand(data[key], key, group, beside)
+    data["methods"] = _expand_methods(data.get("methods"), beside)
+    for keys, value in pairs:
+        if len(keys) > 1:
+            _set(data, keys, value)
+    try:
+        return Experiment.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(explain(error, data, where)) from None
+
+
+def find_experiment(path: str | Path) -> Path:
+    """The file that the user means: a path, or a name from ``configs/experiments/``."""
+    file = Path(path).expanduser()
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
+    if file.is_file():
+        return file.resolve()
+    named = config_files("experiments")
+    if str(path) in named:
+        return named[str(path)]
+    names = ", ".join(sorted(named))
+    raise UsageError(
+        f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
+        f"with the package: {names}.{nearest(str(path), named)}"
+    )
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read one YAML mapping safely.
+
+    Raises:
+        UsageError: naming the line when it is not YAML, or not a mapping.
+    """
+    try:
+        data = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise UsageError(f"{path}{line}: {problem}.") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} must hold a mapping of keys to values.")
+    return data
+
+
+def named_method(name: str) -> Method:
+    """The method of that name as it ships with the package."""
+    return _validate(Method, _expand(name, "method", "methods", None), name)
+
+
+def named_protocol(name: str) -> Protocol:
+    """The protocol of that name as it ships with the package."""
+    return _validate(Protocol, _expand(name, "protocol", "protocols", None), name)
+
+
+def _validate(model: type[Any], data: Any, where: str) -> Any:
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(explain(error, data, where)) from None
+
+
+def _check_keys(data: Mapping[str, Any], where: str) -> None:
+    required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
+    unknown = [key for key in data if key not in Experiment.model_fields]
+    if unknown:
+        valid = ", ".join(Experiment.model_fields)
+        hint = nearest(str(unknown[0]), Experiment.model_fields)
+        raise UsageError(f"{where}: unknown key {unknown[0]!r}; valid keys: {valid}.{hint}")
+    missing = [key for key in required if data.get(key) is None]
+    if missing:
+        raise UsageError(
+            f"{where}: the key {missing[0]!r} is missing; an experiment needs {required}."
+        )
+
+
+def _expand_methods(methods: Any, beside: Path | None) -> list[Any]:
+    if not isinstance(methods, list) or not methods:
+        raise UsageError(
+            "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
+        )
+    expanded = []
+    for entry in methods:
+        if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
+            raise UsageError(
+                f"a method needs a loss (loss: my_losses.MyLoss) or a base (base: proxy_nca); "
+                f"got the keys {sorted(map(str, entry))}."
+            )
+        method = _expand(entry, "method", "methods", beside)
+        if isinstance(method, dict) and "name" not in method:
+            method["name"] = str(method.get("loss", "")).rpartition(".")[2]
+        expanded.append(method)
+    return expanded
+
+
+def _expand(value: Any, key: str, group: str, beside: Path | None) -> dict[str, Any]:
+    """Turn a name, a path or a mapping with ``base`` into a plain mapping."""
+    if isinstance(value, str):
+        return _read_named(value, key, group, beside)
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{key} must be a name or a mapping, got {value!r}.")
+    own = dict(value)
+    base = own.pop("base", None)
+    if base is None:
+        return own
+    if not isinstance(base, str):
+        raise UsageError(f"{key}.base must be a name, got {base!r}.")
+    return merge(_read_named(base, key, group, beside), own)
+
+
+def _read_named(name: str, key: str, group: str, beside: Path | None) -> dict[str, Any]:
+    if name.endswith((".yaml", ".yml")):
+        candidates = [Path(name).expanduser(), *([beside / name] if beside else [])]
+        file = next((path for path in candidates if path.is_file()), None)
+        if file is None:
+            raise UsageError(f"{key}: there is no file {name!r}.")
+    else:
+        files = config_files(group, beside)
+        if name not in files:
+            valid = ", ".join(sorted(files)) or "none"
+            raise UsageError(
+                f"{key}: there is no {key} named {name!r}; known names: {valid}."
+                f"{nearest(name, files)}"
+            )
+        file = files[name]
+    data = read_yaml(file)
+    data.setdefault("name", file.stem)
+    return _expand(data, key, group, file.parent) if "base" in data else data
+
+
+def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge mappings at any depth; a range or an object is replaced as a whole."""
+    merged = dict(base)
+    for key, value in own.items():
+        old = merged.get(key)
+        whole = {"low", "high", "choices", "class", "reader"}
+        both = isinstance(old, Mapping) and isinstance(value, Mapping)
+        if both and not (whole & set(value)) and not (whole & set(old or ())):
+            merged[key] = merge(old or {}, value)
+        elif both and "reader" in (old or {}) and "reader" not in value:
+            merged[key] = merge(old or {}, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _parse_override(text: str) -> tuple[list[str], Any]:
+    path, equals, value = text.partition("=")
+    keys = path.strip().split(".")
+    if not equals or not all(keys):
+        raise UsageError(
+            f"{text!r} is not an override; write key.path=value, e.g. protocol.search.trials=8."
+        )
+    try:
+        return keys, parse_yaml(value)
+    except yaml.YAMLError:
+        raise UsageError(f"the value of the override {text!r} is not valid YAML.") from None
+
+
+def _set(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:
+    """Set one value of the expanded experiment. Whether the key is valid shows in validation."""
+    target: Any = data
+    dotted = ".".join(keys)
+    for position, key in enumerate(keys[:-1]):
+        if isinstance(target, list):
+            target = _find_method(target, key, dotted)
+        else:
+            if target.get(key) is None:
+                target[key] = {}
+            target = target[key]
+        if not isinstance(target, dict | list):
+            raise UsageError(
+                f"override {dotted!r}: {'.'.join(keys[: position + 1])!r} is a single value "
+                "and has no keys below it."
+            )
+    if isinstance(target, list):
+        raise UsageError(f"override {dotted!r}: name a key of the method, not the method itself.")
+    target[keys[-1]] = value
+
+
+def _find_method(methods: Sequence[dict[str, Any]], name: str, dotted: str) -> dict[str, Any]:
+    for index, method in enumerate(methods):
+        if name in (method.get("name"), str(index)):
+            return method
+    names = [str(method.get("name")) for method in methods]
+    raise UsageError(
+        f"override {dotted!r}: there is no method {name!r}; methods here: {', '.join(names)}."
+        f"{nearest(name, names)}"
+    )
+
+
+def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    """Yield the dotted names of all values in which two plain configurations differ."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted({*one, *other}):
+            name = f"{path}.{key}" if path else str(key)
+            if key in one and key in other:
+                yield from differing_keys(one[key], other[key], name)
+            else:
+                yield name
+    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            label = left.get("name", index) if isinstance(left, Mapping) else index
+            yield from differing_keys(left, right, f"{path}.{label}")
+    elif one != other:
+        yield path
+
+

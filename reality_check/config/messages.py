@@ -1,0 +1,96 @@
+"""Validation errors as sentences: where, what was given, what is allowed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any, get_args, get_origin
+
+from pydantic import BaseModel, ValidationError
+
+from reality_check.config.schema import Dataset, Experiment, Method, Protocol
+from reality_check.errors import nearest
+
+#: Parts of pydantic's error locations that are not keys of the YAML.
+_TAGS = {"glyphs", "image_folder", "npz"}
+
+
+def explain(error: ValidationError, data: Any, where: str) -> str:
+    """All mistakes of a configuration, one sentence a line."""
+    root = {"Method": Method, "Protocol": Protocol}.get(error.title, Experiment)
+    lines = [_sentence(item, data, root) for item in error.errors(include_url=False)]
+    return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
+
+
+def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
+    location = [part for part in item["loc"] if part not in _TAGS]
+    name = _dotted(location, data)
+    kind, given = item["type"], item.get("input")
+    context = item.get("ctx", {})
+    if kind == "extra_forbidden":
+        valid = _valid_keys(location[:-1], data, root)
+        hint = nearest(str(location[-1]), valid)
+        return f"unknown key {name!r}; valid keys here: {', '.join(valid)}.{hint}"
+    if kind == "missing":
+        return f"the key {name!r} is missing."
+    if kind in ("literal_error", "union_tag_invalid"):
+        expected = context.get("expected") or context.get("expected_tags")
+        if kind == "union_tag_invalid":
+            name, given = f"{name}.{context['discriminator'].strip(chr(39))}", context["tag"]
+        words = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
+        return f"{name} must be one of {expected}, got {given!r}.{nearest(str(given), words)}"
+    if kind == "union_tag_not_found":
+        return f"{name} needs the key 'reader': glyphs, image_folder or npz (or a name, or a base)."
+    if kind == "value_error":
+        message = str(context.get("error", item["msg"]))
+        return f"{name}: {message}." if name else f"{message}."
+    message = item["msg"].replace("Input should be", "must be")
+    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}."
+
+
+def _dotted(location: Sequence[Any], data: Any) -> str:
+    """The location as the user would write it; list entries by their name."""
+    parts: list[str] = []
+    value = data
+    for part in location:
+        value = _step(value, part)
+        if isinstance(part, int) and isinstance(value, Mapping) and "name" in value:
+            parts.append(str(value["name"]))
+        else:
+            parts.append(str(part))
+    return ".".join(parts)
+
+
+def _step(value: Any, part: Any) -> Any:
+    try:
+        return value[part]
+    except (KeyError, IndexError, TypeError):
+        return None
+
+
+def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> list[str]:
+    """The keys that the model at this location knows."""
+    model: Any = root
+    for depth, part in enumerate(location):
+        if part == "dataset" and model is Experiment:
+            reader = _step(_step(data, "dataset"), "reader")
+            kinds = get_args(get_args(Dataset)[0])
+            model = next(kind for kind in kinds if kind.model_fields["reader"].annotation
+                         and reader in get_args(kind.model_fields["reader"].annotation))
+        elif isinstance(part, str) and _is_model(model) and part in model.model_fields:
+            model = _inner_model(model.model_fields[part].annotation)
+        elif depth == 0:
+            break
+    if not _is_model(model):
+        return []
+    return [field.alias or name for name, field in model.model_fields.items()]
+
+
+def _is_model(value: Any) -> bool:
+    return isinstance(value, type) and issubclass(value, BaseModel)
+
+
+def _inner_model(annotation: Any) -> Any:
+    """The model inside ``X``, ``X | None`` or ``list[X]``."""
+    if _is_model(annotation) or get_origin(annotation) is None:
+        return annotation
+    return next((arg for arg in get_args(annotation) if _is_model(arg)), annotation)

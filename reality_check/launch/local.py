@@ -1,0 +1,132 @@
+"""Worker processes on this machine, and the process that watches over them."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from reality_check.errors import UsageError
+from reality_check.files import atomic_write
+from reality_check.search import WorkFailed
+
+#: Exit status of a worker: its work is done, failed, or found the user's input unusable.
+DONE, FAILED, USAGE = 0, 1, 2
+#: A worker that dies this soon after its start, this often in a row, will not get better.
+_SOON, _MOST_DEATHS = 20.0, 3
+
+
+@dataclass
+class _Worker:
+    number: int
+    process: subprocess.Popen[bytes]
+    started: float
+    deaths: int = 0
+
+
+class LocalWorkers:
+    """Starts worker processes, replaces those that are killed, and stops all of them at the end.
+
+    Args:
+        out_dir: output folder of the experiment.
+        count: how many workers.
+    """
+
+    def __init__(self, out_dir: Path, count: int) -> None:
+        self.out_dir = out_dir
+        self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in range(count)]
+
+    def wait(self, on_tick: Callable[[], None]) -> None:
+        """Return when all workers are done; ``on_tick`` is called several times a second.
+
+        Raises:
+            UsageError: a worker found that the user's input cannot be used.
+            WorkFailed: a worker failed, or died again and again.
+        """
+        running = list(self._workers)
+        while running:
+            on_tick()
+            time.sleep(0.2)
+            running = [worker for worker in running if not self._has_ended(worker)]
+
+    def stop(self) -> None:
+        """Kill all workers at once. Nothing is lost: they continue from their checkpoints."""
+        for worker in self._workers:
+            if worker.process.poll() is None:
+                worker.process.kill()
+        for worker in self._workers:
+            worker.process.wait()
+
+    def log_path(self, number: int) -> Path:
+        """Where a worker's output goes."""
+        return self.out_dir / "logs" / f"worker_{number}.log"
+
+    def _has_ended(self, worker: _Worker) -> bool:
+        status = worker.process.poll()
+        if status is None:
+            return False
+        if status == DONE:
+            return True
+        message = _last_line(self.log_path(worker.number))
+        if status == USAGE:
+            raise UsageError(message)
+        if status == FAILED:
+            log = self.log_path(worker.number)
+            raise WorkFailed(f"{message} The whole story: {log}")
+        self._replace(worker, status)
+        return False
+
+    def _replace(self, worker: _Worker, status: int) -> None:
+        lived = time.monotonic() - worker.started
+        worker.deaths = worker.deaths + 1 if lived < _SOON else 1
+        if worker.deaths > _MOST_DEATHS:
+            raise WorkFailed(
+                f"worker {worker.number} was ended {worker.deaths} times in a row within "
+                f"{_SOON:.0f} seconds ({_describe(status)}); see {self.log_path(worker.number)}"
+            )
+        worker.process = self._spawn(worker.number)
+        worker.started = time.monotonic()
+
+    def _spawn(self, number: int) -> subprocess.Popen[bytes]:
+        threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS",
+                                          "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+        log = self.log_path(number)
+        log.parent.mkdir(parents=True, exist_ok=True)
+        command = [sys.executable, "-m", "reality_check.launch.worker", str(self.out_dir)]
+        with log.open("ab") as output:
+            return subprocess.Popen(
+                [*command, str(number), str(os.getpid())],
+                stdin=subprocess.DEVNULL,
+                stdout=output,
+                stderr=output,
+                env={**os.environ, **threads},
+                # Ctrl-C reaches the parent only, which then ends its workers.
+                start_new_session=True,
+            )
+
+
+def _describe(status: int) -> str:
+    if status < 0:
+        try:
+            return f"signal {signal.Signals(-status).name}"
+        except ValueError:
+            return f"signal {-status}"
+    return f"exit status {status}"
+
+
+def _last_line(log: Path) -> str:
+    try:
+        lines = log.read_text(errors="replace").strip().splitlines()
+    except OSError:
+        lines = []
+    return lines[-1] if lines else "the worker left no message."
+
+
+def write_progress(out_dir: Path, number: int, text: str) -> None:
+    """Note what a worker does, for the live view."""
+    atomic_write(out_dir / "logs" / f"worker_{number}.json", text)

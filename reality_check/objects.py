@@ -1,0 +1,183 @@
+"""Classes named in a YAML: found by registered name or import path, and built with checks."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reality_check.errors import UsageError, nearest
+
+#: Where a plain name (without a dot) of each kind is looked up, in this order.
+NAMESPACES = {
+    "loss": ("pml_extensions.losses", "pytorch_metric_learning.losses"),
+    "miner": ("pytorch_metric_learning.miners",),
+    "distance": ("pytorch_metric_learning.distances",),
+    "reducer": ("pytorch_metric_learning.reducers",),
+    "regularizer": ("pytorch_metric_learning.regularizers",),
+}
+
+#: Constructor arguments whose value names a class, and the kind of it.
+_KINDS_OF_ARGUMENTS = {
+    "distance": "distance",
+    "reducer": "reducer",
+    "embedding_regularizer": "regularizer",
+    "weight_regularizer": "regularizer",
+    "loss": "loss",
+    "miner": "miner",
+}
+
+
+def find_class(name: str, kind: str) -> Any:
+    """The class (or function) that a YAML names.
+
+    Args:
+        name: a plain name such as ``ProxyAnchorLoss``, or an import path ``my_losses.MyLoss``; the
+            current folder is searched too.
+        kind: a key of :data:`NAMESPACES`.
+
+    Raises:
+        UsageError: nothing importable has that name; names the nearest that exists.
+    """
+    if "." not in name:
+        return _find_registered(name, kind)
+    module_name, _, attribute = name.rpartition(".")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(f"{kind} {name!r}: importing {module_name} failed: {error}.") from None
+        raise UsageError(
+            f"{kind} {name!r}: there is no module {error.name!r} in the current folder ({here}) "
+            f"or among the installed packages; expected a file {error.name.split('.')[0]}.py."
+        ) from None
+    except Exception as error:
+        raise UsageError(
+            f"{kind} {name!r}: importing {module_name} failed: {type(error).__name__}: {error}."
+        ) from error
+    if not hasattr(module, attribute):
+        names = [key for key, value in vars(module).items() if inspect.isclass(value)]
+        raise UsageError(
+            f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
+            f"{', '.join(names) or 'none'}.{nearest(attribute, names)}"
+        )
+    return getattr(module, attribute)
+
+
+def registered_names(kind: str) -> dict[str, str]:
+    """All plain names of a kind with the module they come from."""
+    names: dict[str, str] = {}
+    for module_name in NAMESPACES[kind]:
+        module = importlib.import_module(module_name)
+        for key, value in vars(module).items():
+            if inspect.isclass(value) and not key.startswith(("_", "Base")):
+                names.setdefault(key, module_name)
+    return names
+
+
+def _find_registered(name: str, kind: str) -> Any:
+    names = registered_names(kind)
+    if name in names:
+        return getattr(importlib.import_module(names[name]), name)
+    raise UsageError(
+        f"there is no {kind} named {name!r}; write an import path such as my_module.{name}, or one "
+        f"of the known names (reality-check show {kind}s).{nearest(name, names)}"
+    )
+
+
+def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str, Any]) -> Any:
+    """Construct ``cls`` with the arguments of a YAML.
+
+    Args:
+        cls: a class or function.
+        arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
+        what: how messages call it, e.g. ``"loss ProxyAnchorLoss"``.
+        extra: arguments passed only when the constructor takes them.
+
+    Raises:
+        UsageError: an unknown or missing argument, or the constructor refused the values.
+    """
+    accepted, open_ended = constructor_arguments(cls)
+    given = {key: _build_nested(key, value, what, extra) for key, value in arguments.items()}
+    for key in given:
+        if key in extra:
+            raise UsageError(f"{what}: {key!r} is set by the harness; remove it from arguments.")
+        if key not in accepted and not open_ended:
+            valid = [name for name in accepted if name not in extra]
+            raise UsageError(
+                f"{what} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
+                f"{nearest(key, valid)}"
+            )
+    given.update({key: value for key, value in extra.items() if key in accepted})
+    try:
+        return cls(**given)
+    except UsageError:
+        raise
+    except Exception as error:
+        shown = ", ".join(f"{key}={value!r}" for key, value in given.items())
+        raise UsageError(
+            f"{what} could not be built with {shown}: {type(error).__name__}: {error}"
+        ) from error
+
+
+def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+    kind = _KINDS_OF_ARGUMENTS.get(key)
+    if isinstance(value, str) and kind:
+        value = {"class": value}
+    if not (isinstance(value, Mapping) and "class" in value):
+        return value
+    name = str(value["class"])
+    inner = {name: item for name, item in value.items() if name != "class"}
+    return build(find_class(name, kind or key), inner, f"{what}: {key} {name}", extra)
+
+
+def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
+    """Names that a constructor accepts, following ``**kwargs`` to the base classes.
+
+    Returns:
+        The names, and whether names beyond them may be accepted too.
+    """
+    if not inspect.isclass(cls):
+        parameters = inspect.signature(cls).parameters.values()
+        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
+    names = []
+    for base in cls.__mro__:
+        init = vars(base).get("__init__")
+        if init is None or base is object:
+            continue
+        if base.__module__.startswith("torch."):
+            return names, False
+        parameters = list(inspect.signature(init).parameters.values())[1:]
+        names += [
+            p.name
+            for p in parameters
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
+        ]
+        # PML's SubCenterArcFaceLoss reads its sizes out of **kwargs.
+        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
+            names += [n for n in ("num_classes", "embedding_size") if n not in names]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return names, False
+    return names, True
+
+
+def source_fingerprint(name: str, kind: str) -> str | None:
+    """SHA-256 of the file that defines a user's own class; ``None`` for installed packages."""
+    try:
+        file = inspect.getsourcefile(find_class(name, kind))
+    except TypeError:
+        return None
+    if file is None or "site-packages" in file:
+        return None
+    root = Path(__file__).parents[1]
+    if Path(file).is_relative_to(root / "pml_extensions"):
+        return None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()

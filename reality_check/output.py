@@ -1,0 +1,131 @@
+"""An output folder: which experiment it belongs to, and who works on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reality_check.config.compose import compose, differing_keys, read_yaml
+from reality_check.config.schema import Experiment
+from reality_check.errors import UsageError
+from reality_check.files import atomic_write
+
+#: Keys that may change between two runs of the same experiment.
+_FREE = {"device"}
+
+
+def check_same_experiment(experiment: Experiment, out_dir: Path) -> bool:
+    """Make sure that an output folder is new or belongs to this experiment.
+
+    Returns:
+        Whether the folder holds this experiment already.
+
+    Raises:
+        UsageError: it holds another experiment (naming the keys that differ), or other files.
+    """
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        _check_empty(out_dir)
+        return False
+    there, ours = read_yaml(file), experiment.plain()
+    keys = [key for key in differing_keys(there, ours) if key not in _FREE]
+    if keys:
+        shown = "; ".join(_difference(key, there, ours) for key in keys[:5])
+        more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+        raise UsageError(
+            f"{out_dir} holds another experiment: {shown}{more}. Choose another folder with --out, "
+            "or give the values that the folder was made with."
+        )
+    return True
+
+
+def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
+    """Write the resolved experiment into its output folder, once."""
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        text = yaml.safe_dump(experiment.plain(), sort_keys=False, allow_unicode=True)
+        atomic_write(file, f"# Written by reality-check: the experiment as it is run.\n{text}")
+
+
+def load_locked(out_dir: Path) -> Experiment:
+    """The experiment of an output folder.
+
+    Raises:
+        UsageError: the folder is none of ours.
+    """
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        raise UsageError(
+            f"{out_dir} is not an output folder of reality-check: it has no experiment.yaml. "
+            "Start one with: reality-check run EXPERIMENT --out FOLDER"
+        )
+    return compose(read_yaml(file), where=str(file))
+
+
+@contextlib.contextmanager
+def exclusive(out_dir: Path) -> Iterator[None]:
+    """Hold the output folder: one ``run`` at a time. The lock ends with the process.
+
+    Raises:
+        UsageError: another run holds it.
+    """
+    try:
+        import fcntl
+    except ImportError:  # no such locks on Windows
+        yield
+        return
+    with open(out_dir / ".lock", "a+") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            holder = file.read().strip() or "unknown"
+            raise UsageError(
+                f"another reality-check run (process {holder}) works on {out_dir}; wait for it, or "
+                "end it first."
+            ) from None
+        file.truncate(0)
+        file.write(str(os.getpid()))
+        file.flush()
+        yield
+
+
+def _check_empty(out_dir: Path) -> None:
+    if out_dir.exists() and not out_dir.is_dir():
+        raise UsageError(f"{out_dir} is a file; name a folder with --out.")
+    if out_dir.is_dir():
+        others = sorted(p.name for p in out_dir.iterdir() if not p.name.startswith("."))
+        if others:
+            raise UsageError(
+                f"{out_dir} holds other files ({', '.join(others[:3])}, ...) and no "
+                "experiment.yaml; name a new or empty folder with --out."
+            )
+
+
+def _difference(key: str, there: Any, ours: Any) -> str:
+    def value(data: Any) -> Any:
+        for part in key.split("."):
+            if isinstance(data, dict):
+                data = data.get(part, "absent")
+            elif isinstance(data, list):
+                data = next(
+                    (d for i, d in enumerate(data) if _names(d, i, part)), "absent"
+                )
+            else:
+                return "absent"
+        return data
+
+    old, new = value(there), value(ours)
+    if key == "methods":
+        old = [method.get("name") for method in old]
+        new = [method.get("name") for method in new]
+    return f"{key} is {old!r} there and {new!r} here"
+
+
+def _names(entry: Any, index: int, part: str) -> bool:
+    return part == (entry.get("name") if isinstance(entry, dict) else str(index))

@@ -1,0 +1,65 @@
+"""The one room around record-keeper: the curves of a fold run as CSV, SQLite and TensorBoard.
+
+The history lives in the checkpoint; these files are its readable copy. When a fold run starts or
+resumes, the files are made anew from that history, so that nothing is recorded twice.
+"""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from record_keeper import RecordKeeper, RecordWriter
+
+
+class FoldRecords:
+    """Writes the curves of one fold run.
+
+    Args:
+        folder: made anew.
+        history: the rows recorded so far (see :meth:`append`).
+    """
+
+    def __init__(self, folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
+        shutil.rmtree(folder, ignore_errors=True)
+        folder.mkdir(parents=True)
+        self._tensorboard = _tensorboard_writer(folder / "tensorboard")
+        writer = RecordWriter(str(folder))
+        self._keeper = RecordKeeper(tensorboard_writer=self._tensorboard, record_writer=writer)
+        for row in history:
+            self._put(row)
+        self._save(bool(history))
+
+    def append(self, row: Mapping[str, Any]) -> None:
+        """Record one evaluation: ``step`` (epochs trained so far) and any measurements."""
+        self._put(row)
+        self._save(True)
+
+    def close(self) -> None:
+        """Flush and close what is open."""
+        if self._tensorboard is not None:
+            self._tensorboard.close()
+
+    def _put(self, row: Mapping[str, Any]) -> None:
+        """record-keeper wants the same columns in every row, and a step that never repeats."""
+        for name, value in row.items():
+            self._keeper.append_data("curves", name, _number(value), row["step"])
+
+    def _save(self, anything: bool) -> None:
+        if anything:
+            self._keeper.save_records()
+
+
+def _tensorboard_writer(folder: Path) -> Any:
+    """TensorBoard's writer when the package is installed, else ``None``."""
+    try:
+        from torch.utils.tensorboard import SummaryWriter
+    except ImportError:
+        return None
+    return SummaryWriter(str(folder))
+
+
+def _number(value: Any) -> Any:
+    return float("nan") if value is None else value

@@ -1,0 +1,102 @@
+"""Running an experiment: check everything, start workers, watch them, write the report."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+
+
+from reality_check.campaign import Campaign, pick_device
+from reality_check.checking import check_data, check_loss, fingerprints
+from reality_check.collecting import collect
+from reality_check.config.schema import Experiment
+from reality_check.data import load_dataset
+from reality_check.errors import UsageError
+from reality_check.launch.local import LocalWorkers
+from reality_check.output import check_same_experiment, exclusive, load_locked, lock_experiment
+from reality_check.report import write_report
+from reality_check.results import ExperimentResults
+
+
+def prepare(experiment: Experiment, out_dir: Path) -> Experiment:
+    """Check all that can be checked before training, and open the output folder.
+
+    Returns:
+        The experiment with its fingerprints, as written to ``experiment.yaml``.
+
+    Raises:
+        UsageError: something cannot work; nothing is written then.
+    """
+    pick_device(experiment.device)
+    dataset = load_dataset(experiment.dataset)
+    check_data(experiment, dataset)
+    for method in experiment.methods:
+        found = check_loss(experiment, method)
+        if found.problem is not None:
+            raise UsageError(f"method {method.name!r}: {found.problem}.")
+    locked = experiment.model_copy(update={"code": fingerprints(experiment, dataset)})
+    check_same_experiment(locked, out_dir)
+    try:
+        out_dir.mkdir(parents=True, exist_ok=True)
+        lock_experiment(locked, out_dir)
+    except OSError as error:
+        raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
+    return locked
+
+
+def run(
+    experiment: Experiment,
+    out_dir: str | Path,
+    workers: int = 1,
+    watch: Callable[[Campaign], None] = lambda campaign: None,
+) -> ExperimentResults:
+    """Run an experiment to its end, or continue it, and write the report.
+
+    The work is done by ``workers`` processes, each with one BLAS thread. On a CPU, one worker gives
+    the same results however often it was stopped; with several workers each trial is a pure
+    function of its parameters, but which parameters the search tries depends on their timing.
+
+    Args:
+        experiment: see :func:`reality_check.load_experiment`.
+        out_dir: its output folder; made if it is not there.
+        workers: how many processes train at a time.
+        watch: called several times a second while workers run.
+
+    Returns:
+        Everything that was measured, as plain data.
+
+    Raises:
+        UsageError: the experiment cannot run as it is given.
+        WorkFailed: a training raised an exception.
+    """
+    if workers < 1:
+        raise UsageError(f"workers must be at least 1, got {workers}.")
+    folder = Path(out_dir)
+    locked = prepare(experiment, folder)
+    with exclusive(folder):
+        campaign = Campaign(locked, folder)
+        for unit in campaign.units():
+            unit.study.start_afresh()
+        if not campaign.is_complete():
+            processes = LocalWorkers(folder, workers)
+            try:
+                processes.wait(lambda: watch(campaign))
+            finally:
+                processes.stop()
+        return _write(campaign)
+
+
+def report(out_dir: str | Path) -> ExperimentResults:
+    """Write the report of an output folder anew from its records.
+
+    Raises:
+        UsageError: the folder is none of ours.
+    """
+    folder = Path(out_dir)
+    return _write(Campaign(load_locked(folder), folder))
+
+
+def _write(campaign: Campaign) -> ExperimentResults:
+    results = collect(campaign)
+    write_report(results, campaign.out_dir)
+    return results

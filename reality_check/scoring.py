@@ -1,0 +1,113 @@
+"""The three categories, measured on the test classes. The only room that is handed them.
+
+aggregate: the mean of the fold models' metrics; ensemble: the fold embeddings concatenated;
+complete: one wide model trained on all trainval classes (protocol sections 4 to 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pml_extensions.evaluation import RetrievalMetrics
+from reality_check import checkpoints
+from reality_check.config.schema import Model, Training
+from reality_check.data.augment import Augmentation
+from reality_check.data.imageset import ImageSet
+from reality_check.measuring import embed, measure
+from reality_check.model import Network, build_network
+from reality_check.results import METRICS
+
+Metrics = dict[str, float]
+
+
+def score_folds(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) -> dict[str, Metrics]:
+    """Aggregate and ensemble of one reproduction.
+
+    Args:
+        embeddings: of the test images by each fold's best model, in fold order; each (N, D), raw.
+        labels: (N,).
+        normalize: whether the method's own geometry is that of unit vectors.
+
+    Returns:
+        ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
+        :func:`reality_check.measuring.measure`.
+    """
+    per_fold = [measure(fold, labels, normalize) for fold in embeddings]
+    aggregate = {name: float(np.mean([fold[name] for fold in per_fold])) for name in per_fold[0]}
+    return {"aggregate": aggregate, "ensemble": ensemble(embeddings, labels, normalize)}
+
+
+def ensemble(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) -> Metrics:
+    """Metrics of the concatenated embeddings, in both geometries.
+
+    Each fold's rows are L2-normalised before they are concatenated, so that every fold has equal
+    weight (protocol section 5); the raw geometry concatenates raw rows, which weights folds by
+    their norms.
+    """
+    unit = torch.cat([torch.nn.functional.normalize(fold) for fold in embeddings], dim=1)
+    raw = torch.cat(list(embeddings), dim=1)
+    unit_metrics = RetrievalMetrics(normalize=True)(unit, labels)
+    raw_metrics = RetrievalMetrics(normalize=False)(raw, labels)
+    own, other = (unit_metrics, raw_metrics) if normalize else (raw_metrics, unit_metrics)
+    suffix = "_raw" if normalize else "_normalized"
+    return {name: own[name] for name in METRICS} | {
+        name + suffix: other[name] for name in METRICS
+    }
+
+
+def load_network(
+    path: Path, model: Model, image_shape: tuple[int, int, int], embedding_size: int
+) -> Network:
+    """The trained network that a fold run left in ``model.pt``."""
+    state = checkpoints.load(path)
+    if state is None:
+        raise FileNotFoundError(path)
+    network = build_network(model, image_shape, embedding_size, seed=0)
+    network.load_state_dict(state)
+    return network
+
+
+def embed_test(
+    network: Network, test: ImageSet, training: Training, device: torch.device
+) -> Tensor:
+    """Embed the test images: float32 (N, D), raw.
+
+    Raises:
+        Diverged: an embedding is not finite.
+    """
+    transform = Augmentation(**training.augmentation.model_dump()).evaluation_transform()
+    network.to(device)
+    return embed(network, network, test.images, transform, device)
+
+
+def score_baselines(
+    model: Model,
+    training: Training,
+    network_seed: int,
+    test: ImageSet,
+    device: torch.device,
+) -> dict[str, Metrics]:
+    """What no training at all reaches on the test classes, on unit vectors.
+
+    Returns:
+        Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol) and
+        ``untrained embedder`` (epoch 0).
+    """
+    transform = Augmentation(**training.augmentation.model_dump()).evaluation_transform()
+    network = build_network(model, test.image_shape, training.embedding_size, network_seed)
+    network.to(device)
+    forwards = {
+        "raw pixels": torch.nn.Flatten(),
+        "untrained trunk": network.features,
+        "untrained embedder": network,
+    }
+    scores = {}
+    for name, forward in forwards.items():
+        embeddings = embed(forward, network, test.images, transform, device)
+        scores[name] = RetrievalMetrics(normalize=True)(embeddings, test.labels)
+    return scores

@@ -1,0 +1,396 @@
+"""Optuna: the queue of work, its storage and the samplers. The only room that imports optuna.
+
+Every stage of a method (search, reproductions, complete) is one study with a fixed number of
+*slots*. Each attempt at a slot is an Optuna trial that carries the slot's number. A slot is taken
+while it has a live trial (waiting, running or complete); of several live trials of one slot the
+one with the smallest number keeps it and the others stand down. So the stage ends with exactly one
+complete trial per slot, whatever happens to the workers: a lost worker's slot simply has no live
+trial any more, and is enqueued again with the same parameters.
+"""
+
+from __future__ import annotations
+
+import logging
+import warnings
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+import optuna
+from optuna.distributions import BaseDistribution
+from optuna.samplers import BaseSampler
+from optuna.storages import RDBStorage
+from optuna.trial import FrozenTrial, TrialState
+
+from reality_check.config.values import Range, Searched
+from reality_check.errors import UsageError
+from reality_check.processes import is_alive, this_process
+from reality_check.seeds import derive
+
+optuna.logging.set_verbosity(optuna.logging.ERROR)
+warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
+
+#: Seconds between a worker's signs of life, and after how many without one it counts as lost.
+HEARTBEAT_INTERVAL, HEARTBEAT_GRACE = 60, 300
+#: Seconds after which a trial that no worker has signed is lost (killed between two statements).
+UNSIGNED_GRACE = 5.0
+#: How often a slot is tried again after losing its worker.
+MAX_LOST = 3
+
+__all__ = [
+    "Attempt",
+    "FrozenTrial",
+    "Outcome",
+    "SlotTaken",
+    "Stage",
+    "WorkFailed",
+    "best_trial",
+    "complete_by_slot",
+    "open_storage",
+    "state_name",
+]
+
+_LIVE = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING)
+
+
+class SlotTaken(Exception):
+    """This trial's slot is held by an earlier trial: the trial stands down."""
+
+
+class WorkFailed(Exception):
+    """A unit of work raised an exception: the whole run stops, with the reason."""
+
+
+@dataclass(frozen=True)
+class Attempt:
+    """A slot that this worker now works on."""
+
+    slot: int
+    params: dict[str, Any]
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """What a unit of work found: the value to maximise, and plain data to keep with it."""
+
+    value: float
+    attributes: dict[str, Any] = field(default_factory=dict)
+
+
+def open_storage(url: str) -> RDBStorage:
+    """Open the storage of an experiment, with heartbeats.
+
+    Raises:
+        UsageError: the URL is not one of a database, or the database does not answer.
+    """
+    arguments = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
+    try:
+        return RDBStorage(
+            url=url,
+            engine_kwargs=arguments,
+            heartbeat_interval=HEARTBEAT_INTERVAL,
+            grace_period=HEARTBEAT_GRACE,
+        )
+    except Exception as error:
+        reason = str(error).strip().splitlines()[0]
+        shown = url.split("://")[0] + "://..."
+        raise UsageError(f"the storage {shown} cannot be opened: {reason}") from error
+
+
+class Stage:
+    """One study: ``slots`` units of work of one stage of one method.
+
+    Args:
+        storage: see :func:`open_storage`.
+        name: of the study.
+        slots: how many units of work there are.
+        space: what is searched; empty when parameters are fixed.
+        sampler: ``tpe``, ``gp`` or ``random``.
+        startup_trials: random trials before the sampler starts to model.
+        seed: of the study; slot ``k`` draws from ``derive(seed, k)``.
+        fixed: parameters that every slot uses instead of sampling.
+    """
+
+    def __init__(
+        self,
+        storage: RDBStorage,
+        name: str,
+        slots: int,
+        space: Mapping[str, Searched],
+        sampler: str,
+        startup_trials: int,
+        seed: int,
+        fixed: Mapping[str, Any] | None = None,
+    ) -> None:
+        self.name = name
+        self.slots = slots
+        self._storage = storage
+        self.space = dict(space)
+        self.fixed = dict(fixed) if fixed is not None else None
+        self.study = optuna.create_study(
+            study_name=name,
+            storage=storage,
+            direction="maximize",
+            sampler=_SlotSampler(sampler, startup_trials, seed),
+            pruner=optuna.pruners.NopPruner(),
+            load_if_exists=True,
+        )
+        arguments = _sampler_arguments(sampler, startup_trials)
+        about = {"optuna": optuna.__version__, "sampler": sampler, "sampler_arguments": arguments}
+        if "about" not in self.study.user_attrs:
+            self.study.set_user_attr("about", about)
+
+    def trials(self) -> list[FrozenTrial]:
+        """All attempts so far, by number."""
+        return list(self.study.get_trials(deepcopy=False))
+
+    def complete(self) -> dict[int, FrozenTrial]:
+        """The complete trial of every slot that has one."""
+        return complete_by_slot(self.trials(), self.slots)
+
+    def is_complete(self) -> bool:
+        """Whether every slot has its complete trial."""
+        return len(self.complete()) == self.slots
+
+    def failure(self) -> dict[str, Any] | None:
+        """Why the stage was stopped by an exception, if it was."""
+        found: dict[str, Any] | None = self.study.user_attrs.get("failure")
+        return found
+
+    def start_afresh(self) -> None:
+        """Forget earlier failures and lost workers: the user runs the same command again."""
+        trials = self.trials()
+        if self.failure() is not None:
+            self.study.set_user_attr("failure", None)
+        if any(trial.state is TrialState.FAIL for trial in trials):
+            self.study.set_user_attr("forgiven", len(trials))
+
+    def work_once(self, work: Callable[[Attempt], Outcome]) -> bool:
+        """Claim one slot and work on it.
+
+        Args:
+            work: does the unit of work; see :class:`Outcome`. Its exceptions stop the stage.
+
+        Returns:
+            Whether there was a slot to claim. ``False`` means that all are complete or held by
+            other workers.
+
+        Raises:
+            WorkFailed: ``work`` raised, or a slot lost its worker too often.
+        """
+        if not self._offer_slot():
+            return False
+        failures: list[BaseException] = []
+
+        def objective(trial: optuna.Trial) -> float:
+            attempt = self._claim(trial)
+            try:
+                outcome = work(attempt)
+            except Exception as error:
+                failures.append(error)
+                trial.set_user_attr("error", f"{type(error).__name__}: {error}")
+                raise
+            for key, value in outcome.attributes.items():
+                trial.set_user_attr(key, value)
+            return outcome.value
+
+        try:
+            self.study.optimize(objective, n_trials=1, catch=(SlotTaken,))
+        except Exception as error:
+            if failures:
+                raise
+            if _was_taken_away(error):
+                logging.getLogger(__name__).warning(
+                    "%s: this worker was silent for too long; its trial went to another", self.name
+                )
+                return True
+            raise
+        return True
+
+    def release_lost(self) -> None:
+        """Fail running trials whose worker is gone, so that their slots are free again."""
+        optuna.storages.fail_stale_trials(self.study)
+        for trial in self.trials():
+            if trial.state is TrialState.RUNNING and _is_lost(trial):
+                self._fail(trial)
+
+    def record_failure(self, slot: int, message: str, usage: bool) -> None:
+        """Note the exception that stops this stage, for all workers and for the user."""
+        self.study.set_user_attr("failure", {"slot": slot, "message": message, "usage": usage})
+
+    # -- claiming -----------------------------------------------------------------------------
+
+    def _offer_slot(self) -> bool:
+        """Make sure that a trial is waiting if any slot is free; return whether one is."""
+        self.release_lost()
+        trials = self.trials()
+        if any(trial.state is TrialState.WAITING for trial in trials):
+            return True
+        live = {trial.user_attrs.get("slot") for trial in trials if trial.state in _LIVE}
+        free = next((slot for slot in range(self.slots) if slot not in live), None)
+        if free is None:
+            return False
+        earlier = [trial for trial in trials if trial.user_attrs.get("slot") == free]
+        forgiven = self.study.user_attrs.get("forgiven", 0)
+        lost = sum(t.number >= forgiven and _lost_its_worker(t) for t in earlier)
+        if lost > MAX_LOST:
+            message = f"its worker was lost {lost} times (killed, or out of memory?)"
+            self.record_failure(free, message, usage=False)
+            raise WorkFailed(f"{self.name}, slot {free}: {message}")
+        self.study.enqueue_trial(self._known_params(earlier), user_attrs={"slot": free})
+        return True
+
+    def _known_params(self, earlier: Sequence[FrozenTrial]) -> dict[str, Any]:
+        """The parameters a slot must use: the fixed ones, or those of an earlier attempt."""
+        if self.fixed is not None:
+            return {}
+        whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
+        return dict(whole[-1]) if whole else {}
+
+    def _claim(self, trial: optuna.Trial) -> Attempt:
+        """Sign the trial and make sure that no other one holds its slot."""
+        trial.set_user_attr("worker", this_process())
+        slot = trial.user_attrs.get("slot")
+        for other in self.trials():
+            same = other.user_attrs.get("slot") == slot and other.state in _LIVE
+            if slot is None or (same and other.number < trial.number):
+                trial.set_user_attr("taken", True)
+                raise SlotTaken
+        assert slot is not None
+        params = self.fixed
+        if params is None:
+            params = {name: _suggest(trial, name, value) for name, value in self.space.items()}
+        return Attempt(slot, dict(params))
+
+    def _fail(self, trial: FrozenTrial) -> None:
+        try:
+            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+        except Exception as error:
+            if not _was_taken_away(error):
+                raise
+
+
+def complete_by_slot(trials: Sequence[FrozenTrial], slots: int) -> dict[int, FrozenTrial]:
+    """The complete trial of each slot below ``slots``, in slot order."""
+    found: dict[int, FrozenTrial] = {}
+    for trial in trials:
+        slot = trial.user_attrs.get("slot")
+        if trial.state is TrialState.COMPLETE and slot is not None and slot < slots:
+            found.setdefault(slot, trial)
+    return dict(sorted(found.items()))
+
+
+def state_name(trial: FrozenTrial) -> str:
+    """``complete``, ``running``, ``waiting`` or ``failed``."""
+    name = trial.state.name.lower()
+    return "failed" if name in ("fail", "pruned") else name
+
+
+def best_trial(stage: Stage) -> FrozenTrial | None:
+    """The complete trial with the highest observed value; ``None`` if all diverged."""
+    sound = [t for t in stage.complete().values() if not t.user_attrs.get("diverged")]
+    return max(sound, key=lambda trial: float(trial.value or 0.0), default=None)
+
+
+def _is_lost(trial: FrozenTrial) -> bool:
+    worker = trial.user_attrs.get("worker")
+    if worker is not None:
+        return not is_alive(worker)
+    started = trial.datetime_start
+    if started is None:
+        return False
+    now = datetime.now(tz=started.tzinfo)
+    return (now - started).total_seconds() > UNSIGNED_GRACE
+
+
+def _lost_its_worker(trial: FrozenTrial) -> bool:
+    return "error" not in trial.user_attrs and "taken" not in trial.user_attrs
+
+
+def _was_taken_away(error: BaseException) -> bool:
+    """Whether Optuna refused to touch a trial because another worker has ended it."""
+    if isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
+        return True
+    return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)
+
+
+def _suggest(trial: optuna.Trial, name: str, value: Searched) -> Any:
+    if not isinstance(value, Range):
+        return trial.suggest_categorical(name, value.choices)
+    if value.integer:
+        return trial.suggest_int(name, int(value.low), int(value.high), log=value.log)
+    return trial.suggest_float(name, value.low, value.high, log=value.log)
+
+
+def _sampler_arguments(kind: str, startup_trials: int) -> dict[str, Any]:
+    """All arguments that decide what is drawn, written out since defaults change."""
+    if kind == "tpe":
+        return {
+            "n_startup_trials": startup_trials,
+            "n_ei_candidates": 24,
+            "multivariate": True,
+            "constant_liar": True,
+        }
+    if kind == "gp":
+        return {"n_startup_trials": startup_trials, "deterministic_objective": False}
+    return {}
+
+
+class _SlotSampler(BaseSampler):
+    """A fresh sampler for every trial, seeded by its slot.
+
+    What slot k draws depends on the study's seed, on k and on the trials known by then, and not on
+    how often the worker was stopped before.
+    """
+
+    def __init__(self, kind: str, startup_trials: int, seed: int) -> None:
+        self._kind = kind
+        self._arguments = _sampler_arguments(kind, startup_trials)
+        self._seed = seed
+        self._sampler: BaseSampler = self._fresh(0)
+
+    def _fresh(self, slot: int) -> BaseSampler:
+        seed = derive(self._seed, "sampler", slot) % 2**32
+        classes = {
+            "tpe": optuna.samplers.TPESampler,
+            "gp": optuna.samplers.GPSampler,
+            "random": optuna.samplers.RandomSampler,
+        }
+        sampler: BaseSampler = classes[self._kind](seed=seed, **self._arguments)
+        return sampler
+
+    def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
+        self._sampler = self._fresh(trial.user_attrs.get("slot", 0))
+        self._sampler.before_trial(study, trial)
+
+    def infer_relative_search_space(
+        self, study: optuna.Study, trial: FrozenTrial
+    ) -> dict[str, BaseDistribution]:
+        return self._sampler.infer_relative_search_space(study, trial)
+
+    def sample_relative(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        search_space: dict[str, BaseDistribution],
+    ) -> dict[str, Any]:
+        return self._sampler.sample_relative(study, trial, search_space)
+
+    def sample_independent(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        param_name: str,
+        param_distribution: BaseDistribution,
+    ) -> Any:
+        return self._sampler.sample_independent(study, trial, param_name, param_distribution)
+
+    def after_trial(
+        self,
+        study: optuna.Study,
+        trial: FrozenTrial,
+        state: TrialState,
+        values: Sequence[float] | None,
+    ) -> None:
+        self._sampler.after_trial(study, trial, state, values)

@@ -1,0 +1,94 @@
+"""The commented YAML and loss file that ``reality-check init`` writes."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reality_check.errors import UsageError
+from reality_check.files import atomic_write
+
+YAML = """\
+# One experiment of reality-check: does my loss beat the known ones?
+#   reality-check check {yaml}     forward, backward, cost; trains nothing
+#   reality-check run {yaml}       the whole comparison, then open the report it names
+
+dataset: glyphs        # names: reality-check show datasets. Your own images:
+                       # dataset: {{name: mine, reader: image_folder, path: ./images, size: 64}}
+model: conv4           # names: reality-check show models
+protocol: quick        # a small budget to try things out; the real one is mlrc (days on a GPU)
+
+methods:
+  - name: my_loss
+    loss: {module}.{cls}         # a file in this folder, or any importable path
+    arguments:                       # of its constructor; num_classes and embedding_size are
+      margin: {{low: 0.0, high: 0.5}}  # passed by themselves when it takes them. A range is
+      scale: {{low: 4, high: 64, log: true}}  # searched, a plain value is fixed.
+    learning_rates:
+      loss: {{low: 0.001, high: 0.1, log: true}}  # of the loss's own parameters, if it has any
+    samples_per_class: 1             # images of each class in a batch; pair losses want 4
+    # normalize_embeddings: false    # if the loss trains raw distances
+    # miner: {{class: MultiSimilarityMiner, epsilon: 0.1}}
+    # phase2: {{factors: {{scale: 0.5}}, lr_factor: 0.1}}
+
+  # What it is compared with, under the same budget (names: reality-check show methods).
+  - base: normalized_softmax
+    learning_rates: {{loss: {{low: 0.001, high: 0.1, log: true}}}}
+    arguments: {{temperature: {{low: 0.02, high: 0.5, log: true}}}}
+  - contrastive
+
+seed: 0
+"""
+
+LOSS = '''\
+"""A loss of my own: additive-margin softmax, as an example to start from."""
+
+import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+
+
+class {cls}(BaseMetricLossFunction):
+    """Softmax over cosines, with a margin on the own class."""
+
+    def __init__(self, num_classes, embedding_size, margin=0.1, scale=16.0, **kwargs):
+        super().__init__(**kwargs)
+        self.weights = torch.nn.Parameter(torch.randn(num_classes, embedding_size))
+        self.margin = margin
+        self.scale = scale
+
+    def compute_loss(self, embeddings, labels, indices_tuple, ref_emb, ref_labels):
+        normalize = torch.nn.functional.normalize
+        cosines = normalize(embeddings) @ normalize(self.weights).T
+        margins = self.margin * torch.nn.functional.one_hot(labels, cosines.shape[1])
+        losses = torch.nn.functional.cross_entropy(
+            self.scale * (cosines - margins), labels, reduction="none"
+        )
+        return {{
+            "loss": {{
+                "losses": losses,
+                "indices": torch.arange(len(labels), device=losses.device),
+                "reduction_type": "element",
+            }}
+        }}
+'''
+
+
+def write_starter(folder: Path, yaml_name: str = "experiment.yaml") -> list[Path]:
+    """Write a starter YAML and a loss file that it uses.
+
+    Returns:
+        The files written.
+
+    Raises:
+        UsageError: a file of that name is there already; nothing is written then.
+    """
+    module, cls = "my_losses", "MyLoss"
+    files = {
+        folder / yaml_name: YAML.format(yaml=yaml_name, module=module, cls=cls),
+        folder / f"{module}.py": LOSS.format(cls=cls),
+    }
+    for path in files:
+        if path.exists():
+            raise UsageError(f"{path} exists already; remove it or choose another name.")
+    for path, text in files.items():
+        atomic_write(path, text)
+    return list(files)
