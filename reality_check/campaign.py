@@ -118,7 +118,7 @@ class Campaign:
             if unit.study.is_complete():
                 continue
             try:
-                if unit.study.work_once(lambda attempt, unit=unit: self._do(unit, attempt)):
+                if unit.study.work_once(functools.partial(self._do, unit)):
                     return "worked"
             except UsageError as error:
                 unit.study.record_failure(-1, str(error), usage=True)
@@ -336,9 +336,7 @@ class Campaign:
         progress({"epoch": 0})
         return FoldRun(task, train, validation, folder, self.device, progress).run()
 
-    def _embed_test(
-        self, method: str, stage: str, slot: int, fold: int, size: int
-    ) -> torch.Tensor:
+    def _embed_test(self, method: str, stage: str, slot: int, fold: int, size: int) -> torch.Tensor:
         path = self.folder(method, stage, slot) / f"fold_{fold}" / "model.pt"
         shape = self.dataset.image_shape
         network = load_network(path, self.experiment.model, shape, size)

@@ -52,11 +52,17 @@ def _parser() -> argparse.ArgumentParser:
     run = _add(commands, "run", _run, "run an experiment to its end, or continue it")
     _add_experiment(run)
     run.add_argument(
-        "--out", type=Path, metavar="DIR", help="output folder (default: runs/NAME); the same "
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="output folder (default: runs/NAME); the same "
         "command continues an experiment that was stopped",
     )
     run.add_argument(
-        "--workers", type=_positive, default=1, metavar="N",
+        "--workers",
+        type=_positive,
+        default=1,
+        metavar="N",
         help="trainings at a time, each a process with one BLAS thread (default: 1)",
     )
 
@@ -71,7 +77,10 @@ def _parser() -> argparse.ArgumentParser:
 
     init = _add(commands, "init", _init, "write a commented YAML and a loss file to start from")
     init.add_argument(
-        "file", nargs="?", default="experiment.yaml", metavar="FILE",
+        "file",
+        nargs="?",
+        default="experiment.yaml",
+        metavar="FILE",
         help="name of the YAML (default: experiment.yaml)",
     )
 
@@ -80,7 +89,8 @@ def _parser() -> argparse.ArgumentParser:
 
     show = _add(commands, "show", _show, "list what exists, or print a resolved experiment")
     show.add_argument(
-        "what", metavar="WHAT",
+        "what",
+        metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, losses, miners, distances, "
         "reducers, regularizers, or an experiment (its resolved YAML)",
     )
@@ -96,11 +106,14 @@ def _add(commands, name, function, text):  # type: ignore[no-untyped-def]
 
 def _add_experiment(command: argparse.ArgumentParser) -> None:
     command.add_argument(
-        "experiment", metavar="EXPERIMENT",
+        "experiment",
+        metavar="EXPERIMENT",
         help="a YAML file, or a name from `reality-check show experiments`",
     )
     command.add_argument(
-        "overrides", nargs="*", metavar="KEY=VALUE",
+        "overrides",
+        nargs="*",
+        metavar="KEY=VALUE",
         help="changes to it, e.g. protocol.search.trials=8 protocol=mlrc "
         "methods.contrastive.samples_per_class=2",
     )
@@ -126,8 +139,10 @@ def _run(options: argparse.Namespace) -> int:
     out_dir = options.out or Path("runs") / experiment.name
     again = "reality-check " + " ".join(sys.argv[1:])
     console = Console(stderr=True)
-    print(f"{experiment.name}: {len(experiment.methods)} methods, protocol "
-          f"{experiment.protocol.name}, into {out_dir}")
+    print(
+        f"{experiment.name}: {len(experiment.methods)} methods, protocol "
+        f"{experiment.protocol.name}, into {out_dir}"
+    )
     try:
         with LiveView(console, options.workers).shown() as view:
             results = run(experiment, out_dir, options.workers, view)
@@ -135,8 +150,10 @@ def _run(options: argparse.Namespace) -> int:
         print(f"\nStopped; nothing is lost. To go on: {again}", file=sys.stderr)
         return INTERRUPTED
     except WorkFailed as error:
-        print(f"reality-check: {error}\nWhen the cause is mended, the same command goes on: "
-              f"{again}", file=sys.stderr)
+        print(
+            f"reality-check: {error}\nWhen the cause is mended, the same command goes on: {again}",
+            file=sys.stderr,
+        )
         return FAILED
     _print_summary(results)
     print(f"Done in {duration(time.monotonic() - started)}. Report: {out_dir / 'report.html'}")
@@ -173,8 +190,10 @@ def _print_summary(results) -> None:  # type: ignore[no-untyped-def]
         table.add_row(method.name, *cells)
     Console().print(table)
     if results.deviations:
-        print(f"{len(results.deviations)} deviations from the protocol {results.reference}: see "
-              "the top of the report.")
+        print(
+            f"{len(results.deviations)} deviations from the protocol {results.reference}: see "
+            "the top of the report."
+        )
 
 
 def _status(options: argparse.Namespace) -> int:

@@ -6,7 +6,6 @@ import platform
 from collections import Counter
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
-from typing import Any
 
 from reality_check.campaign import BASELINES, Campaign
 from reality_check.config.schema import Experiment, Method
@@ -31,7 +30,9 @@ def collect(campaign: Campaign) -> ExperimentResults:
     stages = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
     methods = tuple(_method(experiment, method, stages) for method in experiment.methods)
     rows = tuple(
-        row for method in methods for stage in STAGES[1:]
+        row
+        for method in methods
+        for stage in STAGES[1:]
         for row in _rows(experiment, method.name, stages.get((method.name, stage)))
     )
     protocol = experiment.protocol
@@ -142,23 +143,44 @@ def _facts(campaign: Campaign) -> list[tuple[str, str]]:
     folds = ", ".join(f"{len(f.train)} + {len(f.validation)}" for f in splits.folds)
     per_class = ", ".join(f"{m.name} {m.samples_per_class}" for m in experiment.methods)
     return [
-        ("Data set", f"{data.name}: {data.num_classes} classes, {len(data)} images of "
-                     f"{height} x {width} x {channels}"),
-        ("Classes", f"{len(splits.trainval)} trainval, {len(splits.test)} test "
-                    f"({len(campaign.test_set)} test images)"),
+        (
+            "Data set",
+            f"{data.name}: {data.num_classes} classes, {len(data)} images of "
+            f"{height} x {width} x {channels}",
+        ),
+        (
+            "Classes",
+            f"{len(splits.trainval)} trainval, {len(splits.test)} test "
+            f"({len(campaign.test_set)} test images)",
+        ),
         ("Folds", f"rule {protocol.split.rule}; training + validation classes: {folds}"),
-        ("Trunk and head", f"{experiment.model.trunk}, pooling {experiment.model.pooling}, "
-                           f"normalisation {experiment.model.normalization}"),
-        ("Embedding", f"{training.embedding_size} a fold, "
-                      f"{training.embedding_size * protocol.split.folds} ensemble and complete"),
+        (
+            "Trunk and head",
+            f"{experiment.model.trunk}, pooling {experiment.model.pooling}, "
+            f"normalisation {experiment.model.normalization}",
+        ),
+        (
+            "Embedding",
+            f"{training.embedding_size} a fold, "
+            f"{training.embedding_size * protocol.split.folds} ensemble and complete",
+        ),
         ("Batch", f"{training.batch_size} images; samples per class: {per_class}"),
-        ("Training", f"at most {training.max_epochs} epochs of {training.iterations_per_epoch} "
-                     f"iterations; evaluated every {training.evaluate_every}, "
-                     f"patience {training.patience}"),
-        ("Search", f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
-                   f"sampler {protocol.search.sampler}"),
-        ("Reproductions", f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
-                          "itself is not among them"),
+        (
+            "Training",
+            f"at most {training.max_epochs} epochs of {training.iterations_per_epoch} "
+            f"iterations; evaluated every {training.evaluate_every}, "
+            f"patience {training.patience}",
+        ),
+        (
+            "Search",
+            f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
+            f"sampler {protocol.search.sampler}",
+        ),
+        (
+            "Reproductions",
+            f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
+            "itself is not among them",
+        ),
         ("Seed", str(experiment.seed)),
         ("Device", str(campaign.device)),
         ("Versions", ", ".join([f"Python {platform.python_version()}", *_versions()])),

@@ -53,8 +53,10 @@ def _print_loss_check(experiment: Experiment, name: str, precision: torch.dtype)
     except UsageError as error:
         if precision is torch.float32:
             raise
-        print(f"  bfloat16 embeddings: not supported ({_first_line(error)}); training gives "
-              "losses float32 embeddings, so this does no harm here")
+        print(
+            f"  bfloat16 embeddings: not supported ({_first_line(error)}); training gives "
+            "losses float32 embeddings, so this does no harm here"
+        )
         return 0
     print(f"  {found.precision} embeddings: {_describe(found)}")
     if found.problem is not None and precision is torch.float32:

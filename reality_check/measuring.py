@@ -70,6 +70,4 @@ def measure(embeddings: Tensor, labels: np.ndarray, normalize: bool) -> dict[str
     own = RetrievalMetrics(normalize=normalize)(embeddings, labels)
     other = RetrievalMetrics(normalize=not normalize)(embeddings, labels)
     suffix = "_raw" if normalize else "_normalized"
-    return {name: own[name] for name in METRICS} | {
-        name + suffix: other[name] for name in METRICS
-    }
+    return {name: own[name] for name in METRICS} | {name + suffix: other[name] for name in METRICS}

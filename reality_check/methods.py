@@ -45,9 +45,7 @@ def search_space(method: Method, protocol: Protocol) -> dict[str, Searched]:
     return dict(sorted(find_searched(_tunable(method, protocol), "")))
 
 
-def fill_settings(
-    method: Method, protocol: Protocol, params: Mapping[str, Any]
-) -> MethodSettings:
+def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any]) -> MethodSettings:
     """Fill the sampled values into a method."""
     values = fill_in(_tunable(method, protocol), "", params)
     second = values["phase2"]
@@ -165,9 +163,10 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
         values[name] = factor * _current(loss, name)
     if not values:
         return
-    if hasattr(loss, "set_phase"):
+    set_phase: Any = getattr(loss, "set_phase", None)
+    if set_phase is not None:
         try:
-            loss.set_phase(**values)
+            set_phase(**values)
         except (TypeError, ValueError) as error:
             raise UsageError(f"second phase of {type(loss).__name__}: {error}") from None
         return

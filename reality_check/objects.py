@@ -145,9 +145,9 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         The names, and whether names beyond them may be accepted too.
     """
     if not inspect.isclass(cls):
-        parameters = inspect.signature(cls).parameters.values()
-        names = [p.name for p in parameters if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
-        return names, any(p.kind is p.VAR_KEYWORD for p in parameters)
+        taken = list(inspect.signature(cls).parameters.values())
+        names = [p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return names, any(p.kind is p.VAR_KEYWORD for p in taken)
     names = []
     for base in cls.__mro__:
         init = vars(base).get("__init__")

@@ -113,9 +113,7 @@ def _difference(key: str, there: Any, ours: Any) -> str:
             if isinstance(data, dict):
                 data = data.get(part, "absent")
             elif isinstance(data, list):
-                data = next(
-                    (d for i, d in enumerate(data) if _names(d, i, part)), "absent"
-                )
+                data = next((d for i, d in enumerate(data) if _names(d, i, part)), "absent")
             else:
                 return "absent"
         return data

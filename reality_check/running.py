@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from pathlib import Path
 
-
 from reality_check.campaign import Campaign, pick_device
 from reality_check.checking import check_data, check_loss, fingerprints
 from reality_check.collecting import collect

@@ -6,7 +6,7 @@ complete: one wide model trained on all trainval classes (protocol sections 4 to
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -25,7 +25,9 @@ from reality_check.results import METRICS
 Metrics = dict[str, float]
 
 
-def score_folds(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) -> dict[str, Metrics]:
+def score_folds(
+    embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool
+) -> dict[str, Metrics]:
     """Aggregate and ensemble of one reproduction.
 
     Args:
@@ -55,9 +57,7 @@ def ensemble(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) 
     raw_metrics = RetrievalMetrics(normalize=False)(raw, labels)
     own, other = (unit_metrics, raw_metrics) if normalize else (raw_metrics, unit_metrics)
     suffix = "_raw" if normalize else "_normalized"
-    return {name: own[name] for name in METRICS} | {
-        name + suffix: other[name] for name in METRICS
-    }
+    return {name: own[name] for name in METRICS} | {name + suffix: other[name] for name in METRICS}
 
 
 def load_network(
@@ -101,7 +101,7 @@ def score_baselines(
     transform = Augmentation(**training.augmentation.model_dump()).evaluation_transform()
     network = build_network(model, test.image_shape, training.embedding_size, network_seed)
     network.to(device)
-    forwards = {
+    forwards: dict[str, Callable[[Tensor], Tensor]] = {
         "raw pixels": torch.nn.Flatten(),
         "untrained trunk": network.features,
         "untrained embedder": network,

@@ -198,7 +198,8 @@ class FoldRun:
             return training.max_epochs - (position.spent - position.phase_epochs)
         if self.task.settings.second_phase is None:
             return training.max_epochs
-        return max(1, training.max_epochs - round(training.max_epochs * training.second_phase_share))
+        second = round(training.max_epochs * training.second_phase_share)
+        return max(1, training.max_epochs - second)
 
     def _phase_is_over(self) -> bool:
         return self.position.phase_epochs >= self._phase_limit() or self.stopping.should_stop
@@ -267,9 +268,7 @@ class FoldRun:
         with self._autocast():
             transform = self.augmentation.evaluation_transform()
             embeddings = embed(forward, self.network, images, transform, self.device)
-        return measure(
-            embeddings, self.validation.labels, self.task.settings.normalize_embeddings
-        )
+        return measure(embeddings, self.validation.labels, self.task.settings.normalize_embeddings)
 
     def _evaluate_and_save(self) -> None:
         started = time.perf_counter()
@@ -436,8 +435,8 @@ def loss_value(
     Raises:
         UsageError: the loss is not a scalar tensor that depends on the embeddings.
     """
-    value = loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(
-        embeddings, labels
+    value = (
+        loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(embeddings, labels)
     )
     name = type(loss).__name__
     if not isinstance(value, Tensor) or value.numel() != 1:

@@ -36,7 +36,9 @@ class _Loader(yaml.SafeLoader):
 
 
 _Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float", re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"), list("-+0123456789")
+    "tag:yaml.org,2002:float",
+    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+    list("-+0123456789"),
 )
 
 
@@ -228,9 +230,9 @@ def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
         old = merged.get(key)
         whole = {"low", "high", "choices", "class", "reader"}
         both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        if both and not (whole & set(value)) and not (whole & set(old or ())):
-            merged[key] = merge(old or {}, value)
-        elif both and "reader" in (old or {}) and "reader" not in value:
+        if (both and not (whole & set(value)) and not (whole & set(old or ()))) or (
+            both and "reader" in (old or {}) and "reader" not in value
+        ):
             merged[key] = merge(old or {}, value)
         else:
             merged[key] = value
@@ -291,7 +293,7 @@ def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
                 yield from differing_keys(one[key], other[key], name)
             else:
                 yield name
-    elif isinstance(one, list) and isinstance(other, list) and len(one) == len(other):
+    elif _are_mappings(one) and _are_mappings(other) and len(one) == len(other):
         for index, (left, right) in enumerate(zip(one, other, strict=True)):
             label = left.get("name", index) if isinstance(left, Mapping) else index
             yield from differing_keys(left, right, f"{path}.{label}")
@@ -299,3 +301,5 @@ def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+def _are_mappings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)

@@ -16,7 +16,8 @@ _TAGS = {"glyphs", "image_folder", "npz"}
 
 def explain(error: ValidationError, data: Any, where: str) -> str:
     """All mistakes of a configuration, one sentence a line."""
-    root = {"Method": Method, "Protocol": Protocol}.get(error.title, Experiment)
+    roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
+    root = roots.get(error.title, Experiment)
     lines = [_sentence(item, data, root) for item in error.errors(include_url=False)]
     return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
 
@@ -74,8 +75,12 @@ def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> li
         if part == "dataset" and model is Experiment:
             reader = _step(_step(data, "dataset"), "reader")
             kinds = get_args(get_args(Dataset)[0])
-            model = next(kind for kind in kinds if kind.model_fields["reader"].annotation
-                         and reader in get_args(kind.model_fields["reader"].annotation))
+            model = next(
+                kind
+                for kind in kinds
+                if kind.model_fields["reader"].annotation
+                and reader in get_args(kind.model_fields["reader"].annotation)
+            )
         elif isinstance(part, str) and _is_model(model) and part in model.model_fields:
             model = _inner_model(model.model_fields[part].annotation)
         elif depth == 0:

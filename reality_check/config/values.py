@@ -137,9 +137,7 @@ def parse_tunable(value: Any) -> float | Searched | None:
 def dump_value(value: Any) -> Any:
     """The inverse of :func:`parse_value`: plain data that YAML can hold."""
     if isinstance(value, Range):
-        low, high = (
-            (int(value.low), int(value.high)) if value.integer else (value.low, value.high)
-        )
+        low, high = (int(value.low), int(value.high)) if value.integer else (value.low, value.high)
         plain: dict[str, Any] = {"low": low, "high": high}
         if value.log:
             plain["log"] = True

@@ -93,8 +93,10 @@ class LocalWorkers:
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        threads = {name: "1" for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS",
-                                          "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")}
+        threads = dict.fromkeys(
+            ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
+            "1",
+        )
         log = self.log_path(number)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "reality_check.launch.worker", str(self.out_dir)]

@@ -7,9 +7,9 @@ import pytest
 
 
 @pytest.fixture(autouse=True)
-def cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Every test has a cache folder of its own."""
-    folder = tmp_path / "cache"
+    folder = tmp_path_factory.mktemp("cache")
     monkeypatch.setenv("REALITY_CHECK_CACHE", str(folder))
     return folder
 

@@ -128,7 +128,7 @@ def results() -> ExperimentResults:
     return make_results()
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def build() -> Any:
     """The factory itself, for other numbers of reproductions."""
     return make_results
