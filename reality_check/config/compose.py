@@ -228,15 +228,15 @@ def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
     merged = dict(base)
     for key, value in own.items():
         old = merged.get(key)
-        whole = {"low", "high", "choices", "class", "reader"}
-        both = isinstance(old, Mapping) and isinstance(value, Mapping)
-        if (both and not (whole & set(value)) and not (whole & set(old or ()))) or (
-            both and "reader" in (old or {}) and "reader" not in value
-        ):
-            merged[key] = merge(old or {}, value)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and not _is_whole(old, value):
+            merged[key] = merge(old, value)
         else:
             merged[key] = value
     return merged
+
+
+def _is_whole(*mappings: Mapping[str, Any]) -> bool:
+    return any({"low", "high", "choices", "class"} & set(mapping) for mapping in mappings)
 
 
 def _parse_override(text: str) -> tuple[list[str], Any]:

@@ -26,9 +26,7 @@ Tunable = Annotated[
     BeforeValidator(parse_tunable),
     PlainSerializer(dump_value),
 ]
-Arguments = Annotated[
-    dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)
-]
+Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 Category = Literal["aggregate", "ensemble", "complete"]
 PositiveInt = Annotated[int, Field(ge=1)]
@@ -129,15 +127,11 @@ class Training(Strict):
     """How one fold run trains."""
 
     batch_size: Annotated[int, Field(ge=2)] = 32
-    iterations_per_epoch: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 100
-    max_epochs: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 1000
-    evaluate_every: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 2
+    iterations_per_epoch: PositiveInt = 100
+    max_epochs: PositiveInt = 1000
+    evaluate_every: PositiveInt = 2
     patience: Annotated[int, Field(ge=0)] | None = 9
-    embedding_size: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 128
+    embedding_size: PositiveInt = 128
     freeze_batchnorm: bool = True
     optimizers: Optimizers
     augmentation: Augment = Field(default_factory=Augment)
@@ -157,8 +151,7 @@ class Split(Strict):
 class Search(Strict):
     """The hyper-parameter search of every method: the same budget for all."""
 
-    trials: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 50
+    trials: PositiveInt = 50
     sampler: Literal["tpe", "gp", "random"] = "tpe"
     startup_trials: Annotated[int, Field(ge=1)] = 10
 
@@ -166,8 +159,7 @@ PositiveInt = 50
 class Complete(Strict):
     """The category trained on all trainval classes."""
 
-    round_epochs_up_to: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 5
+    round_epochs_up_to: PositiveInt = 5
 
 
 class Published(Strict):
@@ -186,8 +178,7 @@ class Protocol(Strict):
     split: Split = Field(default_factory=Split)
     training: Training
     search: Search = Field(default_factory=Search)
-    reproductions: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 10
+    reproductions: PositiveInt = 10
     categories: Annotated[list[Category], Field(min_length=1)] = ["aggregate", "ensemble"]
     complete: Complete = Field(default_factory=Complete)
     published: Published = Field(default_factory=Published)
@@ -240,8 +231,7 @@ class Method(Strict):
     loss: str
     arguments: Arguments = Field(default_factory=dict)
     miner: Arguments | None = None
-    samples_per_class: Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = 4
+    samples_per_class: PositiveInt = 4
     learning_rates: LearningRates = Field(default_factory=LearningRates)
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
     normalize_embeddings: bool = True

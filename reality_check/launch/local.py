@@ -17,6 +17,8 @@ from reality_check.search import WorkFailed
 
 #: Exit status of a worker: its work is done, failed, or found the user's input unusable.
 DONE, FAILED, USAGE = 0, 1, 2
+#: What keeps a worker to one BLAS thread.
+_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 #: A worker that dies this soon after its start, this often in a row, will not get better.
 _SOON, _MOST_DEATHS = 20.0, 3
 
@@ -93,7 +95,7 @@ class LocalWorkers:
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        threads = dict.fromkeys(
+        threads = dict.fromkeys(_THREADS, "1")
             ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
             "1",
         )
