@@ -179,7 +179,7 @@ class Protocol(Strict):
     training: Training
     search: Search = Field(default_factory=Search)
     reproductions: PositiveInt = 10
-    categories: Annotated[list[Category], Field(min_length=1)] = ["aggregate", "ensemble"]
+    categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
     complete: Complete = Field(default_factory=Complete)
     published: Published = Field(default_factory=Published)
 

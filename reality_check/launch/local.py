@@ -96,9 +96,6 @@ class LocalWorkers:
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         threads = dict.fromkeys(_THREADS, "1")
-            ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS"),
-            "1",
-        )
         log = self.log_path(number)
         log.parent.mkdir(parents=True, exist_ok=True)
         command = [sys.executable, "-m", "reality_check.launch.worker", str(self.out_dir)]
