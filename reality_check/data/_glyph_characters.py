@@ -54,8 +54,10 @@ def class_characters() -> tuple[int, ...]:
 
 
 def _candidates() -> list[int]:
+    """Return letters, then digits, then symbols: of two look-alikes the earlier one is kept."""
     faces = Counter(code for face in TEXT_FACES for code in characters(face))
-    return sorted(code for code, count in faces.items() if count >= _MIN_FACES and _is_basic(code))
+    codes = [code for code, count in faces.items() if count >= _MIN_FACES and _is_basic(code)]
+    return sorted(codes, key=lambda code: (unicodedata.category(chr(code))[0], code))
 
 
 def _is_basic(code: int) -> bool:

@@ -1,0 +1,233 @@
+"""Augmentation moves landmarks where the geometry says; Normalize is recomputed with loops."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from reality_check.data import Augmentation, Normalize
+from reality_check.errors import UsageError
+
+
+def generator(seed: int = 0) -> torch.Generator:
+    return torch.Generator().manual_seed(seed)
+
+
+def noise(count: int, height: int, width: int, channels: int) -> Tensor:
+    shape = (count, height, width, channels)
+    return torch.randint(0, 256, shape, dtype=torch.uint8, generator=generator(9))
+
+
+def plain(**options: object) -> Augmentation:
+    """Mean 0 and std 1/255: the result has the grey levels of the input."""
+    return Augmentation(mean=0.0, std=1 / 255, **options)  # type: ignore[arg-type]
+
+
+def dots(count: int, height: int, width: int, dx: float, dy: float) -> Tensor:
+    """Soft dots at (dx, dy) pixels from the centre."""
+    y = torch.arange(height) - (height - 1) / 2
+    x = torch.arange(width) - (width - 1) / 2
+    square = (x[None, :] - dx) ** 2 + (y[:, None] - dy) ** 2
+    image = (255 * torch.exp(-square / 8)).round().to(torch.uint8)
+    return image[None, :, :, None].repeat(count, 1, 1, 1)
+
+
+def landmarks(images: Tensor) -> np.ndarray:
+    """Centroids (B, 2) as x, y in pixels from the centre."""
+    weight = images[:, 0].double()
+    weight = weight / weight.sum(dim=(1, 2), keepdim=True)
+    y = torch.arange(images.shape[2]) - (images.shape[2] - 1) / 2
+    x = torch.arange(images.shape[3]) - (images.shape[3] - 1) / 2
+    return torch.stack([(weight * x).sum((1, 2)), (weight * y[:, None]).sum((1, 2))], 1).numpy()
+
+
+@pytest.mark.parametrize("size", [None, 3, 4])
+def test_normalize_equals_plain_loops(size: int | None) -> None:
+    batch = noise(2, 6, 7, 3)
+    mean, std = (0.1, 0.2, 0.3), (0.5, 0.6, 0.7)
+    result = Normalize(mean, std, size)(batch)
+    height, width = (6, 7) if size is None else (size, size)
+    top, left = {None: (0, 0), 3: (2, 2), 4: (1, 2)}[size]  # 1.5 rounds to even, as torchvision's
+    assert result.shape == (2, 3, height, width)
+    assert result.dtype == torch.float32
+    for b, c, y, x in np.ndindex(2, 3, height, width):
+        value = int(batch[b, top + y, left + x, c]) / 255
+        assert float(result[b, c, y, x]) == pytest.approx((value - mean[c]) / std[c], abs=1e-6)
+
+
+def test_without_options_nothing_is_drawn() -> None:
+    batch, source = noise(3, 5, 5, 1), generator()
+    before = source.get_state()
+    augmentation = Augmentation(mean=0.2, std=0.3)
+    assert augmentation.is_off
+    torch.testing.assert_close(augmentation(batch, source), Normalize(0.2, 0.3)(batch))
+    assert torch.equal(before, source.get_state())
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {"rotation": 1e-9},
+        {"resized_crop_scale": (1.0, 1.0), "resized_crop_ratio": (1.0, 1.0)},
+        {"horizontal_flip": 1e-12},
+    ],
+)
+def test_options_that_change_nothing_give_the_image_back(options: dict[str, object]) -> None:
+    batch = noise(4, 9, 9, 3)
+    expected = Normalize(0.0, 1 / 255)(batch)
+    result = plain(**options)(batch, generator())
+    torch.testing.assert_close(result, expected, atol=0.01, rtol=0)
+
+
+def test_flip() -> None:
+    batch = noise(400, 5, 6, 1)
+    expected = Normalize(0.0, 1 / 255)(batch)
+    flipped = plain(horizontal_flip=1.0)(batch, generator())
+    torch.testing.assert_close(flipped, expected.flip(3), atol=0.01, rtol=0)
+    mixed = plain(horizontal_flip=0.25)(batch, generator())
+    is_flipped = ((mixed - expected.flip(3)).abs().amax((1, 2, 3)) < 0.01).float()
+    is_same = ((mixed - expected).abs().amax((1, 2, 3)) < 0.01).float()
+    assert bool((is_flipped + is_same == 1).all())
+    assert 0.16 < float(is_flipped.mean()) < 0.34
+
+
+@pytest.mark.parametrize(("height", "width"), [(41, 41), (41, 61)])
+def test_rotation_keeps_the_distance_and_stays_in_range(height: int, width: int) -> None:
+    batch = dots(300, height, width, 10, 0)
+    found = landmarks(plain(rotation=30)(batch, generator()))
+    np.testing.assert_allclose(np.hypot(*found.T), 10, atol=0.1)
+    angles = np.degrees(np.arctan2(found[:, 1], found[:, 0]))
+    assert -30.3 < angles.min() < -25
+    assert 25 < angles.max() < 30.3
+    assert abs(angles.mean()) < 4
+
+
+def test_scale_moves_landmarks_away_from_the_centre() -> None:
+    batch = dots(300, 81, 61, 8, -8)
+    found = landmarks(plain(scale=(0.5, 2.0))(batch, generator()))
+    np.testing.assert_allclose(found[:, 0], -found[:, 1], atol=0.05)
+    factors = found[:, 0] / 8
+    assert 0.49 < factors.min() < 0.6
+    assert 1.7 < factors.max() < 2.02
+    assert np.mean(factors < 1) == pytest.approx(0.5, abs=0.1)  # log-uniform
+
+
+def test_translation_is_a_fraction_of_each_side() -> None:
+    found = landmarks(plain(translation=0.2)(dots(300, 40, 80, 0, 0), generator()))
+    assert 14 < found[:, 0].max() < 16.1
+    assert 7 < found[:, 1].max() < 8.1
+    assert np.abs(found.mean(axis=0)).max() < 1.2
+
+
+def test_shear_slants_along_both_axes() -> None:
+    right = landmarks(plain(shear=20)(dots(300, 61, 61, 12, 0), generator()))
+    assert np.abs(right[:, 1]).max() <= 12 * math.tan(math.radians(20)) + 0.1
+    assert np.abs(right[:, 1]).max() > 3.5
+    below = landmarks(plain(shear=20)(dots(300, 61, 61, 0, 12), generator()))
+    assert np.abs(below[:, 0]).max() > 3.5
+    np.testing.assert_allclose(below[:, 1], 12, atol=0.1)
+
+
+def test_crops_have_the_asked_area_and_ratio() -> None:
+    """Ramps along x and y show which window each image was cut from."""
+    ramp = torch.arange(128, dtype=torch.uint8)
+    batch = torch.stack([ramp[None, :].repeat(128, 1), ramp[:, None].repeat(1, 128)], 2)
+    batch = torch.cat([batch, batch[:, :, :1]], 2)[None].repeat(300, 1, 1, 1)
+    crop = plain(resized_crop_scale=(0.2, 0.5), resized_crop_ratio=(0.5, 2.0), output_size=32)
+    result = crop(batch, generator()).double()
+    assert result.shape == (300, 3, 32, 32)
+    width = (result[:, 0, 16, 26] - result[:, 0, 16, 5]).numpy() * 32 / 21
+    height = (result[:, 1, 26, 16] - result[:, 1, 5, 16]).numpy() * 32 / 21
+    area, ratio = width * height / 128**2, width / height
+    assert 0.19 < area.min() < 0.23
+    assert 0.45 < area.max() < 0.51
+    assert 0.49 < ratio.min() < 0.6
+    assert 1.7 < ratio.max() < 2.05
+    assert float(result[:, 0].min()) >= 0
+    assert float(result[:, 0].max()) > 120
+
+
+def test_crop_that_never_fits_is_the_largest_of_the_nearest_ratio() -> None:
+    augmentation = plain(resized_crop_scale=(1.0, 1.0), resized_crop_ratio=(2.0, 2.0))
+    sides = augmentation._crop_sides(5, (40, 60), generator())
+    assert sides.tolist() == [[60.0, 30.0]] * 5
+
+
+def test_white_paper_stays_white() -> None:
+    batch = torch.full((50, 12, 12, 1), 255, dtype=torch.uint8)
+    options: dict[str, object] = {"rotation": 45, "translation": 0.5, "scale": (0.3, 1.0)}
+    torch.testing.assert_close(
+        plain(**options)(batch, generator()), torch.full((50, 1, 12, 12), 255.0)
+    )
+
+
+def test_output_size_without_a_crop_is_the_centre() -> None:
+    batch = noise(2, 10, 10, 1)
+    result = plain(horizontal_flip=1.0, output_size=6)(batch, generator())
+    expected = Normalize(0.0, 1 / 255, 6)(batch).flip(3)
+    torch.testing.assert_close(result, expected, atol=0.01, rtol=0)
+    assert plain(output_size=6).evaluation_transform()(batch).shape == (2, 1, 6, 6)
+
+
+def test_same_generator_state_same_result() -> None:
+    batch = noise(8, 16, 16, 3)
+    augmentation = Augmentation(
+        rotation=20,
+        scale=(0.8, 1.2),
+        shear=10,
+        translation=0.1,
+        horizontal_flip=0.5,
+        resized_crop_scale=(0.3, 1.0),
+    )
+    first, second = augmentation(batch, generator(3)), augmentation(batch, generator(3))
+    assert torch.equal(first, second)
+    assert not torch.equal(first, augmentation(batch, generator(4)))
+    assert first.shape == (8, 3, 16, 16)
+    assert first.dtype == torch.float32
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a CUDA device")
+def test_cuda_sees_the_same_numbers() -> None:
+    batch = noise(8, 16, 16, 3)
+    augmentation = Augmentation(rotation=20, resized_crop_scale=(0.3, 1.0), horizontal_flip=0.5)
+    on_gpu = augmentation(batch.cuda(), generator())
+    torch.testing.assert_close(on_gpu.cpu(), augmentation(batch, generator()), atol=1e-3, rtol=0)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"rotation": -1}, r"rotation=-1.*0\.\.180"),
+        ({"horizontal_flip": 1.5}, "horizontal_flip=1.5"),
+        ({"scale": (1.2, 0.8)}, r"scale=\(1.2, 0.8\)"),
+        ({"resized_crop_scale": (0.5, 1.5)}, "<= 1"),
+        ({"resized_crop_ratio": (0.0, 1.0)}, "0 < low"),
+        ({"output_size": 0}, "at least 1 pixel"),
+        ({"std": 0.0}, "std=0.0"),
+        ({"translation": math.nan}, "translation=nan"),
+    ],
+)
+def test_refuses_options(options: dict[str, object], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        Augmentation(**options)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("batch", "text"),
+    [
+        (torch.zeros(2, 4, 4, 3), "float32"),
+        (torch.zeros(2, 4, 4, dtype=torch.uint8), r"\(2, 4, 4\)"),
+        (torch.zeros(2, 9, 9, 1, dtype=torch.uint8), "3 values.*1 channels"),
+        (torch.zeros(2, 4, 9, 3, dtype=torch.uint8), "output_size=8.*at most 4"),
+    ],
+)
+@pytest.mark.parametrize("rotation", [0, 10])
+def test_refuses_batches(batch: Tensor, text: str, rotation: float) -> None:
+    augmentation = Augmentation(rotation=rotation, mean=(0.1, 0.2, 0.3), output_size=8)
+    with pytest.raises(UsageError, match=text):
+        augmentation(batch, generator())
