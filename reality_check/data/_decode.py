@@ -47,4 +47,4 @@ def _from_16_bit(image: Image.Image) -> Image.Image:
     pixels = np.asarray(image).astype(np.int64)
     if pixels.min() < 0 or pixels.max() > 65535:
         raise ValueError("its pixels have 32 bits; save it with 8 bits")
-    return Image.fromarray(((pixels + 128) // 257).astype(np.uint8), "L")
+    return Image.fromarray(((pixels + 128) // 257).astype(np.uint8))
