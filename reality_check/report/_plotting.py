@@ -59,7 +59,7 @@ def dress(axes: Axes) -> None:
 
 def title(axes: Axes, text: str) -> None:
     """Head a panel; the text is taken literally, also with dollar signs."""
-    axes.set_title(shorten(text, 34), fontsize=10.5, loc="left", color=INK, parse_math=False)
+    axes.set_title(shorten(text, 26), fontsize=9.5, loc="left", color=INK, parse_math=False)
 
 
 def note(axes: Axes, text: str) -> None:
@@ -89,11 +89,11 @@ def render(figure: Figure) -> dict[str, bytes]:
         kept = matplotlib.rcParams["pdf.fonttype"]
         matplotlib.rcParams["pdf.fonttype"] = 42  # TrueType: publishers refuse Type 3
         try:
-            return {
-                "png": _save(figure, "png", {"Software": None}),
-                "pdf": _save(figure, "pdf", {"CreationDate": None}),
-                "svg": _save(figure, "svg", {"Date": None}),
-            }
+            files = {"png": _save(figure, "png", {"Software": None})}
+            figure.set_layout_engine("none")  # laid out once, the same in all three
+            files["pdf"] = _save(figure, "pdf", {"CreationDate": None})
+            files["svg"] = _save(figure, "svg", {"Date": None})
+            return files
         finally:
             matplotlib.rcParams["pdf.fonttype"] = kept
 

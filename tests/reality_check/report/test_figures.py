@@ -104,8 +104,8 @@ def test_shorten_keeps_both_ends() -> None:
 
 def test_files_are_the_same_every_time_and_in_threads(results: ExperimentResults) -> None:
     summary = Summary(results)
-    with ThreadPoolExecutor(3) as pool:
-        drawn = list(pool.map(lambda _: draw_figures(summary), range(3)))
+    with ThreadPoolExecutor(2) as pool:
+        drawn = list(pool.map(lambda _: draw_figures(summary), range(2)))
     for figures in zip(*drawn, strict=True):
         for ending in ("png", "pdf"):
             assert len({figure.files[ending] for figure in figures}) == 1

@@ -15,6 +15,10 @@ from typing import Any
 import pytest
 
 from reality_check.report import write_report
+from reality_check.report._summary import Summary
+from reality_check.report.html import report_html
+from reality_check.report.markdown import report_md
+from reality_check.report.tables import comparison_table
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 
 NONE_SENTENCE = "None: this run follows mlrc to the letter."
@@ -116,12 +120,10 @@ def test_names_are_escaped_everywhere(page: Page, folder: Path) -> None:
     assert r"my\_loss\_50%" in outside
 
 
-def test_every_table_of_the_markdown_is_rectangular(
-    results: ExperimentResults, tmp_path: Path
-) -> None:
-    write_report(dataclasses.replace(results, facts=(("a|b", "c\nd"),)), tmp_path)
+def test_every_table_of_the_markdown_is_rectangular(results: ExperimentResults) -> None:
+    text = report_md(Summary(dataclasses.replace(results, facts=(("a|b", "c\nd"),))), {})
     width = None
-    for line in (tmp_path / "report.md").read_text("utf-8").splitlines():
+    for line in text.splitlines():
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
         assert width is None or cells is None or cells == width
         width = cells
@@ -164,12 +166,12 @@ def test_the_box_lists_serious_deviations_first_and_opens_with_the_reduced_proto
     assert "late & slow: 2 of 5 reproductions and 2 of 5 complete runs so far." in text
 
 
-def test_the_box_of_a_clean_run(finished: ExperimentResults, tmp_path: Path) -> None:
-    page = written(finished, tmp_path)
+def test_the_box_of_a_clean_run(finished: ExperimentResults) -> None:
+    page = Page(report_html(Summary(finished), []))
     assert NONE_SENTENCE in page.text
     assert "Not finished" not in page.text
     assert "Preliminary" not in page.text
-    assert NONE_SENTENCE in (tmp_path / "report.md").read_text("utf-8")
+    assert NONE_SENTENCE in report_md(Summary(finished), {})
     assert any(a.get("class") == "box clean" for _, a in page.seen)
 
 
@@ -181,11 +183,15 @@ def test_budget_counts_divergence_and_lost_workers(folder: Path) -> None:
     assert cells[-2:] == ["19", "1"]
 
 
-def test_the_other_geometry_is_shown_apart(finished: ExperimentResults, tmp_path: Path) -> None:
+def test_the_other_geometry_is_shown_apart(finished: ExperimentResults) -> None:
     extra = tuple(dataclasses.replace(row, metric=row.metric + "_raw") for row in finished.rows)
-    page = written(dataclasses.replace(finished, rows=finished.rows + extra), tmp_path)
-    assert "MAP@R (raw embeddings)" in page.text
-    assert (tmp_path / "results.csv").read_text().count("_raw,") == len(extra)
+    summary = Summary(dataclasses.replace(finished, rows=finished.rows + extra))
+    assert "MAP@R (raw embeddings)" in Page(report_html(summary, [])).text
+    assert "MAP@R (raw embeddings)" in report_md(summary, {})
+    assert (
+        comparison_table(summary, "ensemble").rows
+        == comparison_table(Summary(finished), "ensemble").rows
+    )
 
 
 def nothing(results: ExperimentResults) -> ExperimentResults:
