@@ -1,0 +1,54 @@
+"""What all tests share: one thread, a cache of their own, and clear reasons for skipping."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+import torch
+
+# Worker processes that tests start inherit these.
+for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
+    os.environ.setdefault(name, "1")
+torch.set_num_threads(1)
+
+#: Marks that need something of the machine: how to tell that it is there, and what is missing else.
+NEEDS = {
+    "data": (
+        lambda: bool(os.environ.get("REALITY_CHECK_DATA")),
+        "REALITY_CHECK_DATA is not set to a folder with omniglot/ and caltech101/",
+    ),
+    "browser": (lambda: _chromium() is not None, "no Chromium on this machine"),
+    "gpu": (torch.cuda.is_available, "no CUDA device on this machine"),
+    "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),
+    "postgres": (lambda: shutil.which("postgres") is not None, "no PostgreSQL on this machine"),
+}
+
+
+def _chromium() -> str | None:
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for path in map(shutil.which, names) if path), None)
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for mark, (is_there, reason) in NEEDS.items():
+        marked = [item for item in items if item.get_closest_marker(mark)]
+        if marked and not is_there():
+            for item in marked:
+                item.add_marker(pytest.mark.skip(reason=reason))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    """Data sets are made in a folder of the tests, not in the user's cache."""
+    folder = tmp_path_factory.mktemp("cache")
+    before = os.environ.get("REALITY_CHECK_CACHE")
+    os.environ["REALITY_CHECK_CACHE"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["REALITY_CHECK_CACHE"]
+    else:
+        os.environ["REALITY_CHECK_CACHE"] = before
