@@ -14,8 +14,17 @@ from reality_check.report._summary import (
     records_of,
     winner,
 )
-from reality_check.report._text import NOTHING, counted, duration, listed, parameter, percent
-from reality_check.results import METRICS, STAGES, MethodResults, ResultRow, TrialRecord
+from reality_check.report._text import (
+    NOTHING,
+    counted,
+    duration,
+    interval_text,
+    listed,
+    parameter,
+    percent,
+)
+from reality_check.report.statistics import t_interval
+from reality_check.results import METRICS, STAGES, MethodResults, TrialRecord
 
 #: The command that makes the same run again, beside ``experiment.yaml``.
 COMMAND = "reality-check run experiment.yaml"
@@ -199,16 +208,19 @@ def _record(summary: Summary, method: str, category: str, reproduction: int) -> 
 
 def baseline_table(summary: Summary) -> PlainTable:
     """Raw pixels and untrained networks: what every method starts from."""
-    found: dict[tuple[str, str], dict[str, ResultRow]] = {}
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in summary.results.baselines:
-        found.setdefault((row.method, row.category), {})[row.metric] = row
-    rows = tuple(
-        (*key, *(percent(metrics[m].value if m in metrics else None) for m in METRICS))
-        for key, metrics in found.items()
-    )
-    header = ("Baseline", "Category", *METRICS.values())
-    words = ("Baseline", "Category")
-    return PlainTable("Without any training, in percent.", header, rows, words)
+        metrics = found.setdefault((row.method, row.category), {})
+        metrics.setdefault(row.metric, []).append(float(row.value))
+    rows = tuple((*key, *_baseline_cells(metrics)) for key, metrics in found.items())
+    header = ("Baseline", "Category", *METRICS.values(), "n")
+    caption = "Without any training, in percent: mean ± half-width of the 95 % t-interval."
+    return PlainTable(caption, header, rows, words=("Baseline", "Category"))
+
+
+def _baseline_cells(metrics: dict[str, list[float]]) -> list[str]:
+    cells = [interval_text(t_interval(metrics[m])) if m in metrics else NOTHING for m in METRICS]
+    return [*cells, str(max(map(len, metrics.values())))]
 
 
 def facts_table(summary: Summary) -> PlainTable:

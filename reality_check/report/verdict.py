@@ -46,10 +46,25 @@ def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -
     sentences = [pair_sentence(c, metric) for c in summary.comparisons(category, metric)]
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
+    sentences += _divergence(summary, category)
     missing = [method for method in summary.methods if method not in samples]
     if missing:
         verb = "has" if len(missing) == 1 else "have"
         sentences.append(f"{listed(missing)} {verb} no results in this category yet.")
+    return sentences
+
+
+def _divergence(summary: Summary, category: str) -> list[str]:
+    """Runs that diverged: they are in the means, as zeros."""
+    sentences = []
+    for method in summary.results.methods:
+        runs = method.complete if category == "complete" else method.reproductions
+        lost = sum(run.diverged is not None for run in runs)
+        if lost:
+            verb = "counts" if lost == 1 else "count"
+            sentences.append(
+                f"{lost} of {len(runs)} runs of {method.name} diverged and {verb} as 0."
+            )
     return sentences
 
 

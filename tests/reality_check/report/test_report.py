@@ -15,11 +15,12 @@ from typing import Any
 import pytest
 
 from reality_check.report import write_report
+from reality_check.report._sections import baseline_table
 from reality_check.report._summary import Summary
 from reality_check.report.html import report_html
 from reality_check.report.markdown import report_md
 from reality_check.report.tables import comparison_table
-from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.results import METRICS, ExperimentResults, MethodResults, ResultRow, TrialRecord
 
 NONE_SENTENCE = "None: this run follows mlrc to the letter."
 
@@ -181,6 +182,24 @@ def test_budget_counts_divergence_and_lost_workers(folder: Path) -> None:
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[1:6] == ["8 of 8", "1", "0", "5 of 5", "5 of 5"]
     assert cells[-2:] == ["19", "1"]
+
+
+def test_baselines_are_means_over_their_runs(results: ExperimentResults) -> None:
+    rows = tuple(
+        ResultRow("e", name, "aggregate", run, metric, value)
+        for metric in METRICS
+        for name, run, value in (
+            ("raw pixels", 0, 0.1),
+            ("untrained", 0, 0.2),
+            ("untrained", 1, 0.21),
+        )
+    )
+    table = baseline_table(Summary(dataclasses.replace(results, baselines=rows)))
+    # t(0.975, 1) = 12.7062, s / sqrt(2) = 0.005
+    assert table.rows == (
+        ("raw pixels", "aggregate", "10.00", "10.00", "10.00", "1"),
+        ("untrained", "aggregate", *["20.50 ± 6.35"] * 3, "2"),
+    )
 
 
 def test_the_other_geometry_is_shown_apart(finished: ExperimentResults) -> None:

@@ -103,3 +103,13 @@ def test_the_note_on_noise_names_what_is_left_out() -> None:
     assert "training noise only" in NOISE_NOTE
     assert "split" in NOISE_NOTE
     assert "search" in NOISE_NOTE
+
+
+def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:
+    method = results.methods[0]
+    lost = dataclasses.replace(method.reproductions[0], diverged="loss is NaN")
+    changed = dataclasses.replace(method, reproductions=(lost, *method.reproductions[1:]))
+    summary = Summary(dataclasses.replace(results, methods=(changed, *results.methods[1:])))
+    sentence = "1 of 5 runs of warped diverged and counts as 0."
+    assert sentence in category_sentences(summary, "aggregate")
+    assert sentence not in category_sentences(summary, "complete")
