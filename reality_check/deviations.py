@@ -5,7 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reality_check.config.compose import differing_keys, named_protocol
+from reality_check.config.compose import (
+    config_files,
+    differing_keys,
+    named_method,
+    named_protocol,
+)
 from reality_check.config.schema import Experiment, Protocol
 from reality_check.results import Deviation, MethodResults
 
@@ -28,6 +33,7 @@ def find_deviations(
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
         *_against_reference(experiment),
+        *_own_ranges(experiment),
         *_parallel_search(methods),
     ]
     return sorted(found, key=lambda deviation: not deviation.serious)
@@ -74,6 +80,29 @@ def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
     return f"{value:g}" if isinstance(value, float) else str(value)
+
+
+def _own_ranges(experiment: Experiment) -> Iterator[Deviation]:
+    """Methods that carry the name of a shipped one, but not its values."""
+    shipped = config_files("methods")
+    for method in experiment.methods:
+        if method.name not in shipped:
+            continue
+        published = named_method(method.name).model_dump(mode="json", by_alias=True)
+        ours = method.model_dump(mode="json", by_alias=True)
+        keys = sorted({_value_name(key) for key in differing_keys(published, ours)} - {"note"})
+        if keys:
+            yield Deviation(
+                f"method {method.name}",
+                f"{method.name} has its own values or search ranges for {', '.join(keys)}, not "
+                f"those of configs/methods/{method.name}.yaml.",
+            )
+
+
+def _value_name(key: str) -> str:
+    """``arguments.alpha`` for ``arguments.alpha.low``."""
+    head, _, last = key.rpartition(".")
+    return head if last in ("low", "high", "log", "int", "choices") else key
 
 
 def _unequal_treatment(

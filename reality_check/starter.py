@@ -31,10 +31,8 @@ methods:
     # phase2: {{factors: {{scale: 0.5}}, lr_factor: 0.1}}
 
   # What it is compared with, under the same budget (names: reality-check show methods).
-  - base: normalized_softmax
-    learning_rates: {{loss: {{low: 0.001, high: 0.1, log: true}}}}
-    arguments: {{temperature: {{low: 0.02, high: 0.5, log: true}}}}
-  - contrastive
+  - quick/normalized_softmax
+  - quick/contrastive
 
 seed: 0
 """
