@@ -44,7 +44,10 @@ class PlainTable:
 
 @dataclass(frozen=True)
 class Box:
-    """What deviates from the protocol: an opening line and (serious, topic, text) entries."""
+    """What deviates from the protocol: an opening line and (serious, lead, rest) entries.
+
+    An entry reads ``lead + " " + rest``; the lead is printed bold.
+    """
 
     opening: str
     entries: tuple[tuple[bool, str, str], ...]
@@ -54,7 +57,7 @@ def deviation_box(summary: Summary) -> Box:
     """The box at the top: first what kind of protocol this is, then deviations, serious first."""
     results = summary.results
     ordered = sorted(results.deviations, key=lambda deviation: not deviation.serious)
-    entries = tuple((d.serious, d.topic, d.text) for d in ordered)
+    entries = tuple((d.serious, *_lead(d.topic, d.text)) for d in ordered)
     parts = []
     if any(word in results.protocol.lower() for word in _QUICK_WORDS):
         parts.append(
@@ -69,6 +72,13 @@ def deviation_box(summary: Summary) -> Box:
         none = "None" if results.finished else "None so far"
         parts.append(f"{none}: this run follows {results.reference} to the letter.")
     return Box(" ".join(parts), entries)
+
+
+def _lead(topic: str, text: str) -> tuple[str, str]:
+    """A topic that its own sentence begins with is not said twice."""
+    if text.startswith(f"{topic} "):
+        return topic, text[len(topic) + 1 :]
+    return f"{topic}:", text
 
 
 def progress_lines(summary: Summary) -> list[str]:

@@ -38,7 +38,8 @@ from reality_check.report.verdict import (
 #: The page may use its own styles and images inside itself, nothing else.
 _POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
 
-#: More sentences than this are folded away behind the first ones.
+#: More deviations, or sentences, than this are folded away; serious deviations never are.
+_DEVIATIONS_SHOWN = 6
 _SENTENCES_SHOWN = 3
 
 
@@ -98,15 +99,19 @@ def _box(summary: Summary) -> Html:
     items = [
         element(
             "li",
-            element("strong", "Serious – " if serious else "", topic, ":"),
+            element("strong", "Serious – " if serious else "", lead),
             " ",
-            text,
+            rest,
             class_="serious" if serious else "minor",
         )
-        for serious, topic, text in box.entries
+        for serious, lead, rest in box.entries
     ]
     children = [element("p", box.opening)] if box.opening else []
-    children += [element("ul", *items)] if items else []
+    shown = max(_DEVIATIONS_SHOWN, sum(serious for serious, _, _ in box.entries))
+    children += [element("ul", *items[:shown])] if items else []
+    if rest_of_items := items[shown:]:
+        text = counted(len(rest_of_items), "further deviation")
+        children.append(_folded(text, element("ul", *rest_of_items)))
     missing = progress_lines(summary)
     if missing:
         children += [element("h3", "Not finished"), _bullets(missing)]

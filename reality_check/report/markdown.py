@@ -75,8 +75,8 @@ def report_md(summary: Summary, figures: dict[str, str]) -> str:
 def _box(summary: Summary) -> list[str]:
     box = deviation_box(summary)
     lines = [
-        f"- {'**Serious.** ' if serious else ''}**{escape(topic)}**: {escape(text)}"
-        for serious, topic, text in box.entries
+        f"- {'**Serious.** ' if serious else ''}**{escape(lead)}** {escape(rest)}"
+        for serious, lead, rest in box.entries
     ]
     blocks = ["## What deviates from the protocol", escape(box.opening), "\n".join(lines)]
     missing = progress_lines(summary)

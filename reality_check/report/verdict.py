@@ -104,7 +104,8 @@ def _leader(summary: Summary, category: str) -> str:
     rivals = [c for c in comparisons if c.better == best]
     close = [c.other for c in rivals if not c.distinct]
     if not close:
-        others = f"all {len(rivals)} other methods" if len(rivals) > 1 else rivals[0].other
+        how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
+        others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
     if len(close) > 3:
         return f"{best} leads on {METRICS[PRIMARY]}, but cannot be told from {len(close)} others"

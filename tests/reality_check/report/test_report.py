@@ -20,7 +20,14 @@ from reality_check.report._summary import Summary
 from reality_check.report.html import report_html
 from reality_check.report.markdown import report_md
 from reality_check.report.tables import comparison_table
-from reality_check.results import METRICS, ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.results import (
+    METRICS,
+    Deviation,
+    ExperimentResults,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
 
 NONE_SENTENCE = "None: this run follows mlrc to the letter."
 
@@ -165,6 +172,19 @@ def test_the_box_lists_serious_deviations_first_and_opens_with_the_reduced_proto
     assert opening < text.index("Serious – reproductions") < text.index("search trials:")
     assert NONE_SENTENCE not in text
     assert "late & slow: 2 of 5 reproductions and 2 of 5 complete runs so far." in text
+
+
+def test_the_box_folds_many_small_deviations_but_no_serious_one(
+    results: ExperimentResults,
+) -> None:
+    serious = tuple(Deviation(f"big{i}", "It matters.", serious=True) for i in range(8))
+    small = tuple(Deviation(f"key{i}", f"key{i} is 1; mlrc has 2.") for i in range(9))
+    summary = Summary(dataclasses.replace(results, deviations=small + serious))
+    text = Page(report_html(summary, [])).text
+    fold = text.index("9 further deviations")
+    assert text.index("Serious – big7: It matters.") < fold < text.index("key0 is 1; mlrc has 2.")
+    assert "key0: key0" not in text
+    assert "- **key0** is 1; mlrc has 2." in report_md(summary, {})
 
 
 def test_the_box_of_a_clean_run(finished: ExperimentResults) -> None:
