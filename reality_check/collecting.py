@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import platform
+import itertools
 from collections import Counter
 from collections.abc import Mapping
-from importlib.metadata import PackageNotFoundError, version
+from typing import Any
 
 from reality_check.campaign import BASELINES, Campaign
 from reality_check.config.schema import Experiment, Method
@@ -20,8 +20,6 @@ from reality_check.results import (
     TrialRecord,
 )
 from reality_check.search import FrozenTrial, Stage, state_name
-
-_PACKAGES = ("torch", "pytorch-metric-learning", "optuna", "numpy", "faiss-cpu", "pml-extensions")
 
 
 def collect(campaign: Campaign) -> ExperimentResults:
@@ -45,10 +43,26 @@ def collect(campaign: Campaign) -> ExperimentResults:
         methods=methods,
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages[("", BASELINES)])),
-        deviations=tuple(find_deviations(experiment, methods, finished)),
-        facts=tuple(_facts(campaign)),
+        deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
+        facts=tuple(_facts(campaign, stages[(experiment.methods[0].name, "search")].about())),
         config=experiment.plain(),
     )
+
+
+def _parallel_methods(stages: Mapping[tuple[str, str], Stage]) -> list[str]:
+    """Methods of which two search trials ran at the same time."""
+    found = []
+    for (method, stage), study in stages.items():
+        if stage != "search":
+            continue
+        spans = sorted(
+            (trial.datetime_start, trial.datetime_complete)
+            for trial in study.complete().values()
+            if trial.datetime_start is not None and trial.datetime_complete is not None
+        )
+        if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
+            found.append(method)
+    return found
 
 
 def _method(
@@ -135,7 +149,8 @@ def _baseline_rows(experiment: Experiment, study: Stage) -> list[ResultRow]:
     ]
 
 
-def _facts(campaign: Campaign) -> list[tuple[str, str]]:
+def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How it was run; ``environment`` is that of the worker that opened the first search."""
     experiment, splits = campaign.experiment, campaign.splits
     protocol, data = experiment.protocol, campaign.dataset
     training = protocol.training
@@ -183,16 +198,6 @@ def _facts(campaign: Campaign) -> list[tuple[str, str]]:
         ),
         ("Seed", str(experiment.seed)),
         ("Device", str(campaign.device)),
-        ("Versions", ", ".join([f"Python {platform.python_version()}", *_versions()])),
-        ("Machine", f"{platform.system()} {platform.machine()}"),
+        ("Versions", environment.get("versions", "not recorded")),
+        ("Machine", environment.get("machine", "not recorded")),
     ]
-
-
-def _versions() -> list[str]:
-    found = []
-    for package in _PACKAGES:
-        try:
-            found.append(f"{package} {version(package)}")
-        except PackageNotFoundError:
-            continue
-    return found

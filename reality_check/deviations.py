@@ -19,7 +19,10 @@ _NOT_RULES = {"name", "reference", "note", "published"}
 
 
 def find_deviations(
-    experiment: Experiment, methods: Sequence[MethodResults], finished: bool
+    experiment: Experiment,
+    methods: Sequence[MethodResults],
+    finished: bool,
+    parallel: Sequence[str] = (),
 ) -> list[Deviation]:
     """Everything a reviewer should know before reading the numbers; serious ones first.
 
@@ -27,6 +30,7 @@ def find_deviations(
         experiment: as it was run.
         methods: what was recorded.
         finished: whether all stages are complete.
+        parallel: methods whose search trials overlapped in time.
     """
     found = [
         *_unequal_treatment(experiment, methods),
@@ -34,7 +38,8 @@ def find_deviations(
         *_diverged(methods),
         *_against_reference(experiment),
         *_own_ranges(experiment),
-        *_parallel_search(methods),
+        *_restarts(methods),
+        *_parallel_search(parallel),
     ]
     return sorted(found, key=lambda deviation: not deviation.serious)
 
@@ -56,10 +61,28 @@ def _against_reference(experiment: Experiment) -> Iterator[Deviation]:
             f"The data set is {experiment.dataset.name}; {reference.name} was published for "
             f"{', '.join(published.dataset)}.",
         )
+    yield from _rule_differences(protocol, reference)
+
+
+def _rule_differences(protocol: Protocol, reference: Protocol) -> Iterator[Deviation]:
+    """One sentence per part of the protocol that has other values."""
     ours, theirs = _rules(protocol), _rules(reference)
+    parts: dict[str, list[str]] = {}
     for key in differing_keys(theirs, ours):
+        part, name = _part_of(key)
         given, expected = _look_up(ours, key), _look_up(theirs, key)
-        yield Deviation(key, f"{key} is {given}; {reference.name} has {expected}.")
+        parts.setdefault(part, []).append(f"{name} {given} ({reference.name}: {expected})")
+    for part, texts in parts.items():
+        yield Deviation(part, f"{', '.join(texts)}.")
+
+
+def _part_of(key: str) -> tuple[str, str]:
+    """The part of a protocol that a key belongs to, and its name within it."""
+    head, _, rest = key.partition(".")
+    if head == "training" and "." in rest:
+        part, _, name = rest.partition(".")
+        return part, name
+    return (head, rest) if rest else ("protocol", head)
 
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
@@ -77,8 +100,15 @@ def _look_up(data: Any, dotted: str) -> str:
 
 
 def _short(value: Any) -> str:
+    if isinstance(value, Mapping) and {"low", "high"} <= set(value):
+        scale = ", log" if value.get("log") else ""
+        return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list):
+        return " and ".join(map(_short, value))
+    if isinstance(value, bool):
+        return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 
@@ -185,7 +215,17 @@ def _diverged(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
             )
 
 
-def _parallel_search(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
+    if methods:
+        yield Deviation(
+            "parallel search",
+            f"Search trials of {', '.join(methods)} ran at the same time (several workers), so "
+            "which parameters were tried depends on their timing; the published search tried one "
+            "at a time.",
+        )
+
+
+def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     lost = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
     if any(lost.values()):
         counts = ", ".join(f"{name} {count}" for name, count in lost.items() if count)

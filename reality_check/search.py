@@ -24,6 +24,7 @@ from optuna.storages import RDBStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.config.values import Range, Searched
+from reality_check.environment import describe_environment
 from reality_check.errors import UsageError
 from reality_check.processes import is_alive, this_process
 from reality_check.seeds import derive
@@ -137,9 +138,13 @@ class Stage:
             load_if_exists=True,
         )
         arguments = _sampler_arguments(sampler, startup_trials)
-        about = {"optuna": optuna.__version__, "sampler": sampler, "sampler_arguments": arguments}
         if "about" not in self.study.user_attrs:
+            about = {"sampler": sampler, "sampler_arguments": arguments, **describe_environment()}
             self.study.set_user_attr("about", about)
+
+    def about(self) -> dict[str, Any]:
+        """The sampler with all its arguments, and the versions that the study began with."""
+        return dict(self.study.user_attrs["about"])
 
     def trials(self) -> list[FrozenTrial]:
         """All attempts so far, by number."""

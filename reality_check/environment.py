@@ -1,0 +1,22 @@
+"""What an experiment ran with: versions and machine, for the records."""
+
+from __future__ import annotations
+
+import platform
+from importlib.metadata import PackageNotFoundError, version
+
+_PACKAGES = ("torch", "pytorch-metric-learning", "optuna", "numpy", "faiss-cpu", "pml-extensions")
+
+
+def describe_environment() -> dict[str, str]:
+    """Versions of Python and of the packages that decide results, and the machine."""
+    found = {"Python": platform.python_version()}
+    for package in _PACKAGES:
+        try:
+            found[package] = version(package)
+        except PackageNotFoundError:
+            continue
+    return {
+        "versions": ", ".join(f"{name} {number}" for name, number in found.items()),
+        "machine": f"{platform.system()} {platform.machine()}",
+    }
