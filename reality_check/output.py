@@ -8,9 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import yaml
-
-from reality_check.config.compose import compose, differing_keys, read_yaml
+from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
@@ -48,7 +46,7 @@ def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
     """Write the resolved experiment into its output folder, once."""
     file = out_dir / "experiment.yaml"
     if not file.exists():
-        text = yaml.safe_dump(experiment.plain(), sort_keys=False, allow_unicode=True)
+        text = dump_yaml(experiment.plain())
         atomic_write(file, f"# Written by reality-check: the experiment as it is run.\n{text}")
 
 

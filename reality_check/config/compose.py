@@ -7,7 +7,6 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
-import copy
 import importlib.resources
 import re
 from collections.abc import Iterator, Mapping, Sequence
@@ -32,19 +31,50 @@ def configs_root() -> Path:
 
 
 class _Loader(yaml.SafeLoader):
-    """Safe YAML in which 1e-4 is a number, as in YAML 1.2 (YAML 1.1 reads it as text)."""
+    """Safe YAML in which 1e-4 is a number, as in YAML 1.2, and no key may be given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in seen:
+                    problem = f"the key {key.value!r} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
 
 
-_Loader.add_implicit_resolver(
-    "tag:yaml.org,2002:float",
-    re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-    list("-+0123456789"),
-)
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts that :class:`_Loader` would read as numbers."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
 
 
 def parse_yaml(text: str) -> Any:
     """Parse YAML text safely."""
-    return yaml.load(text, Loader=_Loader)
+    return _unshared(yaml.load(text, Loader=_Loader))
+
+
+def dump_yaml(data: Any) -> str:
+    """The inverse of :func:`parse_yaml`, with keys in their order."""
+    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+
+
+def _unshared(data: Any, depth: int = 0) -> Any:
+    """A copy in which no part is held twice: overrides must not reach through YAML's aliases."""
+    if depth > 50:
+        raise yaml.YAMLError("nested too deeply")
+    if isinstance(data, Mapping):
+        return {key: _unshared(value, depth + 1) for key, value in data.items()}
+    if isinstance(data, list):
+        return [_unshared(value, depth + 1) for value in data]
+    return data
 
 
 def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
@@ -53,9 +83,13 @@ def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
     roots = [configs_root(), Path.cwd() / "configs"]
     roots += [beside, beside / "configs"] if beside else []
     for root in roots:
-        for path in sorted((root / group).glob("**/*.yaml")):
-            found[path.relative_to(root / group).with_suffix("").as_posix()] = path
+        found |= _yaml_files(root / group)
     return found
+
+
+def _yaml_files(folder: Path) -> dict[str, Path]:
+    paths = sorted(folder.glob("**/*.yaml"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -82,7 +116,7 @@ def compose(
     beside: Path | None = None,
 ) -> Experiment:
     """Validate an experiment given as plain data. See :func:`load_experiment`."""
-    data = copy.deepcopy(dict(raw))
+    data = _unshared(raw)
     pairs = [_parse_override(text) for text in overrides]
     for keys, value in pairs:
         if len(keys) == 1:
@@ -95,10 +129,9 @@ def compose(
     for keys, value in pairs:
         if len(keys) > 1:
             _set(data, keys, value)
-    try:
-        return Experiment.model_validate(data)
-    except ValidationError as error:
-        raise UsageError(explain(error, data, where)) from None
+    experiment: Experiment = _validate(Experiment, data, where)
+    named_protocol(experiment.protocol.reference)
+    return experiment
 
 
 def find_experiment(path: str | Path) -> Path:
@@ -144,8 +177,25 @@ def named_method(name: str) -> Method:
 
 
 def named_protocol(name: str) -> Protocol:
-    """The protocol of that name as it ships with the package."""
-    return _validate(Protocol, _expand(name, "protocol", "protocols", None), name)
+    """The protocol of that name as it ships with the package, whatever the user's folders hold.
+
+    Raises:
+        UsageError: none of that name ships with the package.
+    """
+    return _validate(Protocol, _read_shipped_protocol(name), name)
+
+
+def _read_shipped_protocol(name: str) -> dict[str, Any]:
+    files = _yaml_files(configs_root() / "protocols")
+    if name not in files:
+        raise UsageError(
+            f"protocol.reference is {name!r}, but it must name a protocol that ships with the "
+            f"package ({', '.join(files)}); deviations are counted against it."
+            f"{nearest(name, files)}"
+        )
+    own = {"name": name, **read_yaml(files[name])}
+    base = own.pop("base", None)
+    return merge(_read_shipped_protocol(base), own) if base else own
 
 
 def _validate(model: type[Any], data: Any, where: str) -> Any:
@@ -188,10 +238,15 @@ def _expand_methods(methods: Any, beside: Path | None) -> list[Any]:
     return expanded
 
 
-def _expand(value: Any, key: str, group: str, beside: Path | None) -> dict[str, Any]:
-    """Turn a name, a path or a mapping with ``base`` into a plain mapping."""
+def _expand(
+    value: Any, key: str, group: str, beside: Path | None, trail: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """Turn a name, a path or a mapping with ``base`` into a plain mapping.
+
+    ``trail`` holds the files that led here by their ``base``.
+    """
     if isinstance(value, str):
-        return _read_named(value, key, group, beside)
+        return _read_named(value, key, group, beside, trail)
     if not isinstance(value, Mapping):
         raise UsageError(f"{key} must be a name or a mapping, got {value!r}.")
     own = dict(value)
@@ -200,27 +255,41 @@ def _expand(value: Any, key: str, group: str, beside: Path | None) -> dict[str, 
         return own
     if not isinstance(base, str):
         raise UsageError(f"{key}.base must be a name, got {base!r}.")
-    return merge(_read_named(base, key, group, beside), own)
+    return merge(_read_named(base, key, group, beside, trail), own)
 
 
-def _read_named(name: str, key: str, group: str, beside: Path | None) -> dict[str, Any]:
+def _read_named(
+    name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
+) -> dict[str, Any]:
+    file = _find_named(name, key, group, beside, trail)
+    if file in trail:
+        chain = " -> ".join(path.stem for path in (*trail, file))
+        raise UsageError(f"{key}: {name!r} is its own base ({chain}); remove one base.")
+    data = read_yaml(file)
+    data.setdefault("name", file.stem)
+    return _expand(data, key, group, beside, (*trail, file)) if "base" in data else data
+
+
+def _find_named(
+    name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
+) -> Path:
     if name.endswith((".yaml", ".yml")):
-        candidates = [Path(name).expanduser(), *([beside / name] if beside else [])]
+        folders = [path.parent for path in trail[-1:]] + ([beside] if beside else [])
+        candidates = [Path(name).expanduser(), *(folder / name for folder in folders)]
         file = next((path for path in candidates if path.is_file()), None)
         if file is None:
             raise UsageError(f"{key}: there is no file {name!r}.")
-    else:
-        files = config_files(group, beside)
-        if name not in files:
-            valid = ", ".join(sorted(files)) or "none"
-            raise UsageError(
-                f"{key}: there is no {key} named {name!r}; known names: {valid}."
-                f"{nearest(name, files)}"
-            )
-        file = files[name]
-    data = read_yaml(file)
-    data.setdefault("name", file.stem)
-    return _expand(data, key, group, file.parent) if "base" in data else data
+        return file.resolve()
+    files = config_files(group, beside)
+    if name not in files:
+        valid = ", ".join(sorted(files)) or "none"
+        raise UsageError(
+            f"{key}: there is no {key} named {name!r}; known names: {valid}.{nearest(name, files)}"
+        )
+    if files[name] in trail:
+        # The user's own file of a name may start from the one that ships with the package.
+        return _yaml_files(configs_root() / group).get(name, files[name])
+    return files[name]
 
 
 def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
@@ -258,6 +327,8 @@ def _set(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:
     dotted = ".".join(keys)
     for position, key in enumerate(keys[:-1]):
         if isinstance(target, list):
+            if position != 1 or keys[0] != "methods":
+                raise _list_error(keys[:position], dotted)
             target = _find_method(target, key, dotted)
         else:
             if target.get(key) is None:
@@ -269,8 +340,15 @@ def _set(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:
                 "and has no keys below it."
             )
     if isinstance(target, list):
+        if keys[:-1] != ["methods"]:
+            raise _list_error(keys[:-1], dotted)
         raise UsageError(f"override {dotted!r}: name a key of the method, not the method itself.")
     target[keys[-1]] = value
+
+
+def _list_error(keys: Sequence[str], dotted: str) -> UsageError:
+    name = ".".join(keys)
+    return UsageError(f"override {dotted!r}: {name} is a list; give it whole, as {name}=[...].")
 
 
 def _find_method(methods: Sequence[dict[str, Any]], name: str, dotted: str) -> dict[str, Any]:

@@ -44,7 +44,12 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
         return f"{name}: {message}." if name else f"{message}."
-    message = item["msg"].replace("Input should be", "must be")
+    if kind == "string_pattern_mismatch":
+        return (
+            f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
+            f"letter or digit, got {given!r}."
+        )
+    message = item["msg"].replace("Input should", "must")
     return f"{name} {message[0].lower()}{message[1:]}, got {given!r}."
 
 

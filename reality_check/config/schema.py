@@ -102,12 +102,14 @@ class Optimizers(Strict):
 
 
 def check_learning_rate(value: Any, required: bool = False) -> Any:
-    """Learning rates are not negative; 0 freezes the part."""
+    """Learning rates and their factors are not negative; 0 freezes the part."""
     if value is None and required:
         raise ValueError("a learning rate is needed here")
     low = value.low if isinstance(value, Range) else value
-    if isinstance(low, float) and low < 0:
-        raise ValueError(f"a learning rate must be at least 0, got {low:g}")
+    if isinstance(value, Choices):
+        low = min(number for number in value.choices if isinstance(number, int | float))
+    if isinstance(low, int | float) and low < 0:
+        raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")
     return value
 
 
@@ -213,6 +215,8 @@ class SecondPhase(Strict):
     factors: Arguments = Field(default_factory=dict)
     lr_factor: Tunable = 0.1
     loss_lr_factor: Tunable = None
+
+    _check_factors = field_validator("lr_factor", "loss_lr_factor")(check_learning_rate)
 
     @model_validator(mode="after")
     def _check(self) -> Self:

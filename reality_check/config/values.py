@@ -90,9 +90,7 @@ def _parse_item(key: str, item: Any) -> Any:
     try:
         return parse_value(item)
     except ValueError as error:
-        reasons = error.errors() if isinstance(error, ValidationError) else None
-        text = str(reasons[0]["ctx"]["error"]) if reasons and "ctx" in reasons[0] else str(error)
-        raise ValueError(f"{key}: {text}") from None
+        raise ValueError(f"{key}: {error}") from None
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
@@ -107,7 +105,26 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
     for key in ("low", "high"):
         if key in value and (isinstance(value[key], bool) or not is_number(value[key])):
             raise ValueError(f"{key} must be a number, got {value[key]!r}")
-    return kind(**value)
+    for key in ("log", "int"):
+        if not isinstance(value.get(key, False), bool):
+            raise ValueError(f"{key} must be true or false, got {value[key]!r}")
+    if kind is Choices:
+        _check_choices(value["choices"])
+    try:
+        return kind(**value)
+    except ValidationError as error:
+        first = error.errors()[0]
+        raise ValueError(str(first.get("ctx", {}).get("error", first["msg"]))) from None
+
+
+def _check_choices(entries: Any) -> None:
+    if not isinstance(entries, list) or len(entries) < 2:
+        raise ValueError(f"choices must be a list of at least two values, got {entries!r}")
+    for entry in entries:
+        if not (entry is None or isinstance(entry, str | bool | int | float)):
+            raise ValueError(f"choices must be plain values, got {entry!r}")
+        if sum(repr(entry) == repr(other) for other in entries) > 1:
+            raise ValueError(f"choices lists {entry!r} twice")
 
 
 def is_number(value: Any) -> bool:
@@ -121,17 +138,24 @@ def parse_tunable(value: Any) -> float | Searched | None:
         return value
     if isinstance(value, Mapping):
         parsed = parse_value(value)
+        wrong = parsed.choices if isinstance(parsed, Choices) else []
+        wrong = [entry for entry in wrong if not is_number(entry)]
+        if wrong:
+            raise ValueError(f"the choices must be numbers, got {wrong[0]!r}")
         if isinstance(parsed, Range | Choices):
             return parsed
         raise ValueError("expected a number or a range such as {low: 0.1, high: 1}")
     if isinstance(value, bool) or not isinstance(value, int | float | str):
         raise ValueError(f"expected a number or a range such as {{low: 0.1, high: 1}}: {value!r}")
     try:
-        return float(value)
+        number = float(value)
     except ValueError as error:
         raise ValueError(
             f"expected a number or a range such as {{low: 0.1, high: 1}}, got {value!r}"
         ) from error
+    if not math.isfinite(number):
+        raise ValueError(f"expected a finite number, got {number}")
+    return number
 
 
 def dump_value(value: Any) -> Any:
