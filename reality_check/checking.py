@@ -19,7 +19,7 @@ from reality_check.methods import (
     middle_params,
 )
 from reality_check.model import build_network
-from reality_check.objects import source_fingerprint
+from reality_check.objects import named_classes, one_line, source_fingerprint
 from reality_check.training import build_optimizers, loss_value
 
 
@@ -48,7 +48,9 @@ class LossCheck:
 def check_loss(
     experiment: Experiment, method: Method, precision: torch.dtype = torch.float32
 ) -> LossCheck:
-    """Forward and backward of a method's loss on a toy batch, with the middle of its ranges.
+    """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
+
+    Searched values take the middle of their ranges.
 
     Raises:
         UsageError: the loss cannot be built, does not return one number, or has no gradient.
@@ -57,19 +59,21 @@ def check_loss(
     settings = fill_settings(method, protocol, middle_params(method, protocol))
     size = protocol.training.embedding_size
     torch.manual_seed(0)
-    classes, each = 4, max(2, method.samples_per_class)
+    each = method.samples_per_class
+    classes = protocol.training.batch_size // each
     loss, miner = build_loss(settings, classes, size), build_miner(settings)
     labels = torch.arange(classes).repeat_interleave(each)
     leaf = torch.randn(classes * each, size).to(precision).requires_grad_()
     try:
-        value = loss_value(loss, miner, leaf, labels)
+        # As in training, the embeddings are no leaf: losses may change them in place.
+        value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
     except UsageError as error:
         raise UsageError(f"method {method.name!r}: {error}") from None
     except Exception as error:
         raise UsageError(
             f"method {method.name!r}: {type(loss).__name__} failed on a batch of {len(labels)} "
-            f"embeddings of size {size}: {type(error).__name__}: {error}"
+            f"embeddings of size {size}: {type(error).__name__}: {one_line(error)}"
         ) from error
     if settings.second_phase is not None:
         enter_second_phase(loss, settings.second_phase)
@@ -84,10 +88,15 @@ def _loss_check(
     flows = gradient and leaf.grad is not None and bool((leaf.grad != 0).any())
     reached = all(p.grad is not None for p in own.values()) if own else None
     problem = None
-    if not flows:
-        problem = "no gradient reaches the embeddings on a random batch"
-    elif not bool(torch.isfinite(value)):
-        problem = f"the loss of a random batch is {float(value)}"
+    if not bool(torch.isfinite(value)):
+        problem = f"the loss of a random batch is {float(value)}; it must be finite"
+    elif not gradient:
+        problem = "the gradient of the embeddings is missing, NaN or infinite on a random batch"
+    elif not flows:
+        problem = (
+            "the gradient of every embedding is 0 on a random batch of "
+            f"{method.samples_per_class} images a class"
+        )
     elif reached is False:
         missing = [name for name, p in own.items() if p.grad is None]
         problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
@@ -122,12 +131,18 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
 
 
 def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
-    """What else a result depends on: the images, and the code of the user's own losses."""
-    found = {"dataset": dataset.fingerprint()}
+    """What else a result depends on: the images, and the code of the user's own classes."""
+    named = {method.loss: "loss" for method in experiment.methods}
     for method in experiment.methods:
-        source = source_fingerprint(method.loss, "loss")
+        named.update(named_classes(method.arguments))
+        named.update(named_classes({"miner": method.miner or {}}))
+    named[experiment.model.trunk] = "trunk"
+    found = {"dataset": dataset.fingerprint()}
+    for name, kind in named.items():
+        # Plain names are of installed packages.
+        source = source_fingerprint(name, kind) if "." in name else None
         if source is not None:
-            found[method.loss] = source
+            found[name] = source
     return found
 
 

@@ -3,30 +3,103 @@
 from __future__ import annotations
 
 import argparse
+import re
+import shlex
 import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any, NoReturn
 
 from reality_check._version import __version__
-from reality_check.errors import UsageError
+from reality_check.errors import UsageError, nearest
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
 _DESCRIPTION = """\
-Is this loss really better? Runs deep-metric-learning losses under one protocol: class-disjoint
-cross-validation, hyper-parameter search with equal budgets, reproductions with fresh seeds, and a
-report with intervals.
+Is this loss really better? Runs deep-metric-learning losses under one
+protocol: class-disjoint cross-validation, hyper-parameter search with equal
+budgets, reproductions with fresh seeds, and a report with intervals.
 
 The first steps:
-  reality-check run quickstart --workers 2   four losses on embedded images, about ten minutes
-  reality-check init                         a YAML and a loss file to start from
+  reality-check run quickstart --workers 2   four losses on embedded images
+  reality-check init                         a YAML and a loss file of your own
 """
+_STATUSES = "exit status: 0 done, 1 a training failed, 2 wrong usage, 130 stopped"
+_RUN = f"""\
+examples:
+  reality-check run quickstart --workers 2
+  reality-check run experiment.yaml protocol.search.trials=8 seed=1
+  reality-check run experiment.yaml protocol=mlrc --out runs/whole
+
+Everything is checked before the first training; what cannot work is said in a
+sentence, and nothing is written. DIR then holds experiment.yaml (all settings),
+results.csv (a row per method, category, reproduction and metric), report.html,
+report.md, tables.tex, figures/, logs/, studies.db (the searches) and a folder
+of checkpoints a method. Ctrl-C or a kill loses nothing: the same command goes
+on from the last checkpoint, and once all is done it only writes the report.
+
+{_STATUSES}
+"""
+_STATUS = """\
+Shows for each method how many trials, reproductions and complete runs are
+done, the best validation MAP@R so far, what each worker does now, and about
+how long it still takes. It may be called at any time, also while a run works.
+"""
+_REPORT = """\
+Writes results.csv, baselines.csv, report.html, report.md, tables.tex and
+figures/ again from studies.db, the record of all trainings. Works at any time;
+the report of an unfinished experiment says so at its top.
+"""
+_WORKER = """\
+One more process that takes trainings from an experiment that `reality-check
+run` has started, and ends when none is left. Start as many as there are free
+GPUs, each where the output folder and your own loss files can be seen: in the
+folder that `run` was called in.
+"""
+_INIT = """\
+Writes FILE, an experiment with every usual key explained, and my_losses.py, a
+loss to change into your own. Files that are there already are left alone.
+"""
+_CHECK = f"""\
+Reads the YAML and the images, builds each loss, runs it forward and backward on
+random embeddings in float32 and bfloat16, says whether gradients reach the
+embeddings and the loss's own parameters, and what the whole run will cost.
+Nothing is written.
+
+example: reality-check check experiment.yaml protocol=mlrc
+
+{_STATUSES}
+"""
+_SHOW = """\
+examples:
+  reality-check show methods       names for `methods:` in a YAML
+  reality-check show losses        classes for `loss:`, with their arguments
+  reality-check show quickstart    all settings of an experiment
+  reality-check show experiment.yaml protocol=mlrc
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line that says what to write instead."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice:
+            valid = choice[2].replace("'", "").split(", ")
+            message = (
+                f"there is no command {choice[1]!r}; commands: {', '.join(valid)}."
+                f"{nearest(choice[1], valid)}"
+            )
+        message = message.replace("the following arguments are required:", "missing:")
+        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
-    options = _parser().parse_args(arguments)
+    given = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parse(given)
+    options.again = shlex.join(["reality-check", *given])
     try:
         status: int = options.command(options)
         return status
@@ -40,42 +113,56 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return FAILED
 
 
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
+def _parse(given: Sequence[str]) -> argparse.Namespace:
+    """Parse the arguments; overrides may stand after options, which argparse alone refuses."""
+    options, rest = _parser().parse_known_args(given)
+    for text in rest:
+        if text.startswith("-") or not hasattr(options, "overrides"):
+            known = re.findall(r"--[a-z]+", options.parser.format_help())
+            what = f"option {text!r}" if text.startswith("-") else f"place for {text!r}"
+            options.parser.error(f"there is no {what}.{nearest(text, known)}")
+        options.overrides.append(text)
+    return options
+
+
+def _parser() -> _Parser:
+    parser = _Parser(
         prog="reality-check",
         description=_DESCRIPTION,
+        epilog="reality-check COMMAND --help says all about a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
     )
     parser.add_argument("--version", action="version", version=f"reality-check {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
-    run = _add(commands, "run", _run, "run an experiment to its end, or continue it")
+    run = _add(commands, "run", _run, "run an experiment to its end, or continue it", _RUN)
     _add_experiment(run)
     run.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="output folder (default: runs/NAME); the same "
-        "command continues an experiment that was stopped",
+        help="output folder (default: runs/NAME, with the name of the experiment)",
     )
     run.add_argument(
         "--workers",
         type=_positive,
         default=1,
         metavar="N",
-        help="trainings at a time, each a process with one BLAS thread (default: 1)",
+        help="trainings at a time, each a process of its own on one CPU core (default: 1)",
     )
 
-    status = _add(commands, "status", _status, "show how far an experiment is")
-    status.add_argument("dir", type=Path, metavar="DIR", help="output folder")
+    status = _add(commands, "status", _status, "show how far an experiment is", _STATUS)
+    status.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
 
-    report = _add(commands, "report", _report, "write the report anew from the records")
-    report.add_argument("dir", type=Path, metavar="DIR", help="output folder")
+    report = _add(commands, "report", _report, "write the report anew from the records", _REPORT)
+    report.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
 
-    worker = _add(commands, "worker", _worker, "join the work on an output folder")
+    worker = _add(commands, "worker", _worker, "join the work on an output folder", _WORKER)
     worker.add_argument("dir", type=Path, metavar="DIR", help="output folder of a started run")
 
-    init = _add(commands, "init", _init, "write a commented YAML and a loss file to start from")
+    about = "write a commented YAML and a loss file to start from"
+    init = _add(commands, "init", _init, about, _INIT)
     init.add_argument(
         "file",
         nargs="?",
@@ -84,23 +171,34 @@ def _parser() -> argparse.ArgumentParser:
         help="name of the YAML (default: experiment.yaml)",
     )
 
-    check = _add(commands, "check", _check, "validate an experiment and its losses; no training")
+    about = "validate an experiment and its losses; no training"
+    check = _add(commands, "check", _check, about, _CHECK)
     _add_experiment(check)
 
-    show = _add(commands, "show", _show, "list what exists, or print a resolved experiment")
+    about = "list what exists, or print a resolved experiment"
+    show = _add(commands, "show", _show, about, _SHOW)
     show.add_argument(
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, losses, miners, distances, "
         "reducers, regularizers, or an experiment (its resolved YAML)",
     )
-    show.add_argument("overrides", nargs="*", metavar="KEY=VALUE", help="for an experiment")
+    show.add_argument(
+        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the experiment"
+    )
     return parser
 
 
-def _add(commands, name, function, text):  # type: ignore[no-untyped-def]
-    command = commands.add_parser(name, help=text, description=f"{text[0].upper()}{text[1:]}.")
-    command.set_defaults(command=function)
+def _add(commands: Any, name: str, function: Any, text: str, more: str) -> argparse.ArgumentParser:
+    command: argparse.ArgumentParser = commands.add_parser(
+        name,
+        help=text,
+        description=f"{text[0].upper()}{text[1:]}.",
+        epilog=more,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(command=function, parser=command)
     return command
 
 
@@ -113,16 +211,17 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
     command.add_argument(
         "overrides",
         nargs="*",
+        default=[],
         metavar="KEY=VALUE",
-        help="changes to it, e.g. protocol.search.trials=8 protocol=mlrc "
-        "methods.contrastive.samples_per_class=2",
+        help="changes to it: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc "
+        "protocol.search.trials=8 methods.contrastive.samples_per_class=2",
     )
 
 
 def _positive(text: str) -> int:
     value = int(text) if text.isdigit() else 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number of at least 1, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
     return value
 
 
@@ -137,21 +236,19 @@ def _run(options: argparse.Namespace) -> int:
     started = time.monotonic()
     experiment = load_experiment(options.experiment, options.overrides)
     out_dir = options.out or Path("runs") / experiment.name
-    again = "reality-check " + " ".join(sys.argv[1:])
     console = Console(stderr=True)
-    print(
-        f"{experiment.name}: {len(experiment.methods)} methods, protocol "
-        f"{experiment.protocol.name}, into {out_dir}"
-    )
+    names = ", ".join(method.name for method in experiment.methods)
+    print(f"{experiment.name} ({names}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
         with LiveView(console, options.workers).shown() as view:
             results = run(experiment, out_dir, options.workers, view)
     except KeyboardInterrupt:
-        print(f"\nStopped; nothing is lost. To go on: {again}", file=sys.stderr)
+        print(f"\nStopped; nothing is lost. To go on: {options.again}", file=sys.stderr)
         return INTERRUPTED
     except WorkFailed as error:
         print(
-            f"reality-check: {error}\nWhen the cause is mended, the same command goes on: {again}",
+            f"reality-check: {error}\n"
+            f"When the cause is mended, the same command goes on: {options.again}",
             file=sys.stderr,
         )
         return FAILED
@@ -167,10 +264,12 @@ def _print_summary(results) -> None:  # type: ignore[no-untyped-def]
     from reality_check.report.statistics import t_interval
     from reality_check.results import CATEGORIES
 
-    table = Table(title="MAP@R on the test classes in %, mean and 95 % interval over reproductions")
+    print("MAP@R on the test classes in %, mean and 95 % interval over n reproductions:")
+    table = Table(box=None, pad_edge=False)
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
-    for column in ("method", *categories):
-        table.add_column(column)
+    table.add_column("method", overflow="fold")
+    for column in categories:
+        table.add_column(column, no_wrap=True)
     for method in results.methods:
         cells = []
         for category in categories:
@@ -201,30 +300,33 @@ def _status(options: argparse.Namespace) -> int:
 
     from reality_check.campaign import Campaign
     from reality_check.output import load_locked
-    from reality_check.view import duration, seconds_left, stage_rows, worker_states
+    from reality_check.view import (
+        duration,
+        overview,
+        seconds_left,
+        stage_rows,
+        worker_line,
+        worker_states,
+    )
 
     campaign = Campaign(load_locked(options.dir), options.dir)
     rows = stage_rows(campaign)
-    from rich.table import Table
-
-    table = Table(title=f"{campaign.experiment.name} in {options.dir}")
-    for column in ("method", "stage", "done", "running", "best MAP@R", "seconds each"):
-        table.add_column(column)
-    for row in rows:
-        best = "" if row.best is None else f"{row.best:.4f}"
-        each = "" if row.seconds is None else f"{row.seconds:.1f}"
-        done = f"{row.done} of {row.wanted}"
-        table.add_row(row.method, row.stage, done, str(row.running or ""), best, each)
-    Console().print(table)
+    print(f"{campaign.experiment.name} in {options.dir}:")
+    Console().print(overview(rows))
+    workers = worker_states(options.dir)
+    for state in workers:
+        print(worker_line(state))
     for unit in campaign.units():
         failure = unit.study.failure()
         if failure:
-            print(f"stopped: {unit.method} {unit.stage}: {failure['message']}")
+            print(f"Stopped: {unit.method}, {unit.stage}: {failure['message']}")
     if campaign.is_complete():
         print(f"Complete. Report: {options.dir / 'report.html'}")
     else:
-        left = seconds_left(rows, len(worker_states(options.dir)) or 1)
-        print("Not complete" + (f"; about {duration(left)} of work left." if left else "."))
+        left = seconds_left(rows, len(workers) or 1)
+        guess = f"; about {duration(left)} to go" if left else ""
+        who = "1 worker" if len(workers) == 1 else f"{len(workers) or 'no'} workers"
+        print(f"Not complete{guess}; {who} at work.")
     return DONE
 
 

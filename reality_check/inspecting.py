@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Sequence
 from importlib import import_module
+from pathlib import Path
 
 import torch
 import yaml
 from rich.console import Console
+from rich.markup import escape
 from rich.table import Table
 
 from reality_check.campaign import pick_device
@@ -16,20 +19,24 @@ from reality_check.checking import LossCheck, check_data, check_loss, estimate_c
 from reality_check.config import config_files, load_experiment
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
-from reality_check.errors import UsageError
+from reality_check.errors import UsageError, nearest
 from reality_check.methods import search_space
-from reality_check.objects import NAMESPACES, registered_names
+from reality_check.objects import PLURALS, one_line, registered_names
 from reality_check.view import duration
 
 _GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
-_KINDS = {"losses": "loss"} | {f"{kind}s": kind for kind in NAMESPACES if kind != "loss"}
+_KINDS = {plural: kind for kind, plural in PLURALS.items()}
+#: Arguments that the harness gives.
+_GIVEN = {"num_classes", "embedding_size"}
+#: The second half of a sentence on a loss that fails with bfloat16 only.
+_HARMLESS = "training here gives losses float32, so this does no harm"
 
 
 def print_check(experiment: Experiment) -> int:
     """Check an experiment without training; return 0 only if all its losses work in float32."""
     dataset = load_dataset(experiment.dataset)
     check_data(experiment, dataset)
-    print(f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} images: fits")
+    print(f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} images; fits")
     problems = 0
     for method in experiment.methods:
         searched = ", ".join(search_space(method, experiment.protocol)) or "nothing"
@@ -53,12 +60,10 @@ def _print_loss_check(experiment: Experiment, name: str, precision: torch.dtype)
     except UsageError as error:
         if precision is torch.float32:
             raise
-        print(
-            f"  bfloat16 embeddings: not supported ({_first_line(error)}); training gives "
-            "losses float32 embeddings, so this does no harm here"
-        )
+        print(f"  bfloat16 embeddings: not supported ({_first_line(error)}); {_HARMLESS}")
         return 0
-    print(f"  {found.precision} embeddings: {_describe(found)}")
+    harmless = f"; {_HARMLESS}" if found.problem and precision is not torch.float32 else ""
+    print(f"  {found.precision} embeddings: {_describe(found)}{harmless}")
     if found.problem is not None and precision is torch.float32:
         print(f"reality-check: method {name!r}: {found.problem}.", file=sys.stderr)
         return 1
@@ -85,13 +90,23 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> int:
         return _print_group(what)
     if what in _KINDS:
         return _print_classes(_KINDS[what])
+    experiments = config_files("experiments")
+    if not Path(what).exists() and what not in experiments:
+        words = [*_GROUPS, *_KINDS]
+        raise UsageError(
+            f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
+            f"of an experiment ({', '.join(experiments)}) or a YAML file."
+            f"{nearest(what, [*words, *experiments])}"
+        )
     experiment = load_experiment(what, overrides)
     print(yaml.safe_dump(experiment.plain(), sort_keys=False, allow_unicode=True), end="")
     return 0
 
 
 def _print_group(group: str) -> int:
-    table = Table("name", "what it is", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("what it is")
     for name, path in sorted(config_files(group).items()):
         comments = []
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -104,9 +119,30 @@ def _print_group(group: str) -> int:
 
 
 def _print_classes(kind: str) -> int:
-    table = Table("name", "from", "what it is", box=None, pad_edge=False)
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", no_wrap=True)
+    table.add_column("arguments of its own (and what it is)", overflow="fold")
     for name, module in sorted(registered_names(kind).items()):
-        doc = getattr(import_module(module), name).__doc__ or ""
-        table.add_row(name, module.partition(".")[0], doc.strip().partition("\n")[0])
+        cls = getattr(import_module(module), name)
+        table.add_row(name, escape(_describe_class(cls, module)))
     Console().print(table)
+    if kind == "loss":
+        print(
+            "Their arguments distance, reducer, embedding_regularizer and weight_regularizer\n"
+            "take a name or {class: NAME, ...}; see reality-check show distances (reducers, ...)."
+        )
     return 0
+
+
+def _describe_class(cls: type, module: str) -> str:
+    """The arguments with their defaults, and the docstring's first line if it is one of ours."""
+    taken = list(inspect.signature(cls).parameters.values())
+    arguments = [
+        p.name if p.default is p.empty else f"{p.name}={one_line(p.default, 30)}"
+        for p in taken
+        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _GIVEN
+    ]
+    lines = [", ".join(arguments) or "-"]
+    if module.startswith("pml_extensions"):
+        lines.append((cls.__doc__ or "").strip().partition("\n")[0])
+    return "\n".join(lines)

@@ -6,7 +6,7 @@ import hashlib
 import importlib
 import inspect
 import sys
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +20,10 @@ NAMESPACES = {
     "reducer": ("pytorch_metric_learning.reducers",),
     "regularizer": ("pytorch_metric_learning.regularizers",),
 }
+#: What messages call several of a kind; the words of ``reality-check show``.
+PLURALS = {"loss": "losses"} | {kind: f"{kind}s" for kind in NAMESPACES if kind != "loss"}
+#: A module's classes are listed in a message up to this number; beyond, the nearest has to do.
+_MOST_LISTED = 12
 
 #: Constructor arguments whose value names a class, and the kind of it.
 _KINDS_OF_ARGUMENTS = {
@@ -46,27 +50,34 @@ def find_class(name: str, kind: str) -> Any:
     if "." not in name:
         return _find_registered(name, kind)
     module_name, _, attribute = name.rpartition(".")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{kind} {name!r} is no import path; write one such as my_losses.MyLoss.")
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
+    importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
     try:
         module = importlib.import_module(module_name)
     except ModuleNotFoundError as error:
         if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
-            raise UsageError(f"{kind} {name!r}: importing {module_name} failed: {error}.") from None
+            raise UsageError(
+                f"{kind} {name!r}: importing {module_name} failed: {one_line(error)}."
+            ) from None
         raise UsageError(
             f"{kind} {name!r}: there is no module {error.name!r} in the current folder ({here}) "
             f"or among the installed packages; expected a file {error.name.split('.')[0]}.py."
         ) from None
     except Exception as error:
         raise UsageError(
-            f"{kind} {name!r}: importing {module_name} failed: {type(error).__name__}: {error}."
+            f"{kind} {name!r}: importing {module_name} failed: {type(error).__name__}: "
+            f"{one_line(error)}."
         ) from error
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
+        shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise UsageError(
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
-            f"{', '.join(names) or 'none'}.{nearest(attribute, names)}"
+            f"{shown or 'none'}.{nearest(attribute, names)}"
         )
     return getattr(module, attribute)
 
@@ -77,7 +88,8 @@ def registered_names(kind: str) -> dict[str, str]:
     for module_name in NAMESPACES[kind]:
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
-            if inspect.isclass(value) and not key.startswith(("_", "Base")):
+            hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
+            if inspect.isclass(value) and not hidden:
                 names.setdefault(key, module_name)
     return names
 
@@ -86,9 +98,10 @@ def _find_registered(name: str, kind: str) -> Any:
     names = registered_names(kind)
     if name in names:
         return getattr(importlib.import_module(names[name]), name)
+    example = name if name.isidentifier() else "MyClass"
     raise UsageError(
-        f"there is no {kind} named {name!r}; write an import path such as my_module.{name}, or one "
-        f"of the known names (reality-check show {kind}s).{nearest(name, names)}"
+        f"there is no {kind} named {name!r}; write an import path such as my_module.{example}, or "
+        f"one of the known names (reality-check show {PLURALS[kind]}).{nearest(name, names)}"
     )
 
 
@@ -116,15 +129,40 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
                 f"{nearest(key, valid)}"
             )
     given.update({key: value for key, value in extra.items() if key in accepted})
+    missing = [name for name in _required_arguments(cls) if name not in given]
+    if missing:
+        raise UsageError(
+            f"{what} needs the argument {missing[0]!r}, which has no default; write "
+            f"{missing[0]}: VALUE among its arguments."
+        )
     try:
         return cls(**given)
     except UsageError:
         raise
     except Exception as error:
-        shown = ", ".join(f"{key}={value!r}" for key, value in given.items())
+        shown = ", ".join(f"{key}={one_line(value, 60)}" for key, value in given.items())
         raise UsageError(
-            f"{what} could not be built with {shown}: {type(error).__name__}: {error}"
+            f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}: "
+            f"{type(error).__name__}: {one_line(error)}"
         ) from error
+
+
+def one_line(value: Any, most: int = 300) -> str:
+    """The text of an exception, or of a value, on one line of limited length."""
+    text = " ".join((str(value) if isinstance(value, Exception) else repr(value)).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def _required_arguments(cls: Any) -> list[str]:
+    """Names that the outermost constructor cannot do without."""
+    function = vars(cls).get("__init__", cls.__init__) if inspect.isclass(cls) else cls
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = parameters[1:] if inspect.isclass(cls) else parameters
+    return [p.name for p in own if p.kind in named and p.default is p.empty]
 
 
 def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
@@ -167,6 +205,19 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, False
     return names, True
+
+
+def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
+    """Yield ``(name, kind)`` of every class that the arguments of a YAML name, at any depth."""
+    if isinstance(arguments, Mapping):
+        for key, value in arguments.items():
+            kind = _KINDS_OF_ARGUMENTS.get(key)
+            if isinstance(value, str) and kind:
+                yield value, kind
+            elif isinstance(value, Mapping):
+                if "class" in value:
+                    yield str(value["class"]), kind or key
+                yield from named_classes(value)
 
 
 def source_fingerprint(name: str, kind: str) -> str | None:

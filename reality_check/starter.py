@@ -86,7 +86,10 @@ def write_starter(folder: Path, yaml_name: str = "experiment.yaml") -> list[Path
     }
     for path in files:
         if path.exists():
-            raise UsageError(f"{path} exists already; remove it or choose another name.")
+            raise UsageError(
+                f"{path} exists already and is left alone; rename it, or run init in another "
+                "folder."
+            )
     for path, text in files.items():
         atomic_write(path, text)
     return list(files)

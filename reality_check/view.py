@@ -17,8 +17,12 @@ from rich.table import Table
 from rich.text import Text
 
 from reality_check.campaign import Campaign
+from reality_check.processes import is_alive
 from reality_check.results import STAGES
 from reality_check.search import Stage, best_trial
+
+#: Seconds after which a worker of another machine that says nothing is taken to be gone.
+_SILENT = 3600.0
 
 
 @dataclass(frozen=True)
@@ -80,40 +84,53 @@ def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
 
 
 def worker_states(out_dir: Path) -> list[dict[str, Any]]:
-    """What every worker of this machine said last."""
+    """What every worker that is still there said last."""
     states = []
     for file in sorted((out_dir / "logs").glob("worker_*.json")):
-        with contextlib.suppress(OSError, ValueError):
-            states.append(json.loads(file.read_text()))
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            state = json.loads(file.read_text(encoding="utf-8"))
+            if is_alive(state["worker"]) and time.time() - state["time"] < _SILENT:
+                states.append(state)
     return states
 
 
 def render(campaign: Campaign, workers: int, started: float) -> Group:
     """The live table."""
     rows = stage_rows(campaign)
+    left = seconds_left(rows, workers)
+    eta = (
+        "end not known before the first trial" if left is None else f"about {duration(left)} to go"
+    )
+    lines = [worker_line(state) for state in worker_states(campaign.out_dir)]
+    footer = f"running for {duration(time.monotonic() - started)}, {eta}"
+    return Group(
+        overview(rows), *[Text(line, style="dim") for line in lines[:workers]], Text(footer)
+    )
+
+
+def overview(rows: Sequence[Row]) -> Table:
+    """One line a method: how far each stage is, and the best trial so far."""
     table = Table(box=None, pad_edge=False)
-    table.add_column("method")
+    table.add_column("method", overflow="fold")
     for stage in STAGES:
-        table.add_column(stage, justify="right")
-    table.add_column("best validation MAP@R", justify="right")
+        table.add_column(stage, justify="right", no_wrap=True)
+    table.add_column("best validation\nMAP@R in %", justify="right", no_wrap=True)
     for name in dict.fromkeys(row.method for row in rows):
         own = {row.stage: row for row in rows if row.method == name}
         cells = [
-            f"{own[stage].done}/{own[stage].wanted}" if stage in own else "-" for stage in STAGES
+            f"{own[stage].done} of {own[stage].wanted}" if stage in own else "-" for stage in STAGES
         ]
         best = own["search"].best
-        table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f} %")
-    left = seconds_left(rows, workers)
-    eta = "estimating" if left is None else duration(left)
-    lines = [_worker_line(state) for state in worker_states(campaign.out_dir)]
-    footer = f"running for {duration(time.monotonic() - started)}, about {eta} to go"
-    return Group(table, *[Text(line, style="dim") for line in lines[:workers]], Text(footer))
+        table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
+    return table
 
 
-def _worker_line(state: dict[str, Any]) -> str:
-    if "method" not in state:
+def worker_line(state: dict[str, Any]) -> str:
+    """What a worker does, in words."""
+    if not state.get("method"):
         return f"  {state.get('doing', 'starting')}"
-    line = f"  {state['doing']} {state['slot'] + 1} of {state['method'] or 'no training'}"
+    unit = {"search": "trial", "reproductions": "reproduction", "complete": "complete run"}
+    line = f"  {state['method']}: {unit[state['doing']]} {state['slot'] + 1}"
     if "fold" in state:
         line += f", fold {state['fold'] + 1}, epoch {state.get('epoch', 0)}"
         if state.get("max_epochs"):
@@ -158,4 +175,8 @@ class LiveView:
         if self._live is None or now - self._latest < 1.0:
             return
         self._latest = now
-        self._live.update(render(campaign, self._workers, self._started), refresh=True)
+        try:
+            shown: Group | Text = render(campaign, self._workers, self._started)
+        except Exception as error:  # a busy storage, say: looking on must not end the work
+            shown = Text(f"no news from the storage ({type(error).__name__}); trying again")
+        self._live.update(shown, refresh=True)

@@ -17,7 +17,7 @@ from reality_check.campaign import Campaign
 from reality_check.errors import UsageError
 from reality_check.launch.local import DONE, FAILED, USAGE, write_progress
 from reality_check.output import load_locked
-from reality_check.processes import die_with_parent
+from reality_check.processes import die_with_parent, this_process
 from reality_check.search import WorkFailed
 
 
@@ -27,7 +27,7 @@ def work(out_dir: Path, number: int) -> int:
     started = time.time()
 
     def on_progress(state: dict[str, Any]) -> None:
-        state = {"pid": os.getpid(), "time": time.time(), "started": started, **state}
+        state = {"worker": this_process(), "time": time.time(), "started": started, **state}
         with contextlib.suppress(OSError):
             write_progress(out_dir, number, json.dumps(state))
 
