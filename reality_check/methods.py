@@ -8,8 +8,8 @@ from typing import Any
 
 import torch
 
-from reality_check.config.schema import Method, Protocol
-from reality_check.config.values import Searched, fill_in, find_searched
+from reality_check.config.schema import Method, Protocol, SecondPhase
+from reality_check.config.values import Range, Searched, fill_in, find_searched
 from reality_check.errors import UsageError
 from reality_check.objects import build, find_class
 
@@ -92,10 +92,11 @@ def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
 
 def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
     second = method.phase2
+    if second is None and protocol.training.phases == "method":
+        return None
     if second is None:
-        if protocol.training.phases == "method":
-            return None
-        return {"arguments": {}, "factors": {}, "lr_factor": 0.1, "loss_lr_factor": 0.1}
+        # Appendix D: every method has a second phase, with learning rates of its own search.
+        second = SecondPhase(lr_factor=Range(low=0.01, high=1.0, log=True))
     return {
         "arguments": second.arguments,
         "factors": second.factors,
