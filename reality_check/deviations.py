@@ -6,10 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.compose import (
-    config_files,
     differing_keys,
     named_method,
     named_protocol,
+    shipped_files,
 )
 from reality_check.config.schema import Experiment, Protocol
 from reality_check.results import Deviation, MethodResults
@@ -114,7 +114,7 @@ def _short(value: Any) -> str:
 
 def _own_ranges(experiment: Experiment) -> Iterator[Deviation]:
     """Methods that carry the name of a shipped one, but not its values."""
-    shipped = config_files("methods")
+    shipped = shipped_files("methods")
     for method in experiment.methods:
         if method.name not in shipped:
             continue

@@ -383,7 +383,10 @@ class FoldRun:
     def _finish(self) -> FoldResult:
         if self.validation is None:
             network = self.network.state_dict()
-            best = {"value": 0.0, "epoch": self.position.epoch, "follow_up": 0}
+            follow_up = self.position.epoch - self.position.phase_start
+            best = {"value": 0.0, "epoch": self.position.epoch, "follow_up": follow_up}
+            if self.position.phase == 1:
+                best["follow_up"] = 0
         else:
             state = checkpoints.load(self._best_path(), self.device)
             if state is None:

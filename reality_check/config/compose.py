@@ -172,8 +172,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
 
 
 def named_method(name: str) -> Method:
-    """The method of that name as it ships with the package."""
-    return _validate(Method, _expand(name, "method", "methods", None), name)
+    """The method of that name as it ships with the package, whatever the user's folders hold."""
+    return _validate(Method, _read_shipped(name, "methods"), name)
 
 
 def named_protocol(name: str) -> Protocol:
@@ -182,20 +182,26 @@ def named_protocol(name: str) -> Protocol:
     Raises:
         UsageError: none of that name ships with the package.
     """
-    return _validate(Protocol, _read_shipped_protocol(name), name)
-
-
-def _read_shipped_protocol(name: str) -> dict[str, Any]:
-    files = _yaml_files(configs_root() / "protocols")
+    files = shipped_files("protocols")
     if name not in files:
         raise UsageError(
             f"protocol.reference is {name!r}, but it must name a protocol that ships with the "
             f"package ({', '.join(files)}); deviations are counted against it."
             f"{nearest(name, files)}"
         )
-    own = {"name": name, **read_yaml(files[name])}
+    return _validate(Protocol, _read_shipped(name, "protocols"), name)
+
+
+def shipped_files(group: str) -> dict[str, Path]:
+    """The named YAML files of a group that ship with the package."""
+    return _yaml_files(configs_root() / group)
+
+
+def _read_shipped(name: str, group: str) -> dict[str, Any]:
+    file = shipped_files(group)[name]
+    own = {"name": file.stem, **read_yaml(file)}
     base = own.pop("base", None)
-    return merge(_read_shipped_protocol(base), own) if base else own
+    return merge(_read_shipped(base, group), own) if base else own
 
 
 def _validate(model: type[Any], data: Any, where: str) -> Any:
@@ -288,7 +294,7 @@ def _find_named(
         )
     if files[name] in trail:
         # The user's own file of a name may start from the one that ships with the package.
-        return _yaml_files(configs_root() / group).get(name, files[name])
+        return shipped_files(group).get(name, files[name])
     return files[name]
 
 
