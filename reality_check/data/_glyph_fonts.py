@@ -31,8 +31,8 @@ TEXT_FACES = (
     "STIXGeneralBolIta",
 )
 
-#: TeX's faces: their other code points hold other characters than Unicode says.
-_TEX_FACES = ("cmb10", "cmr10", "cmss10", "cmti10", "cmtt10")
+#: TeX's faces that all supported matplotlibs have: their other code points hold other characters than Unicode says.
+_TEX_FACES = ("cmb10", "cmr10", "cmss10", "cmtt10")
 _TEX_CHARACTERS = frozenset(map(ord, string.ascii_letters + string.digits))
 
 _UNMAPPED = "\U0010fffe"  # no font has it: drawing it shows the font's box for missing characters
