@@ -90,7 +90,9 @@ class Optimizer(Strict):
     @field_validator("lr")
     @classmethod
     def _lr(cls, value: Any) -> Any:
-        return check_learning_rate(value, required=True)
+        if value is None:
+            raise ValueError("a learning rate is needed here")
+        return check_learning_rate(value)
 
 
 class Optimizers(Strict):
@@ -101,10 +103,8 @@ class Optimizers(Strict):
     loss: Optimizer
 
 
-def check_learning_rate(value: Any, required: bool = False) -> Any:
+def check_learning_rate(value: Any) -> Any:
     """Learning rates and their factors are not negative; 0 freezes the part."""
-    if value is None and required:
-        raise ValueError("a learning rate is needed here")
     low = value.low if isinstance(value, Range) else value
     if isinstance(value, Choices):
         low = min(number for number in value.choices if isinstance(number, int | float))
