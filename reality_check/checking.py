@@ -89,7 +89,7 @@ def _loss_check(
     reached = all(p.grad is not None for p in own.values()) if own else None
     problem = None
     if not bool(torch.isfinite(value)):
-        problem = f"the loss of a random batch is {float(value)}; it must be finite"
+        problem = f"the loss of a random batch is {float(value.detach())}; it must be finite"
     elif not gradient:
         problem = "the gradient of the embeddings is missing, NaN or infinite on a random batch"
     elif not flows:
@@ -128,6 +128,21 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
                 ClassBalancedSampler(labels, batch, method.samples_per_class, seed=0)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from None
+
+
+def check_model(experiment: Experiment, dataset: ImageSet) -> None:
+    """Build the network and the optimisers of every method, as a training would.
+
+    Raises:
+        UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
+    """
+    protocol = experiment.protocol
+    size = protocol.training.embedding_size
+    network = build_network(experiment.model, dataset.image_shape, size, seed=0)
+    for method in experiment.methods:
+        settings = fill_settings(method, protocol, middle_params(method, protocol))
+        loss = build_loss(settings, dataset.num_classes, size)
+        build_optimizers(network, loss, settings, protocol.training)
 
 
 def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:

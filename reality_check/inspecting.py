@@ -15,7 +15,7 @@ from rich.markup import escape
 from rich.table import Table
 
 from reality_check.campaign import pick_device
-from reality_check.checking import LossCheck, check_data, check_loss, estimate_cost
+from reality_check.checking import LossCheck, check_data, check_loss, check_model, estimate_cost
 from reality_check.config import config_files, load_experiment
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
@@ -36,6 +36,7 @@ def print_check(experiment: Experiment) -> int:
     """Check an experiment without training; return 0 only if all its losses work in float32."""
     dataset = load_dataset(experiment.dataset)
     check_data(experiment, dataset)
+    check_model(experiment, dataset)
     print(f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} images; fits")
     problems = 0
     for method in experiment.methods:

@@ -30,8 +30,9 @@ def check_same_experiment(experiment: Experiment, out_dir: Path) -> bool:
     if not file.exists():
         _check_empty(out_dir)
         return False
-    there, ours = read_yaml(file), experiment.plain()
+    there, ours = _read_locked(file), experiment.plain()
     keys = [key for key in differing_keys(there, ours) if key not in _FREE]
+    keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])
         more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
@@ -62,7 +63,17 @@ def load_locked(out_dir: Path) -> Experiment:
             f"{out_dir} is not an output folder of reality-check: it has no experiment.yaml. "
             "Start one with: reality-check run EXPERIMENT --out FOLDER"
         )
-    return compose(read_yaml(file), where=str(file))
+    return compose(_read_locked(file), where=str(file))
+
+
+def _read_locked(file: Path) -> dict[str, Any]:
+    data = read_yaml(file)
+    if not data.get("code"):
+        raise UsageError(
+            f"{file} was not written by a run, so {file.parent.resolve()} is no output folder; "
+            "those are in runs/ unless named with --out."
+        )
+    return data
 
 
 @contextlib.contextmanager
@@ -106,6 +117,11 @@ def _check_empty(out_dir: Path) -> None:
 
 
 def _difference(key: str, there: Any, ours: Any) -> str:
+    if key == "code.dataset":
+        return "the images are not the same"
+    if key.startswith("code."):
+        return f"the code of {key.removeprefix('code.')} has changed"
+
     def value(data: Any) -> Any:
         for part in key.split("."):
             if isinstance(data, dict):
@@ -120,6 +136,8 @@ def _difference(key: str, there: Any, ours: Any) -> str:
     if key == "methods":
         old = [method.get("name") for method in old]
         new = [method.get("name") for method in new]
+    if key == "storage":  # it may hold a password
+        old, new = (str(url).partition("://")[0] + "://..." for url in (old, new))
     return f"{key} is {old!r} there and {new!r} here"
 
 

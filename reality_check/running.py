@@ -6,7 +6,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from reality_check.campaign import Campaign, pick_device
-from reality_check.checking import check_data, check_loss, fingerprints
+from reality_check.checking import check_data, check_loss, check_model, fingerprints
 from reality_check.collecting import collect
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
@@ -15,6 +15,7 @@ from reality_check.launch.local import LocalWorkers
 from reality_check.output import check_same_experiment, exclusive, load_locked, lock_experiment
 from reality_check.report import write_report
 from reality_check.results import ExperimentResults
+from reality_check.search import open_storage
 
 
 def prepare(experiment: Experiment, out_dir: Path) -> Experiment:
@@ -29,12 +30,15 @@ def prepare(experiment: Experiment, out_dir: Path) -> Experiment:
     pick_device(experiment.device)
     dataset = load_dataset(experiment.dataset)
     check_data(experiment, dataset)
+    check_model(experiment, dataset)
     for method in experiment.methods:
         found = check_loss(experiment, method)
         if found.problem is not None:
-            raise UsageError(f"method {method.name!r}: {found.problem}.")
+            raise UsageError(f"method {method.name!r} ({method.loss}): {found.problem}.")
     locked = experiment.model_copy(update={"code": fingerprints(experiment, dataset)})
     check_same_experiment(locked, out_dir)
+    if experiment.storage is not None:
+        open_storage(experiment.storage)
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         lock_experiment(locked, out_dir)

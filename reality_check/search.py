@@ -85,6 +85,11 @@ def open_storage(url: str) -> RDBStorage:
     Raises:
         UsageError: the URL is not one of a database, or the database does not answer.
     """
+    if "://" not in url:
+        raise UsageError(
+            "storage must be the URL of a database, such as postgresql+psycopg://user@host/name; "
+            "leave it out for studies.db in the output folder."
+        )
     arguments = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
     try:
         return RDBStorage(
@@ -94,9 +99,24 @@ def open_storage(url: str) -> RDBStorage:
             grace_period=HEARTBEAT_GRACE,
         )
     except Exception as error:
-        reason = str(error).strip().splitlines()[0]
-        shown = url.split("://")[0] + "://..."
-        raise UsageError(f"the storage {shown} cannot be opened: {reason}") from error
+        raise UsageError(_why_not_opened(url, error)) from None
+
+
+def _why_not_opened(url: str, error: Exception) -> str:
+    """One sentence that does not show the password in the URL, and that may name the driver."""
+    scheme, _, rest = url.partition("://")
+    message = f"the storage {scheme}://... cannot be opened: "
+    if isinstance(error, ImportError):
+        kind = scheme.partition("+")[0]
+        known = {
+            "postgresql": "pip install 'pml-extensions[postgres]' and write postgresql+psycopg://...",
+            "mysql": "pip install pymysql and write mysql+pymysql://...",
+        }
+        return message + "its driver is not installed; " + known.get(kind, "install it.")
+    reason = str(error).strip().partition("\n")[0].replace(url, f"{scheme}://...")
+    user, _, at = rest.rpartition("@")
+    password = user.partition(":")[2] if at else ""
+    return message + (reason.replace(password, "***") if password else reason)
 
 
 class Stage:
