@@ -8,11 +8,18 @@
 ``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data.
 """
 
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
 from reality_check._version import __version__
-from reality_check.config import Experiment, load_experiment
 from reality_check.errors import UsageError
-from reality_check.results import ExperimentResults, ResultRow
-from reality_check.running import report, run
+
+if TYPE_CHECKING:
+    from reality_check.config import Experiment, load_experiment
+    from reality_check.results import ExperimentResults, ResultRow
+    from reality_check.running import run
 
 __all__ = [
     "Experiment",
@@ -21,6 +28,22 @@ __all__ = [
     "UsageError",
     "__version__",
     "load_experiment",
-    "report",
     "run",
 ]
+
+#: Imported when first used: torch and Optuna take seconds, and `reality-check --help` needs none.
+_HOMES = {
+    "Experiment": "config",
+    "load_experiment": "config",
+    "ExperimentResults": "results",
+    "ResultRow": "results",
+    "run": "running",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _HOMES:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+    globals()[name] = value
+    return value
