@@ -1,0 +1,30 @@
+"""What several rooms' tests share: a tiny data set."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import numpy as np
+import pytest
+
+from reality_check.data import ImageSet
+
+MakeImages = Callable[..., ImageSet]
+
+
+@pytest.fixture
+def make_images() -> MakeImages:
+    """A function that makes classes of noisy 16 x 16 patterns."""
+
+    def make(classes: int = 8, each: int = 6, seed: int = 0, name: str = "patterns") -> ImageSet:
+        draw = np.random.default_rng(seed)
+        patterns = draw.uniform(0, 255, (classes, 1, 16, 16, 1))
+        images = np.clip(patterns + draw.normal(0, 60, (classes, each, 16, 16, 1)), 0, 255)
+        return ImageSet(
+            images.reshape(-1, 16, 16, 1).astype(np.uint8),
+            np.repeat(np.arange(classes), each),
+            tuple(f"class {label}" for label in range(classes)),
+            name,
+        )
+
+    return make
