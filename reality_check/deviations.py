@@ -36,6 +36,7 @@ def find_deviations(
         *_unequal_treatment(experiment, methods),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
+        *_cut_short(experiment, methods),
         *_against_reference(experiment),
         *_own_ranges(experiment),
         *_restarts(methods),
@@ -157,14 +158,14 @@ def _unequal_treatment(
     if experiment.protocol.training.phases == "method" and two and one:
         yield Deviation(
             "phases",
-            f"{', '.join(two)} train in two phases, {', '.join(one)} in one; the limit of epochs "
-            "is the same for all.",
+            f"Trained in two phases: {', '.join(two)}; in one: {', '.join(one)}. The limit of "
+            "epochs is the same for all.",
         )
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
     if raw and len(raw) < len(methods):
         yield Deviation(
             "geometry",
-            f"{', '.join(raw)} retrieve by raw Euclidean distance, the others on unit vectors; "
+            f"Retrieval by raw Euclidean distance: {', '.join(raw)}; on unit vectors: the others. "
             "results.csv has both geometries for all.",
         )
 
@@ -222,6 +223,23 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
             f"Search trials of {', '.join(methods)} ran at the same time (several workers), so "
             "which parameters were tried depends on their timing; the published search tried one "
             "at a time.",
+        )
+
+
+def _cut_short(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    """Trainings whose best epoch is the last one allowed: they might have gone on improving."""
+    limit = experiment.protocol.training.max_epochs
+    cut = {}
+    for method in methods:
+        epochs = [epoch for trial in method.reproductions for epoch in trial.fold_epochs]
+        count = sum(epoch >= limit for epoch in epochs)
+        if count:
+            cut[method.name] = f"{method.name} {count} of {len(epochs)}"
+    if cut:
+        yield Deviation(
+            "short training",
+            f"Trainings of the reproductions whose best epoch was the last of the {limit} allowed, "
+            f"so that longer ones might have been better: {', '.join(cut.values())}.",
         )
 
 

@@ -31,7 +31,8 @@ TEXT_FACES = (
     "STIXGeneralBolIta",
 )
 
-#: TeX's faces that all supported matplotlibs have: their other code points hold other characters than Unicode says.
+#: TeX's faces that all supported matplotlibs have: their other code points hold other characters
+#: than Unicode says.
 _TEX_FACES = ("cmb10", "cmr10", "cmss10", "cmtt10")
 _TEX_CHARACTERS = frozenset(map(ord, string.ascii_letters + string.digits))
 
