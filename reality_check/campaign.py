@@ -22,6 +22,7 @@ from reality_check.data import ClassSplits, ImageSet, class_splits, load_dataset
 from reality_check.errors import UsageError
 from reality_check.measuring import Diverged
 from reality_check.methods import MethodSettings, fill_settings, search_space
+from reality_check.objects import one_line
 from reality_check.results import METRICS
 from reality_check.scoring import embed_test, load_network, score_baselines, score_folds
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
@@ -126,8 +127,9 @@ class Campaign:
             except WorkFailed:
                 raise
             except Exception as error:
-                unit.study.record_failure(-1, f"{type(error).__name__}: {error}", usage=False)
-                raise
+                message = f"{type(error).__name__}: {one_line(error)}"
+                unit.study.record_failure(-1, message, usage=False)
+                raise _failed(unit, {"message": message, "usage": False}) from error
         return "done" if everything_complete else "wait"
 
     # -- stages -----------------------------------------------------------------------------

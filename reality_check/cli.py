@@ -248,7 +248,9 @@ def _run(options: argparse.Namespace) -> int:
     except WorkFailed as error:
         print(
             f"reality-check: {error}\n"
-            f"When the cause is mended, the same command goes on: {options.again}",
+            f"When the cause is mended, the same command goes on: {options.again}\n"
+            "If that changes the code of a loss, name a new folder with --out: results of "
+            "different code do not mix.",
             file=sys.stderr,
         )
         return FAILED

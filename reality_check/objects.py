@@ -199,9 +199,6 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
             for p in parameters
             if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
         ]
-        # PML's SubCenterArcFaceLoss reads its sizes out of **kwargs.
-        if any(p.kind is p.VAR_POSITIONAL for p in parameters):
-            names += [n for n in ("num_classes", "embedding_size") if n not in names]
         if not any(p.kind is p.VAR_KEYWORD for p in parameters):
             return names, False
     return names, True

@@ -79,7 +79,7 @@ class LocalWorkers:
             raise UsageError(message)
         if status == FAILED:
             log = self.log_path(worker.number)
-            raise WorkFailed(f"{message} The whole story: {log}")
+            raise WorkFailed(f"{message}. The whole story: {log}")
         self._replace(worker, status)
         return False
 

@@ -37,6 +37,8 @@ def work(out_dir: Path, number: int) -> int:
         print(error, file=sys.stderr)
         return USAGE
     except WorkFailed as error:
+        if error.__cause__ is not None:
+            traceback.print_exception(error.__cause__)
         print(error, file=sys.stderr)
         return FAILED
     except Exception as error:
