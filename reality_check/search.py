@@ -337,6 +337,9 @@ def _was_taken_away(error: BaseException) -> bool:
     """Whether Optuna refused to touch a trial because another worker has ended it."""
     if isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
         return True
+    if isinstance(error, AssertionError) and error.__context__ is not None:
+        # Optuna's own assertion while it logs the refused trial hides the refusal.
+        return _was_taken_away(error.__context__)
     return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)
 
 
