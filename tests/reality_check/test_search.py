@@ -1,0 +1,463 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from optuna.storages import RDBStorage
+from sqlalchemy.event import listen
+
+from reality_check import search
+from reality_check.config.values import Choices, Range, Searched
+from reality_check.errors import UsageError
+from reality_check.processes import this_process
+from reality_check.search import (
+    MAX_LOST,
+    Attempt,
+    Outcome,
+    Stage,
+    WorkFailed,
+    best_trial,
+    complete_by_slot,
+    open_storage,
+    state_name,
+)
+
+SPACE: dict[str, Searched] = {
+    "arguments.margin": Range(low=0, high=1),
+    "arguments.mode": Choices(choices=["a", "b", None]),
+    "arguments.number": Range(low=2, high=9, int=True),
+    "learning_rates.loss": Range(low=1e-6, high=1, log=True),
+}
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
+    """One database for all tests; opening one takes long."""
+    storage = open_storage(f"sqlite:///{tmp_path_factory.mktemp('storage') / 'studies.db'}")
+    storage.engine.dispose()
+    # Waiting for the disk at every commit is most of the time of these tests.
+    listen(storage.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+    return storage
+
+
+class Open:
+    """Opens the stage of one test as one more worker would."""
+
+    def __init__(self, storage: RDBStorage, name: str) -> None:
+        self.storage = storage
+        self.name = name
+
+    def __call__(
+        self, slots: int = 4, sampler: str = "random", name: str = "", **changes: Any
+    ) -> Stage:
+        values = {"space": SPACE, "startup_trials": 3, "seed": 5, **changes}
+        return Stage(self.storage, f"{self.name}{name}", slots, sampler=sampler, **values)
+
+
+@pytest.fixture
+def make_stage(storage: RDBStorage, request: pytest.FixtureRequest) -> Open:
+    return Open(storage, request.node.name)
+
+
+def value_of(params: dict[str, Any]) -> float:
+    """A made-up objective with a maximum inside the space."""
+    return 1 - abs(params["arguments.margin"] - 0.3) - 0.01 * params["arguments.number"]
+
+
+def work(attempt: Attempt) -> Outcome:
+    return Outcome(value_of(attempt.params), {"note": attempt.slot})
+
+
+def finish(stage: Stage, task: Callable[[Attempt], Outcome] = work) -> None:
+    while stage.work_once(task):
+        pass
+
+
+def check_exact(stage: Stage, slots: int) -> None:
+    complete = Counter(
+        trial.user_attrs["slot"] for trial in stage.trials() if state_name(trial) == "complete"
+    )
+    assert complete == Counter(range(slots))
+    assert {state_name(trial) for trial in stage.trials()} <= {"complete", "failed"}
+    assert stage.is_complete()
+    assert not stage.work_once(work)
+
+
+@pytest.fixture(scope="module")
+def dead_worker() -> dict[str, Any]:
+    """What a worker of this machine that has ended left as its signature."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return {**this_process(), "pid": process.pid, "started": None}
+
+
+def abandon(stage: Stage, worker: dict[str, Any] | None, suggest: int = 99) -> None:
+    """Claim a slot and vanish: signed or not, after drawing some of the parameters."""
+    assert stage._offer_slot()
+    trial = stage.study.ask()
+    if worker is not None:
+        trial.set_user_attr("worker", worker)
+    for name, value in list(stage.space.items())[:suggest]:
+        search._suggest(trial, name, value)
+
+
+# -- exactly one complete trial per slot -------------------------------------------------------
+
+
+def test_one_worker_does_every_slot_once(make_stage: Open) -> None:
+    stage = make_stage(slots=3)
+    seen: list[int] = []
+
+    def note(attempt: Attempt) -> Outcome:
+        seen.append(attempt.slot)
+        return work(attempt)
+
+    finish(stage, note)
+    assert seen == [0, 1, 2]
+    check_exact(stage, 3)
+    assert [trial.user_attrs["note"] for trial in stage.complete().values()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_workers_that_claim_while_others_work_share_the_slots(make_stage: Open, depth: int) -> None:
+    """Workers work inside one another, so that many slots are held at the same time."""
+    stages = [make_stage(slots=5) for _ in range(depth + 1)]
+    held: list[int] = []
+
+    def nested(level: int, attempt: Attempt) -> Outcome:
+        assert attempt.slot not in held
+        held.append(attempt.slot)
+        if level < depth:
+            stages[level + 1].work_once(lambda inner: nested(level + 1, inner))
+        held.remove(attempt.slot)
+        return work(attempt)
+
+    while stages[0].work_once(lambda attempt: nested(0, attempt)):
+        pass
+    check_exact(stages[0], 5)
+
+
+def test_a_worker_whose_waiting_trial_was_taken_stands_down(
+    make_stage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between one worker's look and its claim, another claims and completes the slot."""
+    slow, fast = make_stage(), make_stage()
+    offer = slow._offer_slot
+
+    def offer_and_lose() -> bool:
+        found = offer()
+        fast.work_once(work)
+        return found
+
+    monkeypatch.setattr(slow, "_offer_slot", offer_and_lose)
+    worked: list[int] = []
+
+    def note(attempt: Attempt) -> Outcome:
+        worked.append(attempt.slot)
+        return work(attempt)
+
+    for _ in range(20):
+        slow.work_once(note)
+    assert worked == [], "the slow worker always came too late"
+    monkeypatch.undo()
+    check_exact(fast, 4)
+    assert best_trial(fast) is not None
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_slot_enqueued_twice_is_done_once(
+    make_stage: Open, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers saw the same free slot and both enqueued it."""
+    stage = make_stage(slots=3)
+    offer = stage._offer_slot
+
+    def offer_twice() -> bool:
+        found = offer()
+        if found:
+            waiting = [t for t in stage.trials() if state_name(t) == "waiting"]
+            slot = waiting[0].user_attrs["slot"]
+            for _ in range(copies):
+                stage.study.enqueue_trial({}, user_attrs={"slot": slot})
+        return found
+
+    monkeypatch.setattr(stage, "_offer_slot", offer_twice)
+    for _ in range(3):
+        stage.work_once(work)
+    monkeypatch.undo()
+    finish(stage)
+    check_exact(stage, 3)
+    taken = [trial for trial in stage.trials() if trial.user_attrs.get("taken")]
+    assert len(taken) == 3 * copies
+    assert all(state_name(trial) == "failed" for trial in taken)
+
+
+# -- lost workers ------------------------------------------------------------------------------
+
+
+def test_a_dead_workers_slot_is_done_again_with_the_same_parameters(
+    make_stage: Open, dead_worker: dict[str, Any]
+) -> None:
+    stage = make_stage()
+    abandon(stage, dead_worker)
+    lost = stage.trials()[0]
+    assert state_name(lost) == "running"
+    finish(stage)
+    check_exact(stage, 4)
+    assert state_name(stage.trials()[0]) == "failed"
+    assert stage.complete()[0].params == lost.params
+    assert len(lost.params) == len(SPACE)
+
+
+def test_a_living_workers_slot_is_left_alone(make_stage: Open) -> None:
+    stage = make_stage(slots=2)
+    abandon(stage, this_process())
+    finish(stage)
+    assert not stage.is_complete()
+    assert list(stage.complete()) == [1]
+    assert [state_name(trial) for trial in stage.trials()] == ["running", "complete"]
+
+
+def test_a_worker_of_another_machine_is_taken_to_be_alive(make_stage: Open) -> None:
+    stage = make_stage(slots=2)
+    abandon(stage, {"host": "elsewhere/1", "pid": 1, "started": 1})
+    finish(stage)
+    assert list(stage.complete()) == [1]
+
+
+def test_an_unsigned_trial_is_lost_after_its_grace(
+    make_stage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_stage(slots=2)
+    abandon(stage, None, suggest=0)
+    monkeypatch.setattr(search, "UNSIGNED_GRACE", 1000.0)
+    stage.work_once(work)
+    assert list(stage.complete()) == [1]
+    assert not stage.work_once(work), "another worker may be about to sign it"
+    monkeypatch.setattr(search, "UNSIGNED_GRACE", 0.0)
+    finish(stage)
+    check_exact(stage, 2)
+
+
+def test_a_slot_that_always_loses_its_worker_stops_the_stage(
+    make_stage: Open, dead_worker: dict[str, Any]
+) -> None:
+    stage = make_stage()
+    for _ in range(MAX_LOST + 1):
+        abandon(stage, dead_worker)
+    params = stage.trials()[0].params
+    assert all(trial.params == params for trial in stage.trials())
+    message = f"slot 0: its worker was lost {MAX_LOST + 1} times"
+    with pytest.raises(WorkFailed, match=message):
+        stage.work_once(work)
+    failure = stage.failure()
+    assert failure is not None
+    assert failure["slot"] == 0
+    assert not failure["usage"]
+    again = make_stage()
+    again.start_afresh()
+    assert again.failure() is None
+    finish(again)
+    check_exact(again, 4)
+    assert again.complete()[0].params == params
+
+
+def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_stage: Open) -> None:
+    """A worker was paused past the grace time; another failed its trial and did the slot."""
+    paused, other = make_stage(slots=2), make_stage(slots=2)
+
+    def interrupted(attempt: Attempt) -> Outcome:
+        running = [trial for trial in other.trials() if state_name(trial) == "running"]
+        other._fail(running[0])
+        finish(other)
+        return Outcome(123.0)
+
+    assert paused.work_once(interrupted)
+    check_exact(other, 2)
+    values = [trial.value for trial in other.complete().values()]
+    assert 123.0 not in values
+
+
+# -- failures ----------------------------------------------------------------------------------
+
+
+def test_an_exception_is_recorded_and_is_no_lost_worker(make_stage: Open) -> None:
+    stage = make_stage()
+
+    def broken(attempt: Attempt) -> Outcome:
+        raise RuntimeError("no such file")
+
+    for _ in range(MAX_LOST + 3):
+        with pytest.raises(RuntimeError, match="no such file"):
+            stage.work_once(broken)
+    errors = [trial.user_attrs["error"] for trial in stage.trials()]
+    assert set(errors) == {"RuntimeError: no such file"}
+    assert len({repr(trial.params) for trial in stage.trials()}) == 1
+    finish(stage)
+    check_exact(stage, 4)
+
+
+def test_a_failure_is_known_to_all_workers_until_the_user_starts_afresh(make_stage: Open) -> None:
+    one, other = make_stage(), make_stage()
+    assert other.failure() is None
+    one.record_failure(2, "a reason", usage=True)
+    assert other.failure() == {"slot": 2, "message": "a reason", "usage": True}
+    other.start_afresh()
+    assert one.failure() is None
+
+
+# -- diverged ----------------------------------------------------------------------------------
+
+
+def diverging(slots: set[int]) -> Callable[[Attempt], Outcome]:
+    def run(attempt: Attempt) -> Outcome:
+        if attempt.slot in slots:
+            return Outcome(0.0, {"diverged": "the loss became nan"})
+        return Outcome(0.0 if attempt.slot == 3 else -1.0)
+
+    return run
+
+
+def test_a_diverged_trial_counts_and_never_wins(make_stage: Open) -> None:
+    stage = make_stage()
+    finish(stage, diverging({0, 1}))
+    check_exact(stage, 4)
+    best = best_trial(stage)
+    assert best is not None
+    assert best.user_attrs["slot"] == 3
+
+
+def test_if_all_diverged_there_is_no_winner(make_stage: Open) -> None:
+    stage = make_stage()
+    finish(stage, diverging({0, 1, 2, 3}))
+    check_exact(stage, 4)
+    assert best_trial(stage) is None
+
+
+def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
+    make_stage: Open,
+) -> None:
+    stage = make_stage()
+    values = [0.2, 0.5, 0.5, 0.1]
+    finish(stage, lambda attempt: Outcome(values[attempt.slot]))
+    best = best_trial(stage)
+    assert best is not None
+    assert best.user_attrs["slot"] == 1
+
+
+# -- parameters --------------------------------------------------------------------------------
+
+
+def params_by_slot(stage: Stage) -> list[dict[str, Any]]:
+    return [trial.params for trial in stage.complete().values()]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "random"])
+def test_a_study_stopped_anywhere_draws_what_an_uninterrupted_one_draws(
+    make_stage: Open,
+    sampler: str,
+    dead_worker: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = make_stage(8, sampler, "whole")
+    finish(whole)
+    expected = params_by_slot(whole)
+    assert len({repr(params) for params in expected}) == 8, "every slot draws its own"
+
+    for _ in range(8):
+        make_stage(8, sampler, "stopped").work_once(work)
+    assert params_by_slot(make_stage(8, sampler, "stopped")) == expected
+
+    monkeypatch.setattr(search, "UNSIGNED_GRACE", 0.0)
+    for slot in range(8):
+        abandon(make_stage(8, sampler, "killed"), dead_worker)
+        signed, suggested = (dead_worker, 2) if slot % 2 else (None, 0)
+        abandon(make_stage(8, sampler, "half"), signed, suggested)
+        for name in ("killed", "half"):
+            make_stage(8, sampler, name).work_once(work)
+    for name in ("killed", "half"):
+        stage = make_stage(8, sampler, name)
+        check_exact(stage, 8)
+        assert params_by_slot(stage) == expected, name
+
+
+def test_parameters_lie_in_their_space(make_stage: Open) -> None:
+    stage = make_stage(8, "tpe")
+    finish(stage)
+    for params in params_by_slot(stage):
+        assert set(params) == set(SPACE)
+        assert 0 <= params["arguments.margin"] <= 1
+        assert params["arguments.mode"] in ("a", "b", None)
+        assert isinstance(params["arguments.number"], int)
+        assert 2 <= params["arguments.number"] <= 9
+        assert 1e-6 <= params["learning_rates.loss"] <= 1
+    rates = [params["learning_rates.loss"] for params in params_by_slot(stage)]
+    assert min(rates) < 0.01 < max(rates), "drawn on a logarithmic scale"
+
+
+def test_other_seeds_draw_other_parameters(make_stage: Open) -> None:
+    found = []
+    for seed in (1, 2):
+        stage = make_stage(2, "random", str(seed), seed=seed)
+        finish(stage)
+        found.append(params_by_slot(stage))
+    assert found[0] != found[1]
+
+
+def test_fixed_parameters_are_the_same_for_every_slot(make_stage: Open) -> None:
+    fixed = {"arguments.margin": 0.25, "epochs": 3}
+    stage = make_stage(3, space={}, fixed=fixed)
+    seen: list[dict[str, Any]] = []
+
+    def note(attempt: Attempt) -> Outcome:
+        seen.append(attempt.params)
+        attempt.params.pop("epochs")  # a worker may change its copy
+        return Outcome(0.0)
+
+    finish(stage, note)
+    assert len(seen) == 3
+    assert seen == [{"arguments.margin": 0.25}] * 3
+    assert stage.fixed == fixed
+
+
+def test_a_method_without_search_space_still_has_its_trials(make_stage: Open) -> None:
+    stage = make_stage(3, "tpe", space={})
+    finish(stage, lambda attempt: Outcome(0.1 * attempt.slot))
+    check_exact(stage, 3)
+
+
+def test_slots_beyond_the_stage_do_not_count(make_stage: Open) -> None:
+    finish(make_stage(slots=4))
+    smaller = make_stage(slots=2)
+    assert smaller.is_complete()
+    assert list(complete_by_slot(smaller.trials(), 2)) == [0, 1]
+
+
+def test_the_study_records_its_sampler(make_stage: Open) -> None:
+    about = make_stage(sampler="tpe").about()
+    assert about["sampler"] == "tpe"
+    assert about["sampler_arguments"]["n_startup_trials"] == 3
+    assert "optuna" in about["versions"]
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/studies.db", "foo://x"])
+def test_a_storage_that_cannot_be_opened_is_a_usage_error(url: str) -> None:
+    with pytest.raises(UsageError, match="storage") as caught:
+        open_storage(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_in_the_url_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        open_storage("foo://user:secret@host/db")
+    assert "secret" not in str(caught.value)
