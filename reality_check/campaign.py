@@ -60,7 +60,6 @@ class Campaign:
         self.out_dir = out_dir
         self.on_progress = on_progress
         self.storage = open_storage(storage_url(experiment, out_dir))
-        self.device = pick_device(experiment.device)
         self._stages: dict[tuple[str, str], Stage] = {}
 
     # -- what there is to do ----------------------------------------------------------------
@@ -87,7 +86,7 @@ class Campaign:
                 study = self._stage(method, stage)
                 if study is not None:
                     yield Unit(method.name, stage, study)
-        yield Unit("", BASELINES, self._baselines())
+        yield Unit("", BASELINES, self.baselines())
 
     def is_complete(self) -> bool:
         """Whether every stage of every method is complete."""
@@ -161,7 +160,8 @@ class Campaign:
             fixed["epochs"], fixed["follow_up_epochs"] = self.complete_epochs(method)
         return self._study(f"{method.name}/{stage}", protocol.reproductions, {}, fixed)
 
-    def _baselines(self) -> Stage:
+    def baselines(self) -> Stage:
+        """The stage that scores what no training reaches; it belongs to no method."""
         key = ("", BASELINES)
         if key not in self._stages:
             slots = self.experiment.protocol.reproductions
@@ -193,6 +193,11 @@ class Campaign:
         if best is None:
             return None
         return {"slot": best.user_attrs["slot"], "params": dict(best.params)}
+
+    def has_complete_trials(self, name: str) -> bool:
+        """Whether any search trial of that method is complete."""
+        search = self._stage(self.experiment.method(name), "search")
+        return search is not None and bool(search.complete())
 
     def _all_diverged(self, method: Method) -> bool:
         search = self._stage(method, "search")
@@ -348,6 +353,27 @@ class Campaign:
     def folder(self, method: str, stage: str, slot: int) -> Path:
         """Where the fold runs of a unit of work live."""
         return self.out_dir / method / stage / f"{slot:03d}"
+
+    @functools.cached_property
+    def device(self) -> torch.device:
+        """Where this worker trains."""
+        return pick_device(self.experiment.device)
+
+    def record_data(self) -> None:
+        """Keep with the studies what the report says of the data, so that it needs none later."""
+        splits = self.splits
+        facts = {
+            "name": self.dataset.name,
+            "classes": self.dataset.num_classes,
+            "images": len(self.dataset),
+            "image_shape": list(self.dataset.image_shape),
+            "trainval_classes": len(splits.trainval),
+            "test_classes": len(splits.test),
+            "test_images": len(self.test_set),
+            "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
+            "device": str(self.device),
+        }
+        self.baselines().note("data", facts)
 
     # -- data -------------------------------------------------------------------------------
 

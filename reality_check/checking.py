@@ -145,13 +145,22 @@ def check_model(experiment: Experiment, dataset: ImageSet) -> None:
         build_optimizers(network, loss, settings, protocol.training)
 
 
+def uses_class(method: Method, name: str) -> bool:
+    """Whether a method names that class as its loss, its miner or an argument of them."""
+    return name in _classes_of(method)
+
+
+def _classes_of(method: Method) -> dict[str, str]:
+    """All classes that a method names, with their kinds."""
+    arguments = {**method.arguments, "miner": method.miner or {}}
+    return {method.loss: "loss", **dict(named_classes(arguments))}
+
+
 def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
     """What else a result depends on: the images, and the code of the user's own classes."""
-    named = {method.loss: "loss" for method in experiment.methods}
+    named = {experiment.model.trunk: "trunk"}
     for method in experiment.methods:
-        named.update(named_classes(method.arguments))
-        named.update(named_classes({"miner": method.miner or {}}))
-    named[experiment.model.trunk] = "trunk"
+        named.update(_classes_of(method))
     found = {"dataset": dataset.fingerprint()}
     for name, kind in named.items():
         # Plain names are of installed packages.

@@ -249,8 +249,8 @@ def _run(options: argparse.Namespace) -> int:
         print(
             f"reality-check: {error}\n"
             f"When the cause is mended, the same command goes on: {options.again}\n"
-            "If that changes the code of a loss, name a new folder with --out: results of "
-            "different code do not mix.",
+            "If that changes the code of a loss that has complete trials, name a new folder with "
+            "--out: results of different code do not mix.",
             file=sys.stderr,
         )
         return FAILED

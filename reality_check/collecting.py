@@ -151,24 +151,12 @@ def _baseline_rows(experiment: Experiment, study: Stage) -> list[ResultRow]:
 
 def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str, str]]:
     """How it was run; ``environment`` is that of the worker that opened the first search."""
-    experiment, splits = campaign.experiment, campaign.splits
-    protocol, data = experiment.protocol, campaign.dataset
-    training = protocol.training
-    height, width, channels = data.image_shape
-    folds = ", ".join(f"{len(f.train)} + {len(f.validation)}" for f in splits.folds)
+    experiment = campaign.experiment
+    protocol, training = experiment.protocol, experiment.protocol.training
+    data = campaign.baselines().noted("data") or {}
     per_class = ", ".join(f"{m.name} {m.samples_per_class}" for m in experiment.methods)
     return [
-        (
-            "Data set",
-            f"{data.name}: {data.num_classes} classes, {len(data)} images of "
-            f"{height} x {width} x {channels}",
-        ),
-        (
-            "Classes",
-            f"{len(splits.trainval)} trainval, {len(splits.test)} test "
-            f"({len(campaign.test_set)} test images)",
-        ),
-        ("Folds", f"rule {protocol.split.rule}; training + validation classes: {folds}"),
+        *_data_facts(data, protocol.split.rule),
         (
             "Trunk and head",
             f"{experiment.model.trunk}, pooling {experiment.model.pooling}, "
@@ -197,7 +185,28 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
             "itself is not among them",
         ),
         ("Seed", str(experiment.seed)),
-        ("Device", str(campaign.device)),
+        ("Device", data.get("device", "not recorded")),
         ("Versions", environment.get("versions", "not recorded")),
         ("Machine", environment.get("machine", "not recorded")),
+    ]
+
+
+def _data_facts(data: Mapping[str, Any], rule: str) -> list[tuple[str, str]]:
+    """What :meth:`Campaign.record_data` kept, in words."""
+    if not data:
+        return [("Data set", "not recorded")]
+    height, width, channels = data["image_shape"]
+    folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
+    return [
+        (
+            "Data set",
+            f"{data['name']}: {data['classes']} classes, {data['images']} images of "
+            f"{height} x {width} x {channels}",
+        ),
+        (
+            "Classes",
+            f"{data['trainval_classes']} trainval, {data['test_classes']} test "
+            f"({data['test_images']} test images)",
+        ),
+        ("Folds", f"rule {rule}; training + validation classes: {folds}"),
     ]

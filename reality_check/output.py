@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,28 @@ from reality_check.files import atomic_write
 _FREE = {"device"}
 
 
-def check_same_experiment(experiment: Experiment, out_dir: Path) -> bool:
+def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
+    """Names of the user's own classes whose code is not that of the output folder."""
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        return []
+    there = _read_locked(file)["code"]
+    return [
+        name
+        for name, source in experiment.code.items()
+        if name != "dataset" and there.get(name) not in (None, source)
+    ]
+
+
+def check_same_experiment(
+    experiment: Experiment, out_dir: Path, may_change: Collection[str] = ()
+) -> bool:
     """Make sure that an output folder is new or belongs to this experiment.
+
+    Args:
+        experiment: with its fingerprints.
+        out_dir: the output folder.
+        may_change: names of classes whose code may differ.
 
     Returns:
         Whether the folder holds this experiment already.
@@ -31,7 +51,8 @@ def check_same_experiment(experiment: Experiment, out_dir: Path) -> bool:
         _check_empty(out_dir)
         return False
     there, ours = _read_locked(file), experiment.plain()
-    keys = [key for key in differing_keys(there, ours) if key not in _FREE]
+    free = {*_FREE, *(f"code.{name}" for name in may_change)}
+    keys = [key for key in differing_keys(there, ours) if key not in free]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])
@@ -44,11 +65,12 @@ def check_same_experiment(experiment: Experiment, out_dir: Path) -> bool:
 
 
 def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
-    """Write the resolved experiment into its output folder, once."""
+    """Write the resolved experiment into its output folder, where it is not there as it is."""
     file = out_dir / "experiment.yaml"
-    if not file.exists():
-        text = dump_yaml(experiment.plain())
-        atomic_write(file, f"# Written by reality-check: the experiment as it is run.\n{text}")
+    text = dump_yaml(experiment.plain())
+    text = f"# Written by reality-check: the experiment as it is run.\n{text}"
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        atomic_write(file, text)
 
 
 def load_locked(out_dir: Path) -> Experiment:

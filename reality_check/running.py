@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 
-from reality_check.campaign import Campaign, pick_device
-from reality_check.checking import check_data, check_loss, check_model, fingerprints
+from reality_check.campaign import Campaign, pick_device, remove_checkpoints
+from reality_check.checking import (
+    check_data,
+    check_loss,
+    check_model,
+    fingerprints,
+    uses_class,
+)
 from reality_check.collecting import collect
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
 from reality_check.errors import UsageError
 from reality_check.launch.local import LocalWorkers
-from reality_check.output import check_same_experiment, exclusive, load_locked, lock_experiment
+from reality_check.output import (
+    changed_code,
+    check_same_experiment,
+    exclusive,
+    load_locked,
+    lock_experiment,
+)
 from reality_check.report import write_report
 from reality_check.results import ExperimentResults
 from reality_check.search import open_storage
@@ -36,15 +48,36 @@ def prepare(experiment: Experiment, out_dir: Path) -> Experiment:
         if found.problem is not None:
             raise UsageError(f"method {method.name!r} ({method.loss}): {found.problem}.")
     locked = experiment.model_copy(update={"code": fingerprints(experiment, dataset)})
-    check_same_experiment(locked, out_dir)
+    changed = changed_code(locked, out_dir)
+    untouched = _methods_to_begin_anew(locked, out_dir, changed)
+    check_same_experiment(locked, out_dir, changed if untouched else ())
     if experiment.storage is not None:
         open_storage(experiment.storage)
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
+        for name in untouched:
+            remove_checkpoints(out_dir / name)
         lock_experiment(locked, out_dir)
     except OSError as error:
         raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
     return locked
+
+
+def _methods_to_begin_anew(
+    experiment: Experiment, out_dir: Path, changed: Sequence[str]
+) -> list[str]:
+    """The methods that use changed code, if none of them has a complete trial; else none.
+
+    A loss that failed in its first training can so be mended and the same command goes on, and
+    results of different code still never mix.
+    """
+    users = [m for m in experiment.methods if any(uses_class(m, name) for name in changed)]
+    if not users or experiment.model.trunk in changed:
+        return []
+    campaign = Campaign(load_locked(out_dir), out_dir)
+    if any(campaign.has_complete_trials(method.name) for method in users):
+        return []
+    return [method.name for method in users]
 
 
 def run(
@@ -78,6 +111,7 @@ def run(
     locked = prepare(experiment, folder)
     with exclusive(folder):
         campaign = Campaign(locked, folder)
+        campaign.record_data()
         for unit in campaign.units():
             unit.study.start_afresh()
         if not campaign.is_complete():

@@ -162,6 +162,14 @@ class Stage:
             about = {"sampler": sampler, "sampler_arguments": arguments, **describe_environment()}
             self.study.set_user_attr("about", about)
 
+    def note(self, key: str, value: Any) -> None:
+        """Keep plain data with the study."""
+        self.study.set_user_attr(key, value)
+
+    def noted(self, key: str) -> Any:
+        """Data kept by :meth:`note`; ``None`` if there is none."""
+        return self.study.user_attrs.get(key)
+
     def about(self) -> dict[str, Any]:
         """The sampler with all its arguments, and the versions that the study began with."""
         return dict(self.study.user_attrs["about"])

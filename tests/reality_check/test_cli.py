@@ -421,8 +421,6 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
 
 
 FRAGILE = """\
-from pathlib import Path
-
 from pytorch_metric_learning.losses import ContrastiveLoss
 
 calls = 0
@@ -432,7 +430,7 @@ class Fragile(ContrastiveLoss):
     def forward(self, *arguments, **options):
         global calls
         calls += 1
-        if calls == 20 and not Path("mended").exists():
+        if calls == 5:
             raise OSError("the table\\nis missing")
         return super().forward(*arguments, **options)
 """
@@ -461,10 +459,17 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
     assert main(["status", "runs/experiment"]) == 0
     assert "Stopped: mine, search: OSError: the table is missing" in capsys.readouterr().out
 
-    (tmp_path / "mended").touch()
+    # No trial is complete, so the mended code may go on in the same folder.
+    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
     status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
     assert status == 0, error
     assert (tmp_path / "runs" / "experiment" / "report.html").exists()
+
+    # Now there are results: they must not mix with those of other code.
+    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < -1"))
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 2
+    assert "the code of lo.Fragile has changed" in error
 
 
 @pytest.mark.slow
@@ -493,3 +498,26 @@ def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert finish(process)[0] == 130
+
+
+@pytest.mark.slow
+def test_report_needs_neither_the_images_nor_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [contrastive]")
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml", "--out", "out"))
+    assert status == 0, error
+    before = (tmp_path / "out" / "results.csv").read_bytes()
+    for file in ("results.csv", "report.html"):
+        (tmp_path / "out" / file).unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    def no_images(config: object) -> None:
+        raise AssertionError("the images were read")
+
+    monkeypatch.setattr("reality_check.campaign.load_dataset", no_images)
+    assert main(["report", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    assert (tmp_path / "out" / "results.csv").read_bytes() == before
+    assert "classes" in (tmp_path / "out" / "report.md").read_text()
