@@ -191,7 +191,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         init = vars(base).get("__init__")
         if init is None or base is object:
             continue
-        if base.__module__.startswith("torch."):
+        if base.__module__.startswith("torch.") and base is not cls:
             return names, False
         parameters = list(inspect.signature(init).parameters.values())[1:]
         names += [
