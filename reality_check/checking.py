@@ -131,13 +131,14 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
 
 
 def check_model(experiment: Experiment, dataset: ImageSet) -> None:
-    """Build the network and the optimisers of every method, as a training would.
+    """Build the augmentation, the network and the optimisers, as a training would.
 
     Raises:
         UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
     """
     protocol = experiment.protocol
     size = protocol.training.embedding_size
+    Augmentation(**protocol.training.augmentation.model_dump())
     network = build_network(experiment.model, dataset.image_shape, size, seed=0)
     for method in experiment.methods:
         settings = fill_settings(method, protocol, middle_params(method, protocol))

@@ -219,6 +219,20 @@ def test_a_dead_workers_slot_is_done_again_with_the_same_parameters(
     assert len(lost.params) == len(SPACE)
 
 
+def test_a_retried_slot_keeps_its_parameters_though_more_is_known_by_then(make_stage: Open) -> None:
+    stage = make_stage(6, "tpe", startup_trials=1)
+    for _ in range(3):
+        stage.work_once(work)
+    abandon(stage, this_process())
+    finish(stage)
+    assert list(stage.complete()) == [0, 1, 2, 4, 5]
+    lost = next(trial for trial in stage.trials() if state_name(trial) == "running")
+    stage._fail(lost)
+    finish(stage)
+    check_exact(stage, 6)
+    assert stage.complete()[3].params == lost.params
+
+
 def test_a_living_workers_slot_is_left_alone(make_stage: Open) -> None:
     stage = make_stage(slots=2)
     abandon(stage, this_process())
