@@ -20,6 +20,9 @@ from reality_check.search import WorkFailed
 from reality_check.training import FoldResult, FoldRun, FoldTask
 
 
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+
 def experiment(**changes: Any) -> Experiment:
     return compose(
         {
