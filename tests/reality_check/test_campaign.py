@@ -19,7 +19,6 @@ from reality_check.measuring import Diverged
 from reality_check.search import WorkFailed
 from reality_check.training import FoldResult, FoldRun, FoldTask
 
-
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 
