@@ -9,7 +9,6 @@ from importlib import import_module
 from pathlib import Path
 
 import torch
-import yaml
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
@@ -17,6 +16,7 @@ from rich.table import Table
 from reality_check.campaign import pick_device
 from reality_check.checking import LossCheck, check_data, check_loss, check_model, estimate_cost
 from reality_check.config import config_files, load_experiment
+from reality_check.config.compose import dump_yaml
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
 from reality_check.errors import UsageError, nearest
@@ -100,7 +100,7 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> int:
             f"{nearest(what, [*words, *experiments])}"
         )
     experiment = load_experiment(what, overrides)
-    print(yaml.safe_dump(experiment.plain(), sort_keys=False, allow_unicode=True), end="")
+    print(dump_yaml(experiment.plain()), end="")
     return 0
 
 

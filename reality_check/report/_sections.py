@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import yaml
-
+from reality_check.config.compose import dump_yaml
 from reality_check.report._summary import (
     PRIMARY,
     Progress,
@@ -244,7 +243,7 @@ def facts_table(summary: Summary) -> PlainTable:
 def config_text(summary: Summary) -> str:
     """The resolved experiment as YAML."""
     plain = _plain(summary.results.config)
-    return yaml.safe_dump(plain, sort_keys=False, allow_unicode=True) if plain else ""
+    return dump_yaml(plain) if plain else ""
 
 
 def search_note(summary: Summary) -> str:
