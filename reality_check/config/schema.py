@@ -251,6 +251,10 @@ class Method(Strict):
         return value
 
 
+#: Folders of the output folder that are not those of a method.
+RESERVED_NAMES = {"logs", "figures"}
+
+
 class Experiment(Strict):
     """One YAML: a data set, a model, a protocol, and the methods to compare."""
 
@@ -274,6 +278,12 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = [method.name.lower() for method in self.methods]
+        reserved = sorted(RESERVED_NAMES & set(names))
+        if reserved:
+            raise ValueError(
+                f"a method cannot be named {reserved[0]!r}: the output folder keeps that name for "
+                "itself; give it another name"
+            )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two methods are named {twice[0]!r}; give one another name")

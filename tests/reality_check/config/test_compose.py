@@ -495,3 +495,9 @@ def test_an_experiment_finds_its_methods_by_name() -> None:
     experiment = compose({**VALID, "methods": ["contrastive", "triplet_margin"]})
     assert isinstance(experiment, Experiment)
     assert experiment.method("triplet_margin") is experiment.methods[1]
+
+
+@pytest.mark.parametrize("name", ["logs", "Figures"])
+def test_a_method_cannot_take_the_name_of_a_folder_of_ours(name: str) -> None:
+    raw = VALID | {"methods": [{"base": "contrastive", "name": name}]}
+    assert f"a method cannot be named {name.lower()!r}" in error_of(raw, [])
