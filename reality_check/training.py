@@ -6,6 +6,7 @@ from its last checkpoint; on a CPU its result is then bit-identical to an uninte
 
 from __future__ import annotations
 
+import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -54,6 +55,10 @@ class FoldTask:
     loss_seed: int
     fixed_epochs: tuple[int, int] | None = None
     keep_model: bool = True
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all of it: a checkpoint of another task must not be continued."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
 
 
 @dataclass(frozen=True)
@@ -128,6 +133,8 @@ class FoldRun:
             UsageError: the loss has no gradient, or the batch does not fit the data.
         """
         state = checkpoints.load(self.folder / "latest.pt", self.device)
+        if state is not None and state["task"] != self.task.fingerprint():
+            state = None  # left by other parameters, say before the studies were deleted
         if state is not None and state["finished"]:
             return _result(state["result"])
         self._build()
@@ -153,6 +160,8 @@ class FoldRun:
         classes = self.train_set.num_classes
         self.loss = build_loss(task.settings, classes, task.embedding_size).to(self.device)
         self.miner = build_miner(task.settings)
+        if isinstance(self.miner, nn.Module):
+            self.miner.to(self.device)
         self.optimizers = build_optimizers(self.network, self.loss, task.settings, training)
         self.sampler = ClassBalancedSampler(
             self.train_set.labels,
@@ -342,6 +351,7 @@ class FoldRun:
     def _state(self) -> dict[str, Any]:
         return {
             "finished": False,
+            "task": self.task.fingerprint(),
             "position": dict(vars(self.position)),
             "best": dict(self.best),
             "stopping": self.stopping.state_dict(),
@@ -402,7 +412,8 @@ class FoldRun:
             "seconds": self.position.seconds,
             "curve": self.history,
         }
-        checkpoints.save(self.folder / "latest.pt", {"finished": True, "result": result})
+        done = {"finished": True, "task": self.task.fingerprint(), "result": result}
+        checkpoints.save(self.folder / "latest.pt", done)
         for path in self.folder.glob("best-*.pt"):
             path.unlink()
         return _result(result)

@@ -737,3 +737,14 @@ def test_progress_counts_every_epoch_once(tmp_path: Path, sets: Sets) -> None:
     assert [p["epoch"] for p in positions] == list(range(1, result.epochs_spent + 1))
     assert {p["max_epochs"] for p in positions} == {6}
     assert positions[-1]["best"] == result.value
+
+
+def test_checkpoints_of_another_task_are_not_continued(tmp_path: Path, sets: Sets) -> None:
+    """For example, the studies were deleted and the folders were not."""
+    first = task(settings(), training())
+    other = task(settings(learning_rates={"trunk": 0.1, "embedder": 0.1, "loss": 0.1}), training())
+    fold_run(first, sets, tmp_path / "used").run()
+    again = fold_run(other, sets, tmp_path / "used").run()
+    alone = fold_run(other, sets, tmp_path / "new").run()
+    assert outcome(again) == outcome(alone)
+    assert same(weights(tmp_path / "used"), weights(tmp_path / "new"))
