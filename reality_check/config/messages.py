@@ -96,7 +96,8 @@ def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> li
 
 
 def _is_model(value: Any) -> bool:
-    return isinstance(value, type) and issubclass(value, BaseModel)
+    # Python 3.10 takes list[X] for a type.
+    return get_origin(value) is None and isinstance(value, type) and issubclass(value, BaseModel)
 
 
 def _inner_model(annotation: Any) -> Any:
