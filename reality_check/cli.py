@@ -9,10 +9,13 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import TYPE_CHECKING, Any, NoReturn
 
 from reality_check._version import __version__
 from reality_check.errors import UsageError, nearest
+
+if TYPE_CHECKING:
+    from reality_check.results import ExperimentResults
 
 DONE, FAILED, USAGE, INTERRUPTED = 0, 1, 2, 130
 
@@ -259,7 +262,7 @@ def _run(options: argparse.Namespace) -> int:
     return DONE
 
 
-def _print_summary(results) -> None:  # type: ignore[no-untyped-def]
+def _print_summary(results: ExperimentResults) -> None:
     from rich.console import Console
     from rich.table import Table
 
