@@ -121,13 +121,13 @@ class Campaign:
                 if unit.study.work_once(functools.partial(self._do, unit)):
                     return "worked"
             except UsageError as error:
-                unit.study.record_failure(-1, str(error), usage=True)
+                unit.study.record_failure(str(error), usage=True)
                 raise
             except WorkFailed:
                 raise
             except Exception as error:
                 message = f"{type(error).__name__}: {one_line(error)}"
-                unit.study.record_failure(-1, message, usage=False)
+                unit.study.record_failure(message, usage=False)
                 raise _failed(unit, {"message": message, "usage": False}) from error
         return "done" if everything_complete else "wait"
 

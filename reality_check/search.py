@@ -248,9 +248,9 @@ class Stage:
             if trial.state is TrialState.RUNNING and _is_lost(trial):
                 self._fail(trial)
 
-    def record_failure(self, slot: int, message: str, usage: bool) -> None:
+    def record_failure(self, message: str, usage: bool) -> None:
         """Note the exception that stops this stage, for all workers and for the user."""
-        self.study.set_user_attr("failure", {"slot": slot, "message": message, "usage": usage})
+        self.study.set_user_attr("failure", {"message": message, "usage": usage})
 
     # -- claiming -----------------------------------------------------------------------------
 
@@ -268,9 +268,9 @@ class Stage:
         forgiven = self.study.user_attrs.get("forgiven", 0)
         lost = sum(t.number >= forgiven and _lost_its_worker(t) for t in earlier)
         if lost > MAX_LOST:
-            message = f"its worker was lost {lost} times (killed, or out of memory?)"
-            self.record_failure(free, message, usage=False)
-            raise WorkFailed(f"{self.name}, slot {free}: {message}")
+            message = f"slot {free}: its worker was lost {lost} times (killed, or out of memory?)"
+            self.record_failure(message, usage=False)
+            raise WorkFailed(f"{self.name}, {message}")
         self.study.enqueue_trial(self._known_params(earlier), user_attrs={"slot": free})
         return True
 

@@ -276,7 +276,7 @@ def test_a_slot_that_always_loses_its_worker_stops_the_stage(
         stage.work_once(work)
     failure = stage.failure()
     assert failure is not None
-    assert failure["slot"] == 0
+    assert failure["message"].startswith("slot 0: ")
     assert not failure["usage"]
     again = make_stage()
     again.start_afresh()
@@ -324,8 +324,8 @@ def test_an_exception_is_recorded_and_is_no_lost_worker(make_stage: Open) -> Non
 def test_a_failure_is_known_to_all_workers_until_the_user_starts_afresh(make_stage: Open) -> None:
     one, other = make_stage(), make_stage()
     assert other.failure() is None
-    one.record_failure(2, "a reason", usage=True)
-    assert other.failure() == {"slot": 2, "message": "a reason", "usage": True}
+    one.record_failure("a reason", usage=True)
+    assert other.failure() == {"message": "a reason", "usage": True}
     other.start_afresh()
     assert one.failure() is None
 
