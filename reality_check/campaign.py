@@ -15,15 +15,16 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+import numpy as np
 import torch
 
 from reality_check.config.schema import Experiment, Method
 from reality_check.data import ClassSplits, ImageSet, class_splits, load_dataset
 from reality_check.errors import UsageError
-from reality_check.measuring import Diverged
+from reality_check.measuring import Diverged, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
-from reality_check.results import METRICS
+from reality_check.results import METRICS, PRIMARY
 from reality_check.scoring import embed_test, load_network, score_baselines, score_folds
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
 from reality_check.seeds import derive
@@ -110,7 +111,6 @@ class Campaign:
         return stages
 
     def _work_on_first_free_unit(self) -> str:
-        everything_complete = self.is_complete()
         for unit in self.units():
             failure = unit.study.failure()
             if failure is not None:
@@ -129,7 +129,7 @@ class Campaign:
                 message = f"{type(error).__name__}: {one_line(error)}"
                 unit.study.record_failure(message, usage=False)
                 raise _failed(unit, {"message": message, "usage": False}) from error
-        return "done" if everything_complete else "wait"
+        return "done" if self.is_complete() else "wait"
 
     # -- stages -----------------------------------------------------------------------------
 
@@ -221,9 +221,7 @@ class Campaign:
 
     def _do(self, unit: Unit, attempt: Attempt) -> Outcome:
         started = time.time()
-        self.on_progress(
-            {"doing": unit.stage, "method": unit.method, "slot": attempt.slot, "since": started}
-        )
+        self.on_progress({"doing": unit.stage, "method": unit.method, "slot": attempt.slot})
         if unit.stage == BASELINES:
             return Outcome(0.0, {"scores": self._score_baselines(attempt.slot)})
         work = {
@@ -240,11 +238,11 @@ class Campaign:
         return Outcome(outcome.value, {**outcome.attributes, "seconds": time.time() - started})
 
     def _search(self, method: Method, attempt: Attempt) -> Outcome:
-        results = self._train_folds(method, "search", attempt, attempt.params)
+        results = self._train_folds(method, "search", attempt)
         return _outcome(results)
 
     def _reproduce(self, method: Method, attempt: Attempt) -> Outcome:
-        results = self._train_folds(method, "reproductions", attempt, attempt.params)
+        results = self._train_folds(method, "reproductions", attempt)
         size = self.experiment.protocol.training.embedding_size
         embeddings = [
             self._embed_test(method.name, "reproductions", attempt.slot, fold, size)
@@ -262,13 +260,11 @@ class Campaign:
         task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
         result = self._run(task, self.trainval_set, None, method.name, "complete", attempt.slot, 0)
         embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
-        scores = score_folds([embeddings], self.test_set.labels, method.normalize_embeddings)
-        return Outcome(
-            scores["aggregate"]["mean_average_precision_at_r"],
-            {"scores": {"complete": scores["aggregate"]}, "epochs": result.epoch},
-        )
+        metrics = measure(embeddings, self.test_set.labels, method.normalize_embeddings)
+        return Outcome(metrics[PRIMARY], {"scores": {"complete": metrics}, "epochs": result.epoch})
 
     def _score_baselines(self, slot: int) -> dict[str, dict[str, float]]:
+        """Untrained networks of the slot's seeds, mean over folds; in slot 0 raw pixels too."""
         training = self.experiment.protocol.training
         folds = [
             score_baselines(
@@ -277,19 +273,18 @@ class Campaign:
                 self._network_seed("reproductions", slot, fold),
                 self.test_set,
                 self.device,
+                raw_pixels=slot == fold == 0,
             )
             for fold in range(self.experiment.protocol.split.folds)
         ]
         return {
-            name: {key: fmean(fold[name][key] for fold in folds) for key in METRICS}
+            name: {key: fmean(fold[name][key] for fold in folds if name in fold) for key in METRICS}
             for name in folds[0]
         }
 
-    def _train_folds(
-        self, method: Method, stage: str, attempt: Attempt, params: dict[str, Any]
-    ) -> list[FoldResult]:
+    def _train_folds(self, method: Method, stage: str, attempt: Attempt) -> list[FoldResult]:
         protocol = self.experiment.protocol
-        settings = fill_settings(method, protocol, params)
+        settings = fill_settings(method, protocol, attempt.params)
         size = protocol.training.embedding_size
         results = []
         for number, fold in enumerate(self.splits.folds):
@@ -359,17 +354,18 @@ class Campaign:
         """Where this worker trains."""
         return pick_device(self.experiment.device)
 
-    def record_data(self) -> None:
+    def record_data(self, dataset: ImageSet) -> None:
         """Keep with the studies what the report says of the data, so that it needs none later."""
-        splits = self.splits
+        split = self.experiment.protocol.split
+        splits = class_splits(dataset.num_classes, split.folds, split.rule)
         facts = {
-            "name": self.dataset.name,
-            "classes": self.dataset.num_classes,
-            "images": len(self.dataset),
-            "image_shape": list(self.dataset.image_shape),
+            "name": dataset.name,
+            "classes": dataset.num_classes,
+            "images": len(dataset),
+            "image_shape": list(dataset.image_shape),
             "trainval_classes": len(splits.trainval),
             "test_classes": len(splits.test),
-            "test_images": len(self.test_set),
+            "test_images": int(np.isin(dataset.labels, splits.test).sum()),
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
             "device": str(self.device),
         }
@@ -421,10 +417,7 @@ def _outcome(results: list[FoldResult], scores: dict[str, Any] | None = None) ->
         "fold_epochs": [result.epoch for result in results],
         "follow_up_epochs": [result.follow_up_epochs for result in results],
         "epochs_spent": [result.epochs_spent for result in results],
-        "curves": [
-            [[row["step"], row["mean_average_precision_at_r"]] for row in result.curve]
-            for result in results
-        ],
+        "curves": [[[row["step"], row[PRIMARY]] for row in result.curve] for result in results],
     }
     if scores is not None:
         attributes["scores"] = scores

@@ -267,7 +267,7 @@ def _print_summary(results: ExperimentResults) -> None:
     from rich.table import Table
 
     from reality_check.report.statistics import t_interval
-    from reality_check.results import CATEGORIES
+    from reality_check.results import CATEGORIES, PRIMARY
 
     print("MAP@R on the test classes in %, mean and 95 % interval over n reproductions:")
     table = Table(box=None, pad_edge=False)
@@ -281,8 +281,7 @@ def _print_summary(results: ExperimentResults) -> None:
             values = [
                 100 * row.value
                 for row in results.rows
-                if (row.method, row.category, row.metric)
-                == (method.name, category, "mean_average_precision_at_r")
+                if (row.method, row.category, row.metric) == (method.name, category, PRIMARY)
             ]
             interval = t_interval(values) if values else None
             if interval is None:

@@ -145,7 +145,6 @@ def _baseline_rows(experiment: Experiment, study: Stage) -> list[ResultRow]:
         for slot, trial in study.complete().items()
         for baseline, metrics in trial.user_attrs["scores"].items()
         for metric, value in metrics.items()
-        if baseline != "raw pixels" or slot == 0
     ]
 
 

@@ -67,7 +67,22 @@ def measure(embeddings: Tensor, labels: np.ndarray, normalize: bool) -> dict[str
         The metrics of the method's geometry under their names, those of the other one with the
         suffix ``_raw`` or ``_normalized``.
     """
-    own = RetrievalMetrics(normalize=normalize)(embeddings, labels)
-    other = RetrievalMetrics(normalize=not normalize)(embeddings, labels)
+    return measure_geometries(embeddings, embeddings, labels, normalize)
+
+
+def measure_geometries(
+    unit: Tensor, raw: Tensor, labels: np.ndarray, normalize: bool
+) -> dict[str, float]:
+    """As :func:`measure`, with the vectors of each geometry given apart.
+
+    Args:
+        unit: (N, D), compared after scaling to unit length.
+        raw: (N, D), compared as they are.
+        labels: (N,).
+        normalize: which geometry is the method's own.
+    """
+    unit_metrics = RetrievalMetrics(normalize=True)(unit, labels)
+    raw_metrics = RetrievalMetrics(normalize=False)(raw, labels)
+    own, other = (unit_metrics, raw_metrics) if normalize else (raw_metrics, unit_metrics)
     suffix = "_raw" if normalize else "_normalized"
     return {name: own[name] for name in METRICS} | {name + suffix: other[name] for name in METRICS}

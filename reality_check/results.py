@@ -15,6 +15,9 @@ METRICS = {
     "precision_at_1": "P@1",
 }
 
+#: The metric that selects checkpoints and hyper-parameters, and that verdicts are about.
+PRIMARY = "mean_average_precision_at_r"
+
 #: The three categories in the order of the tables.
 CATEGORIES = ("aggregate", "ensemble", "complete")
 

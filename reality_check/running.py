@@ -15,7 +15,7 @@ from reality_check.checking import (
 )
 from reality_check.collecting import collect
 from reality_check.config.schema import Experiment
-from reality_check.data import load_dataset
+from reality_check.data import ImageSet, load_dataset
 from reality_check.errors import UsageError
 from reality_check.launch.local import LocalWorkers
 from reality_check.output import (
@@ -30,11 +30,11 @@ from reality_check.results import ExperimentResults
 from reality_check.search import open_storage
 
 
-def prepare(experiment: Experiment, out_dir: Path) -> Experiment:
+def prepare(experiment: Experiment, out_dir: Path) -> tuple[Experiment, ImageSet]:
     """Check all that can be checked before training, and open the output folder.
 
     Returns:
-        The experiment with its fingerprints, as written to ``experiment.yaml``.
+        The experiment with its fingerprints, as written to ``experiment.yaml``, and its images.
 
     Raises:
         UsageError: something cannot work; nothing is written then.
@@ -60,7 +60,7 @@ def prepare(experiment: Experiment, out_dir: Path) -> Experiment:
         lock_experiment(locked, out_dir)
     except OSError as error:
         raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
-    return locked
+    return locked, dataset
 
 
 def _methods_to_begin_anew(
@@ -108,10 +108,10 @@ def run(
     if workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}.")
     folder = Path(out_dir)
-    locked = prepare(experiment, folder)
+    locked, dataset = prepare(experiment, folder)
     with exclusive(folder):
         campaign = Campaign(locked, folder)
-        campaign.record_data()
+        campaign.record_data(dataset)
         for unit in campaign.units():
             unit.study.start_afresh()
         if not campaign.is_complete():

@@ -18,9 +18,8 @@ from reality_check import checkpoints
 from reality_check.config.schema import Model, Training
 from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
-from reality_check.measuring import embed, measure
+from reality_check.measuring import embed, measure, measure_geometries
 from reality_check.model import Network, build_network
-from reality_check.results import METRICS
 
 Metrics = dict[str, float]
 
@@ -53,11 +52,7 @@ def ensemble(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) 
     """
     unit = torch.cat([torch.nn.functional.normalize(fold) for fold in embeddings], dim=1)
     raw = torch.cat(list(embeddings), dim=1)
-    unit_metrics = RetrievalMetrics(normalize=True)(unit, labels)
-    raw_metrics = RetrievalMetrics(normalize=False)(raw, labels)
-    own, other = (unit_metrics, raw_metrics) if normalize else (raw_metrics, unit_metrics)
-    suffix = "_raw" if normalize else "_normalized"
-    return {name: own[name] for name in METRICS} | {name + suffix: other[name] for name in METRICS}
+    return measure_geometries(unit, raw, labels, normalize)
 
 
 def load_network(
@@ -91,8 +86,17 @@ def score_baselines(
     network_seed: int,
     test: ImageSet,
     device: torch.device,
+    raw_pixels: bool = True,
 ) -> dict[str, Metrics]:
     """What no training at all reaches on the test classes, on unit vectors.
+
+    Args:
+        model: of the experiment.
+        training: of the protocol.
+        network_seed: of the untrained weights.
+        test: the test classes.
+        device: where to compute.
+        raw_pixels: whether to score the pixels too, which do not depend on the seed.
 
     Returns:
         Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol) and
@@ -101,8 +105,10 @@ def score_baselines(
     transform = Augmentation(**training.augmentation.model_dump()).evaluation_transform()
     network = build_network(model, test.image_shape, training.embedding_size, network_seed)
     network.to(device)
-    forwards: dict[str, Callable[[Tensor], Tensor]] = {
-        "raw pixels": torch.nn.Flatten(),
+    forwards: dict[str, Callable[[Tensor], Tensor]] = {}
+    if raw_pixels:
+        forwards["raw pixels"] = torch.nn.Flatten()
+    forwards |= {
         "untrained trunk": network.features,
         "untrained embedder": network,
     }

@@ -28,10 +28,8 @@ from reality_check.measuring import Diverged, embed, measure
 from reality_check.methods import MethodSettings, build_loss, build_miner, enter_second_phase
 from reality_check.model import Network, build_network
 from reality_check.records import FoldRecords
+from reality_check.results import PRIMARY
 from reality_check.seeds import derive
-
-#: The metric that selects checkpoints and hyper-parameters.
-PRIMARY = "mean_average_precision_at_r"
 
 
 @dataclass(frozen=True)
@@ -300,13 +298,16 @@ class FoldRun:
         improved = self.best["value"] is None or value > self.best["value"]
         if improved:
             self.best = {"value": value, "epoch": position.epoch, "phase": position.phase}
-            self.best["follow_up"] = position.epoch - position.phase_start
-            if position.phase == 1:
-                self.best["follow_up"] = 0
+            self.best["follow_up"] = self._follow_up_epochs()
         position.seconds += time.perf_counter() - started
         if improved:
             checkpoints.save(self._best_path(), self._state())
         self._save_latest()
+
+    def _follow_up_epochs(self) -> int:
+        """Epochs of the second phase in the current weights."""
+        position = self.position
+        return position.epoch - position.phase_start if position.phase == 2 else 0
 
     def _record(self, row: dict[str, Any]) -> None:
         self.history.append(row)
@@ -393,10 +394,8 @@ class FoldRun:
     def _finish(self) -> FoldResult:
         if self.validation is None:
             network = self.network.state_dict()
-            follow_up = self.position.epoch - self.position.phase_start
+            follow_up = self._follow_up_epochs()
             best = {"value": 0.0, "epoch": self.position.epoch, "follow_up": follow_up}
-            if self.position.phase == 1:
-                best["follow_up"] = 0
         else:
             state = checkpoints.load(self._best_path(), self.device)
             if state is None:

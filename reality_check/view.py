@@ -33,7 +33,6 @@ class Row:
     stage: str
     done: int
     wanted: int
-    running: int
     best: float | None
     seconds: float | None  # mean of the complete units
 
@@ -53,17 +52,15 @@ def stage_rows(campaign: Campaign) -> list[Row]:
 
 def _row(method: str, stage: str, wanted: int, study: Stage | None) -> Row:
     if study is None:
-        return Row(method, stage, 0, wanted, 0, None, None)
+        return Row(method, stage, 0, wanted, None, None)
     complete = study.complete()
     seconds = [t.user_attrs["seconds"] for t in complete.values() if "seconds" in t.user_attrs]
     best = best_trial(study)
-    running = sum(trial.state.name == "RUNNING" for trial in study.trials())
     return Row(
         method,
         stage,
         len(complete),
         wanted,
-        running,
         None if best is None else best.value,
         fmean(seconds) if seconds else None,
     )

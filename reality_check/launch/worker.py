@@ -24,10 +24,10 @@ from reality_check.search import WorkFailed
 def work(out_dir: Path, number: int) -> int:
     """Work on the experiment of an output folder until nothing is left; return an exit status."""
     torch.set_num_threads(1)
-    started = time.time()
+    worker = this_process()
 
     def on_progress(state: dict[str, Any]) -> None:
-        state = {"worker": this_process(), "time": time.time(), "started": started, **state}
+        state = {"worker": worker, "time": time.time(), **state}
         with contextlib.suppress(OSError):
             write_progress(out_dir, number, json.dumps(state))
 

@@ -7,7 +7,6 @@ from typing import Any
 
 from reality_check.config.compose import dump_yaml
 from reality_check.report._summary import (
-    PRIMARY,
     Progress,
     Summary,
     records_of,
@@ -23,7 +22,7 @@ from reality_check.report._text import (
     percent,
 )
 from reality_check.report.statistics import t_interval
-from reality_check.results import METRICS, STAGES, MethodResults, TrialRecord
+from reality_check.results import METRICS, PRIMARY, STAGES, MethodResults, TrialRecord
 
 #: The command that makes the same run again, beside ``experiment.yaml``.
 COMMAND = "reality-check run experiment.yaml"

@@ -12,13 +12,13 @@ from reality_check.report.statistics import Comparison, compare_pairs
 from reality_check.results import (
     CATEGORIES,
     METRICS,
+    PRIMARY,
     ExperimentResults,
     MethodResults,
     TrialRecord,
 )
 
 #: The metric that decides: the one the protocol selects hyper-parameters by.
-PRIMARY = "mean_average_precision_at_r"
 
 _PLANS = {
     "search": ("protocol", "search", "trials"),

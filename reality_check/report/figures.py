@@ -21,10 +21,10 @@ from reality_check.report._plotting import (
     shorten,
     title,
 )
-from reality_check.report._summary import PRIMARY, Summary, completed, winner
+from reality_check.report._summary import Summary, completed, winner
 from reality_check.report._text import interval_text
 from reality_check.report.statistics import t_interval
-from reality_check.results import METRICS, MethodResults, TrialRecord
+from reality_check.results import METRICS, PRIMARY, MethodResults, TrialRecord
 
 
 @dataclass(frozen=True)

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reality_check.report._summary import PRIMARY, Summary
+from reality_check.report._summary import Summary
 from reality_check.report._text import listed, p_text, points
 from reality_check.report.statistics import CONFIDENCE, Comparison
-from reality_check.results import METRICS
+from reality_check.results import METRICS, PRIMARY
 
 #: What an interval of this report covers, and what it does not.
 NOISE_NOTE = (

@@ -317,15 +317,15 @@ def test_workers_that_are_gone_are_not_shown(half_done: Campaign) -> None:
 
 def test_time_to_go_counts_what_is_left() -> None:
     rows = [
-        Row("one", "search", 1, 4, 1, 0.5, 10.0),
-        Row("one", "reproductions", 0, 2, 0, None, None),
-        Row("one", "complete", 0, 2, 0, None, None),
-        Row("other", "search", 4, 4, 0, 0.5, 10.0),
+        Row("one", "search", 1, 4, 0.5, 10.0),
+        Row("one", "reproductions", 0, 2, None, None),
+        Row("one", "complete", 0, 2, None, None),
+        Row("other", "search", 4, 4, 0.5, 10.0),
     ]
     # 3 trials and 2 reproductions of 10 s; one fold is taken to be half of a cross-validation.
     assert seconds_left(rows, 1) == 3 * 10 + 2 * 10 + 2 * 5
     assert seconds_left(rows, 2) == 30
-    assert seconds_left([Row("one", "search", 0, 4, 1, None, None)], 2) is None
+    assert seconds_left([Row("one", "search", 0, 4, None, None)], 2) is None
 
 
 @pytest.mark.slow

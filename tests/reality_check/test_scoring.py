@@ -156,3 +156,10 @@ def test_baselines_are_pixels_trunk_and_untrained_network(
     assert three(scores["raw pixels"]) == by_hand(flat, images.labels)
     assert score_baselines(MODEL, TRAINING, 3, images, CPU) == scores
     assert score_baselines(MODEL, TRAINING, 4, images, CPU) != scores
+
+
+def test_raw_pixels_are_scored_only_when_asked_for(make_images: Callable[..., ImageSet]) -> None:
+    images = make_images(4)
+    whole = score_baselines(MODEL, TRAINING, 3, images, CPU)
+    assert whole.pop("raw pixels")
+    assert score_baselines(MODEL, TRAINING, 3, images, CPU, raw_pixels=False) == whole
