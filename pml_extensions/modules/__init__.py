@@ -1,1 +1,27 @@
-"""Neural-network modules that the losses papers need (filled as they are needed)."""
+"""What the papers put on, and take off, a trunk: poolings, normalisations, embedders, heads."""
+
+from pml_extensions.modules.embedding import BinaryEmbedding, embedder
+from pml_extensions.modules.heads import HEAD_PRESETS, build_head
+from pml_extensions.modules.normalization import BatchNormNeck, ContinuousBNReLU, UnitLength
+from pml_extensions.modules.pooling import (
+    AveragePooling,
+    GeneralizedMeanPooling,
+    MaxAveragePooling,
+    MaxPooling,
+)
+from pml_extensions.modules.residual import remove_last_bn_relu
+
+__all__ = [
+    "HEAD_PRESETS",
+    "AveragePooling",
+    "BatchNormNeck",
+    "BinaryEmbedding",
+    "ContinuousBNReLU",
+    "GeneralizedMeanPooling",
+    "MaxAveragePooling",
+    "MaxPooling",
+    "UnitLength",
+    "build_head",
+    "embedder",
+    "remove_last_bn_relu",
+]

@@ -1,0 +1,162 @@
+"""The heads of the papers, by name.
+
+Sources: [paper] printed, [code] read in the authors' code, [ours] decided by neither.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections import OrderedDict
+from collections.abc import Callable
+
+from torch import nn
+
+from pml_extensions.losses import _checks
+from pml_extensions.modules.embedding import embedder
+from pml_extensions.modules.normalization import BatchNormNeck, UnitLength
+from pml_extensions.modules.pooling import (
+    AveragePooling,
+    GeneralizedMeanPooling,
+    MaxAveragePooling,
+    MaxPooling,
+)
+
+Parts = dict[str, nn.Module]
+
+
+def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequential:
+    """Return a paper's head: what stands between the trunk and the loss.
+
+    Args:
+        preset: One of :data:`HEAD_PRESETS`.
+        in_channels: Channels C of the trunk's maps (2048 for ResNet-50).
+        embedding_size: Width D of the embeddings.
+
+    Returns:
+        Named children ``pooling`` and, in the paper's order, ``normalization``, ``embedder``,
+        ``neck`` or ``unit_length``; (N, C, H, W), or pooled (N, C), -> (N, D).
+
+    Raises:
+        ValueError: There is no such preset, or a width is out of range.
+    """
+    if preset not in _PRESETS:
+        near = difflib.get_close_matches(str(preset), _PRESETS, n=1, cutoff=0.0)[0]
+        raise ValueError(
+            f"preset={preset!r} is none of {', '.join(_PRESETS)}; did you mean {near!r}?"
+        )
+    in_channels = _checks.positive_integer("in_channels", in_channels)
+    embedding_size = _checks.positive_integer("embedding_size", embedding_size)
+    _, parts = _PRESETS[preset]
+    return nn.Sequential(OrderedDict(parts(in_channels, embedding_size)))
+
+
+def _sgsl(in_channels: int, embedding_size: int, scale: bool) -> Parts:
+    # [code] layer before the neck, without bias; [paper] silent on where the 512 come from.
+    layer = embedder(
+        in_channels, embedding_size, bias=False, init="kaiming_fan_out", skip_if_equal=True
+    )
+    neck = BatchNormNeck(embedding_size, scale=scale, shift=False)
+    return {"pooling": GeneralizedMeanPooling(p=3.0), "embedder": layer, "neck": neck}
+
+
+def _sgsl_official(in_channels: int, embedding_size: int) -> Parts:
+    return _sgsl(in_channels, embedding_size, scale=True)
+
+
+def _sgsl_paper(in_channels: int, embedding_size: int) -> Parts:
+    return _sgsl(in_channels, embedding_size, scale=False)
+
+
+def _normalized_softmax(in_channels: int, embedding_size: int) -> Parts:
+    return {
+        "pooling": AveragePooling(),
+        "normalization": _layer_norm(in_channels),
+        "embedder": embedder(in_channels, embedding_size, bias=False, skip_if_equal=True),
+        "unit_length": UnitLength(),
+    }
+
+
+def _heated_up_softmax(in_channels: int, embedding_size: int) -> Parts:
+    return {"pooling": AveragePooling(), "embedder": embedder(in_channels, embedding_size)}
+
+
+def _grad_ml(in_channels: int, embedding_size: int) -> Parts:
+    return {**_heated_up_softmax(in_channels, embedding_size), "unit_length": UnitLength()}
+
+
+def _warped_softmax(in_channels: int, embedding_size: int) -> Parts:
+    parts = _warped_softmax_sop(in_channels, embedding_size)
+    return {**parts, "embedder": embedder(in_channels, embedding_size, init="kaiming_fan_out")}
+
+
+def _warped_softmax_sop(in_channels: int, embedding_size: int) -> Parts:
+    return {**_proxy_nca_plus_plus(in_channels, embedding_size), "pooling": MaxAveragePooling()}
+
+
+def _proxy_nca_plus_plus(in_channels: int, embedding_size: int) -> Parts:
+    return {
+        "pooling": MaxPooling(),
+        "normalization": _layer_norm(in_channels),
+        "embedder": embedder(in_channels, embedding_size),
+    }
+
+
+def _hist(in_channels: int, embedding_size: int) -> Parts:
+    return {
+        "pooling": MaxAveragePooling(),
+        "embedder": embedder(in_channels, embedding_size, init="kaiming_fan_out"),
+        "normalization": _layer_norm(embedding_size),
+    }
+
+
+def _layer_norm(width: int) -> nn.LayerNorm:
+    return nn.LayerNorm(width, elementwise_affine=False)
+
+
+_PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
+    "sgsl_official": (
+        "GeM, linear layer without bias unless the widths are equal, BN with a learned scale "
+        "[code of Stop-Gradient Softmax Loss].",
+        _sgsl_official,
+    ),
+    "sgsl_paper": (
+        "The same with a BN that learns nothing [paper of Stop-Gradient Softmax Loss].",
+        _sgsl_paper,
+    ),
+    "normalized_softmax": (
+        "Average pooling, LayerNorm without affine, linear layer without bias unless the widths "
+        "are equal, unit length [paper and code of Classification is a Strong Baseline].",
+        _normalized_softmax,
+    ),
+    "heated_up_softmax": (
+        "Average pooling and a linear layer; the L2 or BN normalisation is in the loss [paper of "
+        "Heated-Up Softmax Embedding; torch's initialisation is ours].",
+        _heated_up_softmax,
+    ),
+    "grad_ml": (
+        "Average pooling, linear layer, unit length [ours: the GradML paper prints no head, its "
+        "settings are those of a code base that has this one].",
+        _grad_ml,
+    ),
+    "warped_softmax": (
+        "Max plus average pooling, LayerNorm without affine, linear layer of kaiming fan-out "
+        "initialisation [code of Realigned Softmax Warping for CUB and Cars].",
+        _warped_softmax,
+    ),
+    "warped_softmax_sop": (
+        "The same with torch's initialisation [code of Realigned Softmax Warping for SOP].",
+        _warped_softmax_sop,
+    ),
+    "proxy_nca_plus_plus": (
+        "Max pooling, LayerNorm without affine, linear layer [paper and code of ProxyNCA++].",
+        _proxy_nca_plus_plus,
+    ),
+    "hist": (
+        "Max plus average pooling, linear layer of kaiming fan-out initialisation, LayerNorm "
+        "without affine on the embedding [code of HIST].",
+        _hist,
+    ),
+}
+
+#: Names of the papers' heads, each with one sentence on what it is and where it is from.
+HEAD_PRESETS: dict[str, str] = {name: text for name, (text, _) in _PRESETS.items()}

@@ -1,0 +1,119 @@
+"""Global poolings of feature maps to vectors; vectors pass through, being pooled already."""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor, nn
+
+from pml_extensions.functional import at_least_float32
+from pml_extensions.losses import _checks
+
+
+class _GlobalPooling(nn.Module):
+    """Takes maps (N, C, H, W) to vectors (N, C), and vectors (N, C) to themselves."""
+
+    def forward(self, maps: Tensor) -> Tensor:
+        if maps.ndim == 2:
+            return maps
+        if maps.ndim != 4:
+            raise ValueError(
+                "pooling takes maps (N, C, H, W) or pooled vectors (N, C), but got shape "
+                f"{tuple(maps.shape)}."
+            )
+        return self._pool(maps)
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        raise NotImplementedError
+
+
+class AveragePooling(_GlobalPooling):
+    """Mean over all positions.
+
+    Shape: (N, C, H, W) -> (N, C); (N, C) is returned as it is.
+    """
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        return maps.mean(dim=(2, 3))
+
+
+class MaxPooling(_GlobalPooling):
+    """Maximum over all positions; positions that share it share its gradient.
+
+    Shape: (N, C, H, W) -> (N, C); (N, C) is returned as it is.
+    """
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        return maps.amax(dim=(2, 3))
+
+
+class MaxAveragePooling(_GlobalPooling):
+    """Sum of the mean and the maximum over all positions.
+
+    The pooling of HIST and of "Realigned Softmax Warping for Deep Metric Learning".
+
+    Shape: (N, C, H, W) -> (N, C); (N, C) is returned as it is.
+    """
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        return maps.mean(dim=(2, 3)) + maps.amax(dim=(2, 3))
+
+
+class GeneralizedMeanPooling(_GlobalPooling):
+    r"""Generalised mean (GeM): the average at p = 1, the maximum as p grows.
+
+    .. math:: \Big(\frac{1}{HW} \sum_{h,w} \max(x_{hw}, \epsilon)^p\Big)^{1/p}
+
+    "Fine-tuning CNN Image Retrieval with No Human Annotation", Eq. 3; p = 3 in "Stop-Gradient
+    Softmax Loss for Deep Metric Learning". **The clamp at eps is itself a ReLU**: negative
+    activations are cut and get no gradient, also behind a trunk whose last ReLU was removed.
+
+    Computed in float32 (float64 for float64 maps) whatever the dtype and autocast, and relative to
+    the largest activation, so that no power under- or overflows.
+
+    Args:
+        p: Exponent, greater than 0.
+        learn_p: Make ``p`` a parameter. Nothing keeps it positive: give it a small learning rate
+            and no weight decay.
+        eps: Lowest activation; with ``signed`` the share of the largest below which an activation,
+            or a mean of powers, counts as zero.
+        signed: Our extension, of no paper: :math:`\mathrm{sign}(x)|x|^p` and the same root, with
+            no ReLU. Its gradient is large where negative and positive activations cancel.
+
+    Shape: (N, C, H, W) -> (N, C), of the maps' dtype; (N, C) is returned as it is.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self, p: float = 3.0, learn_p: bool = False, eps: float = 1e-6, signed: bool = False
+    ) -> None:
+        super().__init__()
+        exponent = _checks.positive("p", p)
+        self.p = nn.Parameter(torch.tensor([exponent])) if learn_p else exponent
+        self.eps = _checks.positive("eps", eps)
+        self.signed = signed
+
+    def _pool(self, maps: Tensor) -> Tensor:
+        x = at_least_float32(maps)
+        p = self.p.to(x) if isinstance(self.p, Tensor) else self.p
+        pooled = self._signed_mean(x, p) if self.signed else self._mean(x, p)
+        return pooled.to(maps.dtype)
+
+    def _mean(self, x: Tensor, p: Tensor | float) -> Tensor:
+        x = x.clamp(min=self.eps)
+        # The mean is homogeneous in x, so its derivative by this divisor is zero.
+        largest = x.detach().amax(dim=(2, 3), keepdim=True)
+        return (x / largest).pow(p).mean(dim=(2, 3)).pow(1 / p) * largest.flatten(1)
+
+    def _signed_mean(self, x: Tensor, p: Tensor | float) -> Tensor:
+        largest = x.detach().abs().amax(dim=(2, 3), keepdim=True).clamp(min=self.eps)
+        x = x / largest
+        mean = (x.sign() * x.abs().clamp(min=self.eps).pow(p)).mean(dim=(2, 3))
+        cancels = mean.abs() <= self.eps
+        root = mean.abs().masked_fill(cancels, 1.0).pow(1 / p)
+        return root * mean.sign().masked_fill(cancels, 0.0) * largest.flatten(1)
+
+    def extra_repr(self) -> str:
+        p = tuple(self.p.shape) if isinstance(self.p, Tensor) else self.p
+        return f"p={p}, eps={self.eps}, signed={self.signed}"
