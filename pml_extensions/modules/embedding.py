@@ -51,8 +51,8 @@ def embedder(
 class BinaryEmbedding(nn.Module):
     """One bit per dimension: value > 0, strictly.
 
-    "Classification is a Strong Baseline for Deep Metric Learning", sections 6.3 and 6.6. Needs values
-    centred at zero, as LayerNorm gives them; scaling a vector changes no bit, NaN gives 0.
+    "Classification is a Strong Baseline for Deep Metric Learning", sections 6.3 and 6.6. Needs
+    values centred at zero, as LayerNorm gives them; scaling a vector changes no bit, NaN gives 0.
 
     Args:
         pack: Pack eight bits a byte, the first dimension lowest, as faiss does; the last byte is

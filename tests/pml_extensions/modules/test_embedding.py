@@ -1,0 +1,110 @@
+"""Embedders and binary codes: statistics of weights, golden bits, faiss' bit order."""
+
+from __future__ import annotations
+
+import json
+import math
+from pathlib import Path
+
+import faiss
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import nn
+
+from pml_extensions.modules import BinaryEmbedding, UnitLength, embedder
+
+GOLDEN = json.loads(
+    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
+)["cases"]["binary_retrieval"]
+
+
+def test_default_embedder_is_torchs() -> None:
+    torch.manual_seed(3)
+    layer = embedder(20, 5)
+    torch.manual_seed(3)
+    peer = nn.Linear(20, 5)
+    assert torch.equal(layer.weight, peer.weight)
+    assert torch.equal(layer.bias, peer.bias)
+    assert embedder(20, 5, bias=False).bias is None
+
+
+def test_kaiming_fan_out_takes_the_width_of_the_embedding() -> None:
+    torch.manual_seed(0)
+    layer = embedder(2048, 512, init="kaiming_fan_out")
+    assert layer.weight.std().item() == pytest.approx(math.sqrt(2 / 512), rel=1e-2)
+    assert layer.bias.tolist() == [0.0] * 512
+    assert embedder(8, 4, bias=False, init="kaiming_fan_out").bias is None
+    # Layer-normalised features have length sqrt(2048); papers.md gives the embedding's: 64.
+    x = nn.functional.layer_norm(torch.randn(64, 2048), (2048,))
+    assert layer(x).norm(dim=1).mean().item() == pytest.approx(64, rel=1e-2)
+
+
+def test_equal_widths_need_no_layer() -> None:
+    assert isinstance(embedder(8, 8, skip_if_equal=True), nn.Identity)
+    assert isinstance(embedder(8, 8), nn.Linear)
+    assert isinstance(embedder(8, 4, skip_if_equal=True), nn.Linear)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [((0, 4), "in_features"), ((4, 2.5), "embedding_size"), ((4, 4, True, "xavier"), "'xavier'")],
+)
+def test_arguments_are_checked(arguments: tuple[object, ...], words: str) -> None:
+    with pytest.raises(ValueError, match=words):
+        embedder(*arguments)  # type: ignore[arg-type]
+
+
+def test_golden_bits() -> None:
+    x = torch.tensor(GOLDEN["inputs"]["x"])
+    bits = BinaryEmbedding()(x)
+    assert bits.dtype == torch.bool
+    assert bits.int().tolist() == GOLDEN["expected"]["bits"]
+    assert torch.equal(BinaryEmbedding()(UnitLength()(x)), bits)
+
+
+def test_hamming_recall_through_faiss_is_golden() -> None:
+    labels = GOLDEN["inputs"]["labels"]
+    codes = BinaryEmbedding(pack=True)(torch.tensor(GOLDEN["inputs"]["x"])).numpy()
+    index = faiss.IndexBinaryFlat(8 * codes.shape[1])
+    index.add(codes)
+    _, neighbours = index.search(codes, len(codes))
+    for k, expected in GOLDEN["expected"]["recall_at_k_hamming"].items():
+        found = 0
+        for query, row in enumerate(neighbours.tolist()):
+            others = [item for item in row if item != query][: int(k)]
+            found += any(labels[item] == labels[query] for item in others)
+        assert found / len(labels) == pytest.approx(expected)
+
+
+@settings(max_examples=40, deadline=None)
+@given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 10**6))
+def test_packing_is_that_of_faiss_and_numpy(rows: int, width: int, seed: int) -> None:
+    x = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))
+    packed = BinaryEmbedding(pack=True)(x)
+    assert packed.dtype == torch.uint8
+    peer = np.packbits(x.numpy() > 0, axis=1, bitorder="little")
+    assert (packed.numpy() == peer).all()
+    theirs = np.zeros_like(peer)
+    faiss.fvecs2bitvecs(
+        faiss.swig_ptr(np.ascontiguousarray(x.numpy())), faiss.swig_ptr(theirs), width, rows
+    )
+    assert (packed.numpy() == theirs).all()
+
+
+def test_zero_is_no_bit() -> None:
+    assert BinaryEmbedding()(torch.tensor([[0.0, -0.0, 1e-30, -1.0]])).tolist() == [
+        [False, False, True, False]
+    ]
+    assert BinaryEmbedding(pack=True)(torch.tensor([[1.0, 0.0, 1.0]])).tolist() == [[5]]
+    assert BinaryEmbedding(pack=True)(torch.zeros(0, 9)).shape == (0, 2)
+
+
+def test_binary_embedding_compiles_without_graph_breaks() -> None:
+    x = torch.tensor(GOLDEN["inputs"]["x"])
+    for pack in (False, True):
+        module = BinaryEmbedding(pack)
+        compiled = torch.compile(module, fullgraph=True, backend="eager")
+        assert torch.equal(compiled(x), module(x))
