@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from pml_extensions.modules import (
+    AveragePooling,
+    BatchNormNeck,
+    GeneralizedMeanPooling,
+    MaxAveragePooling,
+    MaxPooling,
+)
 from reality_check.config.schema import Model
 from reality_check.errors import UsageError
 from reality_check.objects import build, find_class
@@ -38,37 +46,40 @@ class Conv4(nn.Sequential):
 TRUNKS: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4}
 
 
-class Head(nn.Module):
+#: The names that a model's YAML may say.
+POOLINGS: dict[str, Callable[[], nn.Module]] = {
+    "average": AveragePooling,
+    "max": MaxPooling,
+    "average_plus_max": MaxAveragePooling,
+    "gem": GeneralizedMeanPooling,
+    "flatten": nn.Flatten,
+}
+#: None of them learns anything: the head has no optimiser of its own.
+NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
+    "none": lambda width: nn.Identity(),
+    "layer_norm": lambda width: nn.LayerNorm(width, elementwise_affine=False),
+    "batch_norm": lambda width: BatchNormNeck(width, scale=False, shift=False),
+}
+
+
+class Head(nn.Sequential):
     """Pools a feature map to a vector and normalises it.
 
     Args:
-        pooling: ``average``, ``max``, ``average_plus_max`` (their sum) or ``flatten``.
-        normalization: ``none``, or ``layer_norm`` (LayerNorm without affine parameters).
+        pooling: ``average``, ``max``, ``average_plus_max`` (their sum), ``gem`` (generalised mean,
+            p = 3) or ``flatten``.
+        normalization: ``none``, ``layer_norm`` or ``batch_norm``, both without scale and shift.
+        width: of the pooled vectors, F.
 
     Shape: (B, C, H, W) or (B, F) -> (B, F).
     """
 
-    def __init__(self, pooling: str, normalization: str) -> None:
-        super().__init__()
-        self.pooling = pooling
-        self.normalization = normalization
-
-    def forward(self, features: Tensor) -> Tensor:
-        if features.dim() == 4:
-            features = self._pool(features)
-        if self.normalization == "layer_norm":
-            features = nn.functional.layer_norm(features, features.shape[1:])
-        return features
-
-    def _pool(self, maps: Tensor) -> Tensor:
-        if self.pooling == "flatten":
-            return maps.flatten(1)
-        pooled = torch.zeros((), dtype=maps.dtype, device=maps.device)
-        if self.pooling in ("average", "average_plus_max"):
-            pooled = pooled + maps.mean(dim=(2, 3))
-        if self.pooling in ("max", "average_plus_max"):
-            pooled = pooled + maps.amax(dim=(2, 3))
-        return pooled
+    def __init__(self, pooling: str, normalization: str, width: int) -> None:
+        super().__init__(
+            OrderedDict(
+                pooling=POOLINGS[pooling](), normalization=NORMALIZATIONS[normalization](width)
+            )
+        )
 
 
 class Network(nn.Module):
@@ -108,8 +119,9 @@ def build_network(
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trunk = _build_trunk(config, image_shape[2])
-        head = Head(config.pooling, config.normalization)
-        width = _feature_width(trunk, head, image_shape, config.trunk)
+        pooling = POOLINGS[config.pooling]()
+        width = _feature_width(trunk, pooling, image_shape, config.trunk)
+        head = Head(config.pooling, config.normalization, width)
         return Network(trunk, head, nn.Linear(width, embedding_size))
 
 
@@ -129,22 +141,22 @@ def _build_trunk(config: Model, channels: int) -> nn.Module:
 
 @torch.no_grad()
 def _feature_width(
-    trunk: nn.Module, head: Head, image_shape: tuple[int, int, int], name: str
+    trunk: nn.Module, pooling: nn.Module, image_shape: tuple[int, int, int], name: str
 ) -> int:
     height, width, channels = image_shape
     training = trunk.training
     trunk.eval()
     try:
-        features = head(trunk(torch.zeros(1, channels, height, width)))
+        maps = trunk(torch.zeros(1, channels, height, width))
     except RuntimeError as error:
         raise UsageError(
             f"trunk {name} does not take images of {height}x{width} with {channels} channels: "
             f"{error}"
         ) from error
     trunk.train(training)
-    if features.dim() != 2:
+    if maps.dim() not in (2, 4):
         raise UsageError(
             f"trunk {name} must return (B, C, H, W) maps or (B, F) vectors, got a tensor of shape "
-            f"{tuple(features.shape)}."
+            f"{tuple(maps.shape)}."
         )
-    return int(features.shape[1])
+    return int(pooling(maps).shape[1])

@@ -75,8 +75,8 @@ class Model(Strict):
     name: Name
     trunk: str = "conv4"
     arguments: dict[str, Any] = Field(default_factory=dict)
-    pooling: Literal["average", "max", "average_plus_max", "flatten"] = "average"
-    normalization: Literal["none", "layer_norm"] = "none"
+    pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] = "average"
+    normalization: Literal["none", "layer_norm", "batch_norm"] = "none"
 
 
 class Optimizer(Strict):
