@@ -1,24 +1,54 @@
 """The numerics under the losses: pure functions of tensors, each safe where the formula is not."""
 
+from pml_extensions.functional.batch_norm import batch_normalized
+from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
+from pml_extensions.functional.class_sums import ClassSums, View, class_sums
 from pml_extensions.functional.distances import (
     paired_distances,
     pairwise_distances,
     unit_vectors,
 )
 from pml_extensions.functional.precision import at_least_float32, without_autocast
+from pml_extensions.functional.similarities import (
+    Cosine,
+    DotProduct,
+    NegativeDistance,
+    Similarity,
+    similarity_matrix,
+)
 from pml_extensions.functional.softmax import (
     cross_entropy,
-    logsumexp_without_own_class,
+    smoothed_cross_entropy,
     smoothing_weights,
+    softplus,
 )
+from pml_extensions.functional.warps import Piecewise, Power, Scaled, Warp, warp_own_distance
 
 __all__ = [
+    "ClassSums",
+    "Cosine",
+    "DotProduct",
+    "NegativeDistance",
+    "Piecewise",
+    "Power",
+    "Scaled",
+    "Similarity",
+    "View",
+    "Warp",
     "at_least_float32",
+    "batch_normalized",
+    "class_sums",
     "cross_entropy",
-    "logsumexp_without_own_class",
+    "gather_rows",
     "paired_distances",
     "pairwise_distances",
+    "presence",
+    "sample_classes",
+    "similarity_matrix",
+    "smoothed_cross_entropy",
     "smoothing_weights",
+    "softplus",
     "unit_vectors",
+    "warp_own_distance",
     "without_autocast",
 ]

@@ -1,10 +1,9 @@
-"""Cross-entropies and log-sum-exps over classes."""
+"""Cross-entropies from the logit of the own class and the log-sum-exp of the others."""
 
 from __future__ import annotations
 
 from typing import Literal
 
-import torch
 import torch.nn.functional as F
 from torch import Tensor
 
@@ -33,39 +32,38 @@ def smoothing_weights(
     return 1.0 - label_smoothing + other, other
 
 
-def cross_entropy(logits: Tensor, labels: Tensor, own: float = 1.0, other: float = 0.0) -> Tensor:
-    """Return the cross-entropy of each sample, with ``own`` and ``other`` as target probabilities.
+def softplus(x: Tensor) -> Tensor:
+    """Return ``ln(1 + e^x)`` to the last digit; torch's own is linear above 20."""
+    return -F.logsigmoid(-x)
 
-    Unlike ``torch.nn.functional.cross_entropy`` no label is special: -100 is out of range here.
+
+def cross_entropy(own: Tensor, others: Tensor) -> Tensor:
+    """Return ``-ln(e^own / (e^own + e^others))``, the softmax cross-entropy of each sample.
 
     Args:
-        logits: Shape (N, C).
-        labels: Shape (N,), values 0..C-1.
-        own: Target probability of the labelled class.
-        other: Target probability of each other class.
+        own: Logit of the own class, shape (N,).
+        others: Log-sum-exp of the logits of the other classes, shape (N,).
+
+    Returns:
+        Losses, shape (N,), accurate near 0 as well; 0 where there is no other class.
+    """
+    return softplus(others - own)
+
+
+def smoothed_cross_entropy(
+    own: Tensor, others: Tensor, total: Tensor, own_target: float, other_target: float
+) -> Tensor:
+    """Return the cross-entropy of each sample against smoothed labels.
+
+    Args:
+        own: Logit of the own class, shape (N,).
+        others: Log-sum-exp of the logits of the other classes, shape (N,).
+        total: Sum of the logits of all classes, shape (N,).
+        own_target: Target probability of the own class, see :func:`smoothing_weights`.
+        other_target: Target probability of each other class.
 
     Returns:
         Losses, shape (N,).
     """
-    log_probabilities = F.log_softmax(logits, dim=1)
-    losses = -log_probabilities.gather(1, labels.unsqueeze(1)).squeeze(1) * (own - other)
-    if other > 0:
-        losses = losses - other * log_probabilities.sum(dim=1)
-    return losses
-
-
-def logsumexp_without_own_class(
-    similarities: Tensor, labels: Tensor, gamma: Tensor | float
-) -> Tensor:
-    """Return ``(1/gamma) ln sum_{j != y_i} exp(gamma s_ij)``, a soft maximum of the other classes.
-
-    Args:
-        similarities: Shape (N, C).
-        labels: Shape (N,), values 0..C-1.
-        gamma: Sharpness; the maximum is reached as gamma grows.
-
-    Returns:
-        Shape (N,); minus infinity where there is no other class.
-    """
-    others = (gamma * similarities).scatter(1, labels.unsqueeze(1), -torch.inf)
-    return torch.logsumexp(others, dim=1) / gamma
+    # ln sum_j e^{z_j} = z_y + softplus(others - z_y), less the mean logit under the target.
+    return cross_entropy(own, others) + (1 - own_target + other_target) * own - other_target * total

@@ -2,12 +2,18 @@
 
 from pml_extensions.losses.grad_ml_loss import GradMLLoss
 from pml_extensions.losses.heated_up_softmax_loss import HeatedUpSoftmaxLoss
+from pml_extensions.losses.hist_loss import HISTLoss
+from pml_extensions.losses.normalized_softmax_loss import NormalizedSoftmaxLoss
+from pml_extensions.losses.proxy_nca_plus_plus_loss import ProxyNCAPlusPlusLoss
 from pml_extensions.losses.stop_gradient_softmax_loss import StopGradientSoftmaxLoss
 from pml_extensions.losses.warped_softmax_loss import WarpedSoftmaxLoss
 
 __all__ = [
     "GradMLLoss",
+    "HISTLoss",
     "HeatedUpSoftmaxLoss",
+    "NormalizedSoftmaxLoss",
+    "ProxyNCAPlusPlusLoss",
     "StopGradientSoftmaxLoss",
     "WarpedSoftmaxLoss",
 ]

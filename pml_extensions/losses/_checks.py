@@ -62,6 +62,14 @@ def fraction(name: str, value: Any) -> float:
     return number
 
 
+def share(name: str, value: Any) -> float:
+    """Return ``value`` as a float, or raise ValueError if it is not in (0, 1]."""
+    number = _number(name, value)
+    if not 0 < number <= 1:
+        raise ValueError(f"{name} must be above 0 and at most 1, but got {name}={value!r}.")
+    return number
+
+
 def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
     """Return ``value``, or raise ValueError if it is none of ``allowed``."""
     # Identity for booleans: 0 == False, but 0 is not what the signature offers.
@@ -81,23 +89,28 @@ def fixed_distance(loss: str, kwargs: dict[str, Any]) -> None:
         )
 
 
-def class_labels(labels: Tensor, num_classes: int) -> Tensor:
+def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) -> Tensor:
     """Return ``labels`` as int64, or raise ValueError if they are not integers 0..num_classes-1.
 
-    The range is checked on CPU tensors only: on an accelerator it would wait for the device, and
-    an invalid label stops the program there in any case.
+    On a GPU reading the range would wait for the device, so there, and under torch.compile, it is
+    an assertion that the device makes, unless ``check`` is True; False checks nothing.
     """
     if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
         raise ValueError(f"labels must be integers, but their dtype is {labels.dtype}.")
-    if labels.device.type == "cpu" and len(labels) > 0:
-        lowest, highest = labels.min().item(), labels.max().item()
-        if lowest < 0 or highest >= num_classes:
-            wrong = lowest if lowest < 0 else highest
-            raise ValueError(
-                f"num_classes={num_classes}, but a label is {wrong}; labels must be "
-                f"0..{num_classes - 1} (data sets that count from 1 need remapping)."
-            )
-    return labels.long()
+    labels = labels.long()
+    if check is False or len(labels) == 0:
+        return labels
+    lowest, highest = labels.aminmax()
+    if torch.compiler.is_compiling() or (check is None and labels.device.type != "cpu"):
+        valid = (lowest >= 0) & (highest < num_classes)
+        torch._assert_async(valid, f"a label is not in 0..{num_classes - 1}")
+    elif lowest < 0 or highest >= num_classes:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(
+            f"num_classes={num_classes}, but a label is {int(wrong)}; labels must be "
+            f"0..{num_classes - 1} (data sets that count from 1 need remapping)."
+        )
+    return labels
 
 
 def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> None:

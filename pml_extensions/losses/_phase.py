@@ -6,11 +6,12 @@ from collections.abc import Callable, Mapping
 from typing import Any, ClassVar
 
 import torch
-from pytorch_metric_learning.losses import BaseMetricLossFunction
 from torch import Tensor
 
+from pml_extensions.losses._float32 import Float32Loss
 
-class PhasedLoss(BaseMetricLossFunction):
+
+class PhasedLoss(Float32Loss):
     """A PML loss with changeable numbers, held as buffers so that a checkpoint resumes its phase.
 
     A subclass lists each name with its check in ``phase_checks`` and calls

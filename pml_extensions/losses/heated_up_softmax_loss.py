@@ -5,18 +5,20 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
 from pml_extensions.functional import (
+    Cosine,
+    View,
     at_least_float32,
+    batch_normalized,
     cross_entropy,
     unit_vectors,
     without_autocast,
 )
 from pml_extensions.losses import _checks
-from pml_extensions.losses._proxy import ProxyLoss
+from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 Normalization = Literal["l2", "bn"]
 Bias = Literal[False, "unscaled", "scaled"]
@@ -31,7 +33,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
     with the rows of :math:`\hat W` at unit length. "Heated-Up Softmax Embedding", Eq. 1;
     normalisation of the embedding by Eq. 4 (``"l2"``, :math:`\hat f = f / |f|`) or Eq. 7
     (``"bn"``, :math:`\hat f = BN(f) / \sqrt D`). The paper trains at alpha = 16 and then heats by
-    ``set_phase(alpha=4)`` with a tenth of the learning rate.
+    ``heat(alpha=4)`` with a tenth of the learning rate.
 
     With ``"bn"`` the normalised vectors are what the paper retrieves with: ``get_features``
     returns them. A training batch of fewer than two samples has no variance and is normalised by
@@ -47,14 +49,16 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         bn_shift: Learn a shift, never a scale, after the batch normalisation (the authors' code).
         bn_eps: Added to the batch variance.
         bn_momentum: Weight of a new batch in the running statistics.
-        **kwargs: PML's ``reducer``, ``weight_init_func`` (default: normal, std 1/sqrt(D), rows of
-            about unit length), ``weight_regularizer``, ``embedding_regularizer`` and their weights.
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
+            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: normal, std
+            1/sqrt(D), rows of about unit length), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
     phase_checks = {"alpha": _checks.positive}  # noqa: RUF012
+    similarity = Cosine(normalize_embeddings=False)
     alpha: Tensor
     running_mean: Tensor
     running_var: Tensor
@@ -91,6 +95,22 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         """
         return c_f.TorchInitWrapper(_unit_length_normal)
 
+    def heat(self, alpha: float) -> None:
+        """Lower alpha for the second phase: the paper goes from 16 to 4.
+
+        Args:
+            alpha: New value, below the present one.
+
+        Raises:
+            ValueError: It is not below the present one; ``set_phase`` sets any value.
+        """
+        if not _checks.positive("alpha", alpha) < float(self.alpha):
+            raise ValueError(
+                f"heating lowers alpha, which is {float(self.alpha):g}, but got {alpha=}; "
+                "set_phase(alpha=...) sets any value."
+            )
+        self.set_phase(alpha=alpha)
+
     def get_features(self, embeddings: Tensor) -> Tensor:
         """Return the embeddings normalised as the softmax sees them (statistics stay as they are).
 
@@ -104,41 +124,44 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         with without_autocast(embeddings):
             return self._features(at_least_float32(embeddings))
 
-    def _features(self, embeddings: Tensor) -> Tensor:
+    def _features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
         if self.normalization == "l2":
             return unit_vectors(embeddings)
-        if self._uses_batch_statistics(embeddings):
-            features = F.batch_norm(embeddings, None, None, training=True, eps=self.bn_eps)
-        else:
-            mean, var = self.running_mean.to(embeddings), self.running_var.to(embeddings)
-            features = (embeddings - mean) * (var + self.bn_eps).rsqrt()
+        features = batch_normalized(
+            embeddings,
+            self.running_mean,
+            self.running_var,
+            self.training,
+            momentum,
+            self.bn_eps,
+        )
         if self.shift is not None:
             features = features + self.shift.to(embeddings)
         return features / self.embedding_size**0.5
 
-    def _uses_batch_statistics(self, embeddings: Tensor) -> bool:
-        return self.training and len(embeddings) > 1
+    def _compared(self, embeddings: Tensor) -> Tensor:
+        return self.alpha * self._features(embeddings)
 
-    def _logits(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
-        cosines = self._features(embeddings) @ unit_vectors(proxies).t()
+    def _bias(self, rows: Rows) -> Tensor | None:
         if self.bias is None:
-            return self.alpha * cosines
-        bias = self.bias.to(cosines)
-        if self.bias_mode == "scaled":
-            return self.alpha * (cosines + bias)
-        return self.alpha * cosines + bias
+            return None
+        bias = rows(self.bias)
+        return self.alpha * bias if self.bias_mode == "scaled" else bias
 
-    def _losses(self, embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-        losses = cross_entropy(self._logits(embeddings, proxies), labels)
-        if self.normalization == "bn" and self._uses_batch_statistics(embeddings):
-            self._update_statistics(embeddings)
-        return losses
+    def _logits(self, embeddings: Tensor, rows: Rows) -> Tensor:
+        cosines = super()._logits(embeddings, rows)
+        bias = self._bias(rows)
+        return cosines if bias is None else cosines + bias
 
-    @torch.no_grad()
-    def _update_statistics(self, embeddings: Tensor) -> None:
-        var, mean = torch.var_mean(embeddings, dim=0)
-        self.running_mean.lerp_(mean.to(self.running_mean), self.bn_momentum)
-        self.running_var.lerp_(var.to(self.running_var), self.bn_momentum)
+    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
+        x = self.alpha * self._features(embeddings, self.bn_momentum)
+        bias = self._bias(rows)
+        view = View(self.similarity)
+        sums = self._class_sums(x, rows(self.proxies), labels, view, bias=bias)
+        own = self.similarity.paired(x, sums.own_proxies)
+        if bias is not None:
+            own = own + bias[labels]
+        return {"loss": cross_entropy(own, sums.others[0])}
 
 
 def _unit_length_normal(proxies: Tensor) -> None:

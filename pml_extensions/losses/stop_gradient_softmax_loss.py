@@ -7,19 +7,20 @@ import warnings
 from typing import Any, Literal
 
 import torch
-import torch.nn.functional as F
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
 from pml_extensions.functional import (
-    cross_entropy,
-    logsumexp_without_own_class,
+    Cosine,
+    DotProduct,
+    View,
+    smoothed_cross_entropy,
     smoothing_weights,
-    unit_vectors,
+    softplus,
 )
 from pml_extensions.functional.softmax import SmoothingConvention
 from pml_extensions.losses import _checks
-from pml_extensions.losses._proxy import ProxyLoss
+from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 JoinMode = Literal["per_batch", "latch", "always"]
 
@@ -39,6 +40,10 @@ class StopGradientSoftmaxLoss(ProxyLoss):
     ln(num_classes). When torch.distributed runs, training averages that value over all ranks, so
     that they agree.
 
+    The reducer gets both terms as sub-losses of each sample, ``softmax_loss`` and
+    ``stop_gradient_loss`` (with beta; zero while it waits), and the loss is their sum. Both come
+    out of one product of embeddings and class weights.
+
     Args:
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
@@ -51,14 +56,17 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         join_threshold: Largest first term at which the second joins; None: always.
         join_mode: ``"per_batch"`` decides anew for each batch (the authors' code), ``"latch"``
             stays joined after the first time in training, ``"always"`` never waits.
-        **kwargs: PML's ``reducer``, ``weight_init_func`` (default: normal, std 0.001),
-            ``weight_regularizer``, ``embedding_regularizer`` and their weights.
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio`` (label smoothing is then
+            spread over the sampled classes), ``class_chunk_size``, ``sparse_gradients``, PML's
+            ``reducer``, ``weight_init_func`` (default: normal, std 0.001), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
     phase_checks = {"gamma": _checks.positive, "beta": _checks.non_negative}  # noqa: RUF012
+    similarity = DotProduct()
+    sub_losses = ("softmax_loss", "stop_gradient_loss")
     gamma: Tensor
     beta: Tensor
     joined: Tensor
@@ -97,11 +105,11 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         """Return the authors' initialisation; zeros would leave the cosines without direction."""
         return c_f.TorchInitWrapper(torch.nn.init.normal_, std=0.001)
 
-    def _target(self) -> tuple[float, float]:
-        return smoothing_weights(self.num_classes, self.label_smoothing, self.smoothing_convention)
+    def _target(self, num_classes: int) -> tuple[float, float]:
+        return smoothing_weights(num_classes, self.label_smoothing, self.smoothing_convention)
 
     def _warn_if_never_joined(self) -> None:
-        own, other = self._target()
+        own, other = self._target(self.num_classes)
         entropy = -sum(
             count * p * math.log(p) for count, p in ((1, own), (self.num_classes - 1, other)) if p
         )
@@ -113,18 +121,31 @@ class StopGradientSoftmaxLoss(ProxyLoss):
                 stacklevel=3,
             )
 
-    def _logits(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
-        return embeddings @ proxies.t()
-
-    def _losses(self, embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-        softmax = cross_entropy(self._logits(embeddings, proxies), labels, *self._target())
-        cosines = unit_vectors(embeddings) @ unit_vectors(proxies.detach()).t()
-        own = cosines.gather(1, labels.unsqueeze(1)).squeeze(1)
-        others = logsumexp_without_own_class(cosines, labels, self.gamma)
-        # -logsigmoid(-x) is softplus(x) to the last digit; torch's softplus is linear above 20.
-        stop_gradient = -F.logsigmoid(own - others)
+    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
+        proxies = rows(self.proxies)
+        cosine = Cosine()
+        sums = self._class_sums(
+            embeddings,
+            proxies,
+            labels,
+            View(self.similarity),
+            View(cosine, self.gamma, stop_proxy_gradient=True),
+            with_total=True,
+        )
+        assert sums.total is not None
+        softmax = smoothed_cross_entropy(
+            self.similarity.paired(embeddings, sums.own_proxies),
+            sums.others[0],
+            embeddings @ sums.total,
+            *self._target(len(proxies)),
+        )
+        own_cosine = cosine.paired(embeddings, sums.own_proxies.detach())
+        stop_gradient = self.beta * softplus(sums.others[1] / self.gamma - own_cosine)
         gate = self._gate(softmax.detach())
-        return softmax + torch.where(gate, self.beta * stop_gradient, 0.0)
+        return {
+            "softmax_loss": softmax,
+            "stop_gradient_loss": torch.where(gate, stop_gradient, 0.0),
+        }
 
     @torch.no_grad()
     def _gate(self, softmax: Tensor) -> Tensor:

@@ -9,42 +9,19 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions.functional import cross_entropy, paired_distances, pairwise_distances
+from pml_extensions.functional import (
+    NegativeDistance,
+    View,
+    Warp,
+    cross_entropy,
+    paired_distances,
+    similarity_matrix,
+    warp_own_distance,
+)
 from pml_extensions.losses import _checks
-from pml_extensions.losses._proxy import ProxyLoss
+from pml_extensions.losses._proxy import ProxyLoss, Rows
 
-
-def warp_own_distance(
-    distance: Tensor,
-    alpha: Tensor | float,
-    k1: Tensor | float,
-    k2: Tensor | float,
-    delta_multiplier: Tensor | float,
-) -> Tensor:
-    r"""Return the warped distance to the own class (Eq. 8 of the paper).
-
-    .. math::
-        f_1(t) = k_1 t + m \Delta \;\; (t < \alpha), \qquad
-        f_1(t) = k_2 t + (1 - k_2) \alpha \;\; (t \ge \alpha)
-
-    :math:`\Delta = (1 - k_1) t` carries no gradient: inside alpha with m = 1 the value is t, and
-    only the pull towards the proxy is scaled by k1. So finite differences of the value disagree
-    with the gradient there, by design.
-
-    Args:
-        distance: Distances t to the own proxy, any shape.
-        alpha: Distance at which the warp changes.
-        k1: Slope inside.
-        k2: Slope outside.
-        delta_multiplier: m.
-
-    Returns:
-        Warped distances, shape of ``distance``.
-    """
-    fixed = distance.detach()
-    inside = k1 * distance + delta_multiplier * (1 - k1) * fixed
-    outside = k2 * distance + (1 - k2) * alpha
-    return torch.where(fixed < alpha, inside, outside)
+_WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")
 
 
 class WarpedSoftmaxLoss(ProxyLoss):
@@ -52,14 +29,19 @@ class WarpedSoftmaxLoss(ProxyLoss):
 
     .. math::
         L = \frac{1}{N} \sum_i -\ln \frac{e^{-s f_1(t_{i y_i})}}
-        {e^{-s f_1(t_{i y_i})} + \sum_{j \ne y_i} e^{-s t_{ij}}}, \qquad t_{ij} = |e_i - p_j|
+        {e^{-s f_1(t_{i y_i})} + \sum_{j \ne y_i} e^{-s f_2(t_{ij})}}, \qquad t_{ij} = |e_i - p_j|
 
-    with :math:`f_1` as in :func:`warp_own_distance` and neither embeddings nor proxies
-    normalised. "Realigned Softmax Warping for Deep Metric Learning", Eq. 7 and 8; k1 = k2 = 1 is
+    with neither embeddings nor proxies normalised; :math:`f_1` is
+    :func:`~pml_extensions.functional.warp_own_distance` and :math:`f_2(t) = t` unless others are
+    plugged in. "Realigned Softmax Warping for Deep Metric Learning", Eq. 7 and 8; k1 = k2 = 1 is
     its plain softmax, Eq. 4. The gradient inside alpha is by design not the derivative of the
     value, so line searches and gradient checks do not apply.
 
-    ``get_logits`` returns :math:`-s t_{ij}`: the warp needs the label, and concerns the own class
+    The own distance is a direct difference. The others come from a matrix product, relative to the
+    centre of the batch; float32 loses digits only where an embedding far from that centre nearly
+    meets the proxy of another class.
+
+    ``get_logits`` returns :math:`-s f_2(t_{ij})`: f1 needs the label, and concerns the own class
     only.
 
     Args:
@@ -71,11 +53,17 @@ class WarpedSoftmaxLoss(ProxyLoss):
         delta_multiplier: m, weight of the gradient-free part inside alpha. The warp is continuous
             at 1 only; the authors' best runs have 1.3 to 1.5; can change by phase.
         scale: s, multiplies all distances (the authors' "Temp"); can change by phase.
-        **kwargs: PML's ``reducer``, ``weight_init_func`` (default: Kaiming normal over classes,
-            std sqrt(2/C)), ``weight_regularizer``, ``embedding_regularizer`` and their weights.
+        own_warp: Function f1 of distances, element by element, in place of alpha, k1, k2 and
+            ``delta_multiplier``. ``pml_extensions.functional`` has those of the paper's Table III:
+            ``Power(2)``, ``Power(0.5)``, ``Power(1.5)``, ``Scaled(0.97)``, ``Piecewise(...)``.
+        other_warp: Function f2; None is t.
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
+            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: Kaiming normal
+            over classes, std sqrt(2/C)), ...
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or neither or both of ``own_warp`` and alpha, k1,
+            k2 are given.
     """
 
     phase_checks = {  # noqa: RUF012
@@ -95,21 +83,41 @@ class WarpedSoftmaxLoss(ProxyLoss):
         self,
         num_classes: int,
         embedding_size: int,
-        alpha: float,
-        k1: float,
-        k2: float,
-        delta_multiplier: float = 1.0,
+        alpha: float | None = None,
+        k1: float | None = None,
+        k2: float | None = None,
+        delta_multiplier: float | None = None,
         scale: float = 1.0,
+        own_warp: Warp | None = None,
+        other_warp: Warp | None = None,
         **kwargs: Any,
     ) -> None:
-        phase = {
-            "alpha": alpha,
-            "k1": k1,
-            "k2": k2,
-            "delta_multiplier": delta_multiplier,
-            "scale": scale,
-        }
+        values = dict(zip(_WARP_VALUES, (alpha, k1, k2, delta_multiplier), strict=True))
+        if own_warp is None:
+            phase = self._warp_values(values) | {"scale": scale}
+        else:
+            given = [name for name, value in values.items() if value is not None]
+            if given:
+                raise ValueError(
+                    f"own_warp replaces the warp of alpha, k1, k2 and delta_multiplier, but "
+                    f"{given[0]}={values[given[0]]!r} was given as well; give one of them."
+                )
+            self.phase_checks = {"scale": _checks.positive}  # type: ignore[misc]
+            phase = {"scale": scale}
         super().__init__(num_classes, embedding_size, phase, **kwargs)
+        self.own_warp = own_warp
+        self.other_warp = other_warp
+        self.similarity = NegativeDistance(other_warp)
+
+    @staticmethod
+    def _warp_values(values: dict[str, float | None]) -> dict[str, Any]:
+        missing = [name for name in ("alpha", "k1", "k2") if values[name] is None]
+        if missing:
+            raise ValueError(
+                f"WarpedSoftmaxLoss needs alpha, k1 and k2, but {missing[0]} is missing; k1=1 and "
+                "k2=1 with any alpha is the plain softmax, and own_warp takes another warp."
+            )
+        return values | ({"delta_multiplier": 1.0} if values["delta_multiplier"] is None else {})
 
     def _checked(self, values: Any) -> dict[str, float]:
         checked = super()._checked(values)
@@ -127,12 +135,20 @@ class WarpedSoftmaxLoss(ProxyLoss):
         """Return the authors' initialisation of the proxies."""
         return c_f.TorchInitWrapper(torch.nn.init.kaiming_normal_, mode="fan_out")
 
-    def _logits(self, embeddings: Tensor, proxies: Tensor) -> Tensor:
-        return -self.scale * pairwise_distances(embeddings, proxies)
+    def _logits(self, embeddings: Tensor, rows: Rows) -> Tensor:
+        proxies = rows(self.proxies)
+        shift = embeddings.detach().mean(dim=0)
+        return self.scale * similarity_matrix(self.similarity, embeddings - shift, proxies - shift)
 
-    def _losses(self, embeddings: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-        own = paired_distances(embeddings, proxies[labels])
-        warped = warp_own_distance(own, self.alpha, self.k1, self.k2, self.delta_multiplier)
-        logits = self._logits(embeddings, proxies)
-        logits = logits.scatter(1, labels.unsqueeze(1), (-self.scale * warped).unsqueeze(1))
-        return cross_entropy(logits, labels)
+    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
+        view = View(self.similarity, self.scale)
+        # Distances do not change by a shift, and near the origin the product keeps its digits.
+        shift = embeddings.detach().mean(dim=0)
+        sums = self._class_sums(embeddings, rows(self.proxies), labels, view, shift=shift)
+        own_distance = paired_distances(embeddings, sums.own_proxies)
+        return {"loss": cross_entropy(-self.scale * self._warp(own_distance), sums.others[0])}
+
+    def _warp(self, distance: Tensor) -> Tensor:
+        if self.own_warp is not None:
+            return self.own_warp(distance)
+        return warp_own_distance(distance, self.alpha, self.k1, self.k2, self.delta_multiplier)

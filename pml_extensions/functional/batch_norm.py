@@ -1,0 +1,45 @@
+"""Batch normalisation of vectors that does not fail on a batch of one."""
+
+from __future__ import annotations
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+
+def batch_normalized(
+    x: Tensor,
+    running_mean: Tensor,
+    running_var: Tensor,
+    training: bool,
+    momentum: float,
+    eps: float,
+) -> Tensor:
+    """Return ``x`` normalised by the batch in training, by the running statistics otherwise.
+
+    A training batch of fewer than two vectors has no variance, so it is normalised by the running
+    statistics as well and leaves them alone.
+
+    Args:
+        x: Shape (N, D).
+        running_mean: Shape (D,), of any dtype; updated in training.
+        running_var: Shape (D,), unbiased; updated in training.
+        training: Whether to use and record the statistics of this batch.
+        momentum: Weight of a new batch in the running statistics; 0 leaves them alone.
+        eps: Added to the variance.
+
+    Returns:
+        Shape (N, D), without scale and shift.
+    """
+    if not training or len(x) < 2:
+        return (x - running_mean.to(x)) * (running_var.to(x) + eps).rsqrt()
+    if momentum > 0:
+        _update(running_mean, running_var, x.detach(), momentum)
+    return F.batch_norm(x, None, None, training=True, eps=eps)
+
+
+@torch.no_grad()
+def _update(running_mean: Tensor, running_var: Tensor, x: Tensor, momentum: float) -> None:
+    var, mean = torch.var_mean(x, dim=0)
+    running_mean.lerp_(mean.to(running_mean), momentum)
+    running_var.lerp_(var.to(running_var), momentum)

@@ -1,0 +1,87 @@
+"""Random subsets of classes that are the same on every device and every rank."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_SIGN = 0x7FFFFFFFFFFFFFFF
+
+
+def presence(labels: Tensor, num_classes: int) -> Tensor:
+    """Return which classes occur in ``labels``: uint8, shape (num_classes,)."""
+    mask = torch.zeros(num_classes, dtype=torch.uint8, device=labels.device)
+    return mask.index_fill_(0, labels, 1)
+
+
+def sample_classes(present: Tensor, num_kept: int, seed: Tensor, draw: Tensor) -> Tensor:
+    """Return the classes present and a uniform random choice of the others.
+
+    Each class gets a pseudo-random number from (seed, draw, class), and the largest are kept: no
+    generator has a state to carry, and equal arguments give equal choices everywhere.
+
+    Args:
+        present: What :func:`presence` returned, shape (C,).
+        num_kept: How many classes to keep, at least as many as are present and at most C.
+        seed: Scalar int64.
+        draw: Scalar int64, another number for another choice.
+
+    Returns:
+        Classes in ascending order, int64, shape (num_kept,).
+    """
+    classes = torch.arange(len(present), device=present.device)
+    key = _mixed(_mixed(seed.to(classes.device) + 1) + draw.to(classes.device))
+    numbers = _mixed(classes + key) & _SIGN
+    numbers = torch.where(present.bool(), _SIGN, numbers)
+    return numbers.topk(num_kept, sorted=False).indices.sort().values
+
+
+def _mixed(x: Tensor) -> Tensor:
+    """Return the int64 numbers with their bits mixed (the finaliser of SplitMix64)."""
+    x = x + -0x61C8864680B583EB  # the golden ratio as 64 bits, in two's complement
+    x = (x ^ _shifted(x, 30)) * -0x40A7B892E31B1A47
+    x = (x ^ _shifted(x, 27)) * -0x6B2FB644ECCEEE15
+    return x ^ _shifted(x, 31)
+
+
+def _shifted(x: Tensor, bits: int) -> Tensor:
+    """Return ``x`` shifted right as if it had no sign."""
+    return (x >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def gather_rows(parameter: Tensor, rows: Tensor, sparse: bool = False) -> Tensor:
+    """Return ``parameter[rows]`` with a dense or a sparse gradient.
+
+    Args:
+        parameter: Shape (C, ...).
+        rows: Distinct row numbers in ascending order, shape (K,).
+        sparse: Whether the gradient holds these rows only (a COO tensor, for SGD without weight
+            decay, SparseAdam or Adagrad).
+
+    Returns:
+        Shape (K, ...).
+    """
+    gathered: Tensor = _GatherRows.apply(parameter, rows, sparse)
+    return gathered
+
+
+class _GatherRows(torch.autograd.Function):
+    """Row gather that knows its rows to be distinct: its backward writes and need not add."""
+
+    @staticmethod
+    def forward(ctx: Any, parameter: Tensor, rows: Tensor, sparse: bool) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.shape, ctx.sparse = parameter.shape, sparse
+        return parameter.index_select(0, rows)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (rows,), (grad,) = ctx.saved_tensors, grads
+        if ctx.sparse:
+            indices = rows.unsqueeze(0)
+            sparse = torch.sparse_coo_tensor(indices, grad, ctx.shape, check_invariants=False)
+            return sparse, None, None
+        return grad.new_zeros(ctx.shape).index_copy_(0, rows, grad), None, None

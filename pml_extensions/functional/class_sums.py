@@ -1,0 +1,221 @@
+"""Sums over all classes of a softmax without ever holding a batch x classes matrix."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor
+
+from pml_extensions.functional.precision import without_autocast
+from pml_extensions.functional.similarities import Similarity, squared_lengths
+
+
+class View(NamedTuple):
+    """One softmax over the classes: its similarity and what multiplies it.
+
+    ``stop_proxy_gradient`` treats the proxies as constants.
+    """
+
+    similarity: Similarity
+    scale: Tensor | float | None = None
+    stop_proxy_gradient: bool = False
+
+
+class ClassSums(NamedTuple):
+    """What :func:`class_sums` returns.
+
+    ``others`` holds one tensor of shape (N,) for each view,
+    ``own_proxies`` is of shape (N, D) and ``total`` of shape (D,) or None.
+    """
+
+    others: tuple[Tensor, ...]
+    own_proxies: Tensor
+    total: Tensor | None
+
+
+def class_sums(
+    x: Tensor,
+    proxies: Tensor,
+    labels: Tensor,
+    views: Sequence[View],
+    bias: Tensor | None = None,
+    shift: Tensor | None = None,
+    chunk_size: int | None = None,
+    with_total: bool = False,
+) -> ClassSums:
+    r"""Return :math:`\ln \sum_{j \ne y_i} e^{s \cdot sim(x_i, p_j) + b_j}` for each view.
+
+    All views share one product of ``x`` and ``proxies`` in each direction. What else a loss needs
+    of the proxies (those of the own classes, their total) comes from here as well, because each
+    would otherwise make one more gradient of the shape of ``proxies``.
+
+    Args:
+        x: Embeddings, shape (N, D), float32 or float64.
+        proxies: Shape (C, D), same dtype.
+        labels: Own classes, shape (N,), values 0..C-1.
+        views: The softmaxes wanted.
+        bias: Shape (C,), added in every view.
+        shift: Shape (D,), subtracted from ``x`` and ``proxies`` before they are compared. Only
+            for similarities that do not change by it (distances), to which it saves digits; it
+            gets no gradient.
+        chunk_size: Number of classes taken at a time. None takes all at once and keeps their
+            N x C products for the backward pass; otherwise N x chunk_size is all there ever is,
+            and the backward pass computes the products again.
+        with_total: Whether the sum of all proxies is wanted.
+
+    Returns:
+        The sums; minus infinity where there is no other class. They can be differentiated once,
+        with respect to ``x``, ``proxies`` and ``bias``, not the scales.
+    """
+    scales = [None if v.scale is None else torch.as_tensor(v.scale).to(x) for v in views]
+    size = len(proxies) if chunk_size is None else min(chunk_size, len(proxies))
+    *others, own_proxies, total = _ClassSums.apply(
+        x if shift is None else x - shift.detach(),
+        proxies,
+        labels,
+        bias,
+        None if shift is None else shift.detach(),
+        tuple(view.similarity for view in views),
+        tuple(view.stop_proxy_gradient for view in views),
+        size,
+        with_total,
+        *scales,
+    )
+    return ClassSums(tuple(others), own_proxies, total)
+
+
+class _ClassSums(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any,
+        x: Tensor,
+        proxies: Tensor,
+        labels: Tensor,
+        bias: Tensor | None,
+        shift: Tensor | None,
+        similarities: tuple[Similarity, ...],
+        stops: tuple[bool, ...],
+        size: int,
+        with_total: bool,
+        *scales: Tensor | None,
+    ) -> tuple[Tensor | None, ...]:
+        x_squared = squared_lengths(x).unsqueeze(1)
+        p_squared = proxies.new_empty(len(proxies))
+        others = [x.new_full((len(x),), -torch.inf) for _ in similarities]
+        total = torch.zeros_like(proxies[0]) if with_total else None
+        products = None
+        for start in range(0, len(proxies), size):
+            chunk = _chunk(proxies, shift, start, size)
+            products = x @ chunk.t()
+            lengths = p_squared[start : start + size].copy_(squared_lengths(chunk))
+            for view, similarity in enumerate(similarities):
+                values = similarity.of_products(products, x_squared, lengths)
+                logits = _other_logits(values, scales[view], bias, labels, start)
+                others[view] = torch.logaddexp(others[view], torch.logsumexp(logits, dim=1))
+            if total is not None:
+                total += proxies[start : start + size].sum(dim=0)
+        kept = products if size >= len(proxies) else None
+        ctx.save_for_backward(x, proxies, labels, bias, shift, kept, p_squared, *scales, *others)
+        ctx.similarities, ctx.stops, ctx.size = similarities, stops, size
+        return (*others, proxies[labels], total)
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
+        x, proxies, labels, bias, shift, kept, p_squared, *rest = ctx.saved_tensors
+        views = len(ctx.similarities)
+        scales, others = rest[:views], rest[views:]
+        *grad_others, grad_own, grad_total = grads
+        # Where there is no other class the sum is minus infinity, and its gradient must be zero.
+        others = [value.masked_fill(value == -torch.inf, 0.0).unsqueeze(1) for value in others]
+        x_squared = squared_lengths(x).unsqueeze(1)
+        grad_x, x_part = torch.zeros_like(x), torch.zeros_like(x_squared)
+        grad_proxies = torch.empty_like(proxies) if ctx.needs_input_grad[1] else None
+        grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
+        with without_autocast(x):
+            for start in range(0, len(proxies), ctx.size):
+                chunk = _chunk(proxies, shift, start, ctx.size)
+                stop = start + len(chunk)
+                products = x @ chunk.t() if kept is None else kept
+                lengths = p_squared[start:stop]
+                sums = _Accumulated()
+                for view, similarity in enumerate(ctx.similarities):
+                    values = similarity.of_products(products, x_squared, lengths)
+                    grad = _other_logits(values, scales[view], bias, labels, start)
+                    grad = grad.sub_(others[view]).exp_().mul_(grad_others[view].unsqueeze(1))
+                    if grad_bias is not None:
+                        grad_bias[start:stop] += grad.sum(dim=0)
+                    if scales[view] is not None:
+                        grad.mul_(scales[view])
+                    parts = similarity.backward(grad, products, values, x_squared, lengths)
+                    sums.add(parts, ctx.stops[view])
+                if sums.to_x is not None:
+                    grad_x += sums.to_x @ chunk
+                if sums.x_part is not None:
+                    x_part += sums.x_part
+                if grad_proxies is not None:
+                    sums.write_proxy_gradient(grad_proxies[start:stop], x, chunk, grad_total)
+            grad_x.addcmul_(x_part, x)
+            if grad_proxies is not None and grad_own is not None:
+                grad_proxies.index_add_(0, labels, grad_own)
+        return grad_x, grad_proxies, None, grad_bias, *([None] * (5 + views))
+
+
+class _Accumulated:
+    """The parts of the gradient that the views of one chunk of classes add up to."""
+
+    def __init__(self) -> None:
+        self.to_x: Tensor | None = None
+        self.to_p: Tensor | None = None
+        self.x_part: Tensor | None = None
+        self.p_part: Tensor | None = None
+
+    def add(
+        self, parts: tuple[Tensor, Tensor | None, Tensor | None], stop_proxy_gradient: bool
+    ) -> None:
+        products, x_part, p_part = parts
+        self.to_x = _sum(self.to_x, products)
+        self.x_part = _sum(self.x_part, x_part)
+        if not stop_proxy_gradient:
+            self.to_p = _sum(self.to_p, products)
+            self.p_part = _sum(self.p_part, p_part)
+
+    def write_proxy_gradient(
+        self, out: Tensor, x: Tensor, chunk: Tensor, grad_total: Tensor | None
+    ) -> None:
+        if self.to_p is None:
+            out.zero_()
+        else:
+            torch.mm(self.to_p.t(), x, out=out)
+        if self.p_part is not None:
+            out.addcmul_(self.p_part.t(), chunk)
+        if grad_total is not None:
+            out += grad_total
+
+
+def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:
+    if a is None or b is None:
+        return b if a is None else a
+    return a + b
+
+
+def _chunk(proxies: Tensor, shift: Tensor | None, start: int, size: int) -> Tensor:
+    chunk = proxies[start : start + size]
+    return chunk if shift is None else chunk - shift
+
+
+def _other_logits(
+    values: Tensor, scale: Tensor | None, bias: Tensor | None, labels: Tensor, start: int
+) -> Tensor:
+    """Return the logits of the classes from ``start`` on, minus infinity at the own class."""
+    logits = values.clone() if scale is None else values * scale
+    classes = logits.shape[1]
+    if bias is not None:
+        logits += bias[start : start + classes]
+    # Every sample writes one entry, its own value if its class is not here: shapes stay static.
+    position = (labels - start).unsqueeze(1)
+    here = (position >= 0) & (position < classes)
+    position = position.clamp(0, classes - 1)
+    return logits.scatter_(1, position, logits.gather(1, position).masked_fill(here, -torch.inf))

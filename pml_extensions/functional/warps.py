@@ -1,0 +1,116 @@
+"""Functions that warp a Euclidean distance, element by element (paper 004, Table III and Eq. 8)."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+#: Any function of distances, element by element, that autograd can follow.
+Warp = Callable[[Tensor], Tensor]
+
+
+def warp_own_distance(
+    distance: Tensor,
+    alpha: Tensor | float,
+    k1: Tensor | float,
+    k2: Tensor | float,
+    delta_multiplier: Tensor | float,
+) -> Tensor:
+    r"""Return the warped distance to the own class (Eq. 7 of the paper).
+
+    .. math::
+        f_1(t) = k_1 t + m \Delta \;\; (t < \alpha), \qquad
+        f_1(t) = k_2 t + (1 - k_2) \alpha \;\; (t \ge \alpha)
+
+    :math:`\Delta = (1 - k_1) t` carries no gradient: inside alpha with m = 1 the value is t, and
+    only the pull towards the proxy is scaled by k1. So finite differences of the value disagree
+    with the gradient there, by design.
+
+    Args:
+        distance: Distances t to the own proxy, any shape.
+        alpha: Distance at which the warp changes.
+        k1: Slope inside.
+        k2: Slope outside.
+        delta_multiplier: m.
+
+    Returns:
+        Warped distances, shape of ``distance``.
+    """
+    fixed = distance.detach()
+    inside = k1 * distance + delta_multiplier * (1 - k1) * fixed
+    outside = k2 * distance + (1 - k2) * alpha
+    return torch.where(fixed < alpha, inside, outside)
+
+
+class Power:
+    """t^exponent, with zero gradient at 0 where its slope is infinite (exponent below 1).
+
+    Args:
+        exponent: Table III of the paper has 1 (the plain softmax), 2, 1/2 and 3/2.
+    """
+
+    def __init__(self, exponent: float) -> None:
+        self.exponent = exponent
+
+    def __call__(self, distance: Tensor) -> Tensor:
+        """Return the warped distances."""
+        if self.exponent == 1:
+            return distance
+        zero = distance == 0
+        return distance.masked_fill(zero, 1.0).pow(self.exponent).masked_fill(zero, 0.0)
+
+    def __repr__(self) -> str:
+        return f"Power({self.exponent})"
+
+
+class Scaled:
+    """c t: a half-warp if the own distance alone gets it (Table III has c = 0.97, 0.5, 1.1 and 2).
+
+    With c below 1 on the own distance alone the distances grow without bound.
+
+    Args:
+        factor: c.
+    """
+
+    def __init__(self, factor: float) -> None:
+        self.factor = factor
+
+    def __call__(self, distance: Tensor) -> Tensor:
+        """Return the warped distances."""
+        return self.factor * distance
+
+    def __repr__(self) -> str:
+        return f"Scaled({self.factor})"
+
+
+class Piecewise:
+    """The paper's own warp, :func:`warp_own_distance`, with its values fixed.
+
+    Args:
+        alpha: Distance at which the warp changes.
+        k1: Slope inside.
+        k2: Slope outside.
+        delta_multiplier: m, weight of the gradient-free part inside.
+    """
+
+    def __init__(self, alpha: float, k1: float, k2: float, delta_multiplier: float = 1.0) -> None:
+        self.alpha = alpha
+        self.k1 = k1
+        self.k2 = k2
+        self.delta_multiplier = delta_multiplier
+
+    def __call__(self, distance: Tensor) -> Tensor:
+        """Return the warped distances."""
+        return warp_own_distance(distance, self.alpha, self.k1, self.k2, self.delta_multiplier)
+
+    def __repr__(self) -> str:
+        return f"Piecewise({self.alpha}, {self.k1}, {self.k2}, {self.delta_multiplier})"
+
+
+def slope(warp: Warp, distance: Tensor) -> Tensor:
+    """Return the derivative of ``warp`` at each of ``distance`` as autograd sees it."""
+    with torch.enable_grad():
+        t = distance.detach().requires_grad_()
+        return torch.autograd.grad(warp(t).sum(), t)[0]

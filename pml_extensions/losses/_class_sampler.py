@@ -1,0 +1,79 @@
+"""Class subsampling for proxy losses with very many classes."""
+
+from __future__ import annotations
+
+import math
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from pml_extensions.functional.class_sampling import presence, sample_classes
+from pml_extensions.losses import _checks
+
+RatioOf = Literal["all", "negatives"]
+
+
+class ClassSampler(torch.nn.Module):
+    """Draws the classes of a training step: those of the batch and a random part of the others.
+
+    "Classification is a Strong Baseline for Deep Metric Learning", section 4.3. Every call draws
+    anew; the seed (that of torch at construction) and the number of the draw are buffers, so that a
+    checkpoint continues the sequence.
+    When torch.distributed runs, all ranks keep the classes of all ranks and draw the same others.
+
+    Args:
+        num_classes: Number of classes C.
+        ratio: Share of classes kept, in (0, 1).
+        ratio_of: ``"all"`` keeps ceil(ratio C) classes in total, or those of the batch if these
+            are more; ``"negatives"`` keeps ceil(ratio (C - P)) beside the P classes of the batch.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    seed: Tensor
+    draw: Tensor
+
+    def __init__(self, num_classes: int, ratio: float, ratio_of: RatioOf = "all") -> None:
+        super().__init__()
+        self.num_classes = num_classes
+        self.ratio = ratio
+        self.ratio_of = _checks.one_of("class_sample_ratio_of", ratio_of, ("all", "negatives"))
+        # Not a random number: with and without sampling a loss starts with the same weights.
+        self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
+        self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
+
+    @torch.no_grad()
+    def forward(self, labels: Tensor) -> Tensor:
+        """Return the classes kept in this step.
+
+        Args:
+            labels: Classes of the batch, shape (N,), values 0..C-1.
+
+        Returns:
+            Distinct classes in ascending order, int64, shape (K,).
+        """
+        present = presence(labels, self.num_classes)
+        self.draw += 1
+        state = torch.stack((self.seed, self.draw)).to(labels.device)
+        world_size = _world_size()
+        if world_size > 1:
+            torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
+            torch.distributed.all_reduce(state, torch.distributed.ReduceOp.MAX)
+        kept = self._num_kept(present, len(labels) if world_size == 1 else self.num_classes)
+        return sample_classes(present, kept, *state.unbind())
+
+    def _num_kept(self, present: Tensor, most_present: int) -> int:
+        if self.ratio_of == "all":
+            kept = math.ceil(self.ratio * self.num_classes)
+            # Counting the classes of the batch waits for the device, so only where it matters.
+            return kept if kept >= most_present else max(kept, int(present.sum()))
+        count = int(present.sum())
+        return count + math.ceil(self.ratio * (self.num_classes - count))
+
+
+def _world_size() -> int:
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return 1

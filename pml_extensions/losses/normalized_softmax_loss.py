@@ -1,0 +1,65 @@
+"""Normalised softmax, with class subsampling."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from pml_extensions.functional import Cosine, unit_vectors
+from pml_extensions.losses import _checks
+from pml_extensions.losses._proxy import ProxyLoss
+
+
+class NormalizedSoftmaxLoss(ProxyLoss):
+    r"""Softmax over cosines, divided by a temperature.
+
+    .. math::
+        L = \frac{1}{N} \sum_i -\ln \frac{e^{\hat x_i \cdot \hat p_{y_i} / \sigma}}
+        {\sum_{j} e^{\hat x_i \cdot \hat p_j / \sigma}}
+
+    with embeddings and proxies at unit length and no bias. "Classification is a Strong Baseline
+    for Deep Metric Learning" (BMVC 2019), Eq. 5; with ``class_sample_ratio`` below 1 the sum runs
+    over a sample of classes, its section 4.3.
+
+    It equals PML's loss of this name (whose checkpoints it loads), and adds what every proxy loss
+    here has: class sampling, chunks of classes, and float32 inside.
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        temperature: sigma, divides the cosines; can change by phase.
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
+            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: standard
+            normal, as in PML), ...
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    phase_checks = {"temperature": _checks.positive}  # noqa: RUF012
+    similarity = Cosine(normalize_embeddings=False)
+    temperature: Tensor
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, temperature: float = 0.05, **kwargs: Any
+    ) -> None:
+        super().__init__(num_classes, embedding_size, {"temperature": temperature}, **kwargs)
+
+    @property
+    def W(self) -> Tensor:
+        """The proxies as PML stores them, shape (embedding_size, num_classes)."""
+        return self.proxies.t()
+
+    def _compared(self, embeddings: Tensor) -> Tensor:
+        return unit_vectors(embeddings) / self.temperature
+
+    def _load_from_state_dict(
+        self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
+    ) -> None:
+        if prefix + "W" in state_dict:
+            # A checkpoint of PML's loss: its weights lie the other way, its temperature is no part.
+            state_dict[prefix + "proxies"] = state_dict.pop(prefix + "W").t()
+            state_dict.setdefault(prefix + "temperature", torch.as_tensor(self.temperature))
+        super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -1,0 +1,55 @@
+"""ProxyNCA++."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from pytorch_metric_learning.utils import common_functions as c_f
+from torch import Tensor
+
+from pml_extensions.functional import Cosine, unit_vectors
+from pml_extensions.losses import _checks
+from pml_extensions.losses._proxy import ProxyLoss
+
+
+class ProxyNCAPlusPlusLoss(ProxyLoss):
+    r"""Probability of the own proxy under a softmax over squared distances of scaled unit vectors.
+
+    .. math::
+        L = \frac{1}{N} \sum_i -\ln \frac{e^{-|s \hat x_i - s \hat p_{y_i}|^2}}
+        {\sum_{j} e^{-|s \hat x_i - s \hat p_j|^2}}
+
+    "ProxyNCA++: Revisiting and Revitalizing Proxy Neighborhood Component Analysis" (ECCV 2020),
+    Eq. 6 with temperature 1 / s^2. It equals a softmax over cosines times 2 s^2, which is how it
+    is computed and what ``get_logits`` returns, and PML's ``ProxyNCALoss(softmax_scale=s**2)`` as
+    long as that one does not underflow (it drops such samples).
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        scale: s, multiplies both unit vectors; can change by phase. The paper's temperature 1/9
+            is s = 3.
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
+            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: normal, std
+            1/8, as the authors), ...
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    phase_checks = {"scale": _checks.positive}  # noqa: RUF012
+    similarity = Cosine(normalize_embeddings=False)
+    scale: Tensor
+
+    def __init__(
+        self, num_classes: int, embedding_size: int, scale: float = 3.0, **kwargs: Any
+    ) -> None:
+        super().__init__(num_classes, embedding_size, {"scale": scale}, **kwargs)
+
+    def get_default_weight_init_func(self) -> c_f.TorchInitWrapper:
+        """Return the authors' initialisation of the proxies."""
+        return c_f.TorchInitWrapper(torch.nn.init.normal_, std=1 / 8)
+
+    def _compared(self, embeddings: Tensor) -> Tensor:
+        return 2 * self.scale.square() * unit_vectors(embeddings)

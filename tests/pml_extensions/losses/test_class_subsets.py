@@ -1,0 +1,227 @@
+"""What every proxy loss offers for very many classes: sampling, chunks, sparse gradients."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+from pml_extensions.functional import Power
+from pml_extensions.losses import (
+    HeatedUpSoftmaxLoss,
+    HISTLoss,
+    NormalizedSoftmaxLoss,
+    ProxyNCAPlusPlusLoss,
+    StopGradientSoftmaxLoss,
+    WarpedSoftmaxLoss,
+)
+
+CLASSES, SIZE = 40, 5
+Make = Callable[..., Any]
+LOSSES: dict[str, Make] = {
+    "normalized": lambda **k: NormalizedSoftmaxLoss(CLASSES, SIZE, 0.2, **k),
+    "proxy_nca_pp": lambda **k: ProxyNCAPlusPlusLoss(CLASSES, SIZE, **k),
+    "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="always", **k),
+    "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
+    "squared": lambda **k: WarpedSoftmaxLoss(
+        CLASSES, SIZE, own_warp=Power(2), other_warp=Power(2), **k
+    ),
+    "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, bias="scaled", **k),
+    "heated_bn": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
+    "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=7, **k),
+}
+every_loss = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES.keys())
+
+
+def seeded(make: Make, **kwargs: Any) -> Any:
+    torch.manual_seed(0)
+    loss = make(**kwargs).double()
+    # Biases start at zero, which would hide them from a comparison.
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            if parameter.ndim == 1:
+                parameter.add_(torch.linspace(-0.5, 0.5, len(parameter), dtype=torch.float64))
+    return loss
+
+
+def batch(n: int = 12) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(3)
+    x = torch.randn(n, SIZE, generator=generator, dtype=torch.float64)
+    return x, torch.randint(CLASSES, (n,), generator=generator)
+
+
+def results(loss: Any, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    leaf = x.clone().requires_grad_()
+    loss.zero_grad()
+    value = loss(leaf, labels)
+    value.backward()
+    assert leaf.grad is not None
+    grads = {name: p.grad.to_dense() for name, p in loss.named_parameters()}
+    return {"value": value.detach(), "x": leaf.grad, **grads}
+
+
+@every_loss
+@settings(max_examples=8, deadline=None)
+@given(chunk=st.integers(1, 60))
+def test_any_chunk_size_equals_none(make: Make, chunk: int) -> None:
+    x, labels = batch()
+    torch.testing.assert_close(
+        results(seeded(make, class_chunk_size=chunk), x, labels), results(seeded(make), x, labels)
+    )
+
+
+@every_loss
+def test_a_ratio_of_one_is_the_full_softmax(make: Make) -> None:
+    x, labels = batch()
+    full = seeded(make, class_sample_ratio=1.0)
+    assert full.class_sampler is None
+    torch.testing.assert_close(results(full, x, labels), results(seeded(make), x, labels))
+    # So is a share that rounds up to all classes, which goes through the sampler.
+    nearly = seeded(make, class_sample_ratio=1 - 1e-9)
+    torch.testing.assert_close(results(nearly, x, labels), results(seeded(make), x, labels))
+
+
+@every_loss
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("chunk", [None, 3])
+def test_a_sample_is_the_loss_over_those_classes(
+    make: Make, sparse: bool, chunk: int | None
+) -> None:
+    x, labels = batch()
+    sampled = seeded(make, class_sample_ratio=0.5, sparse_gradients=sparse, class_chunk_size=chunk)
+    kept = sampled.class_sampler(labels)
+    sampled.class_sampler.forward = lambda _: kept
+    found = results(sampled, x, labels)
+
+    class_wise = [n for n, p in sampled.named_parameters() if p.shape[0] == CLASSES]
+    assert all(dict(sampled.named_parameters())[n].grad.is_sparse == sparse for n in class_wise)
+    # The same loss with only the kept classes, as a loss of its own.
+    small = seeded(make)
+    small.num_classes = len(kept)
+    for module in small.modules():
+        for name, parameter in list(module._parameters.items()):
+            if parameter is not None and parameter.shape[0] == CLASSES:
+                module._parameters[name] = torch.nn.Parameter(parameter.data[kept])
+    position = {c: i for i, c in enumerate(kept.tolist())}
+    small_labels = torch.tensor([position[c] for c in labels.tolist()])
+    expected = results(small, x, small_labels)
+    for name in class_wise:
+        full = torch.zeros_like(found[name])
+        full[kept] = expected[name]
+        expected[name] = full
+    torch.testing.assert_close(found, expected)
+
+
+@every_loss
+def test_each_training_step_draws_anew_and_evaluation_takes_all(make: Make) -> None:
+    x, labels = batch()
+    loss = seeded(make, class_sample_ratio=0.5)
+    rows = []
+    for _ in range(4):
+        results(loss, x, labels)
+        rows.append(tuple(loss.proxies.grad.abs().sum(dim=1).gt(0).tolist()))
+    assert len(set(rows)) > 1
+    assert all(row[c] for row in rows for c in labels.tolist())
+    full = seeded(make)
+    full.load_state_dict(loss.state_dict(), strict=False)  # all but the sampler
+    torch.testing.assert_close(loss.eval()(x, labels), full.eval()(x, labels))
+    assert loss.get_logits(x).shape == (len(x), CLASSES)
+
+
+def test_a_checkpoint_continues_the_draws() -> None:
+    x, labels = batch()
+    loss = seeded(LOSSES["normalized"], class_sample_ratio=0.5)
+    loss(x, labels)
+    state = {name: value.clone() for name, value in loss.state_dict().items()}
+    expected = [loss(x, labels).item() for _ in range(3)]
+    assert len(set(expected)) == 3
+    torch.manual_seed(99)
+    resumed = LOSSES["normalized"](class_sample_ratio=0.5).double()
+    resumed.load_state_dict(state)
+    assert [resumed(x, labels).item() for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize(
+    ("ratio", "of", "expected"),
+    [
+        (0.5, "all", 20),
+        (0.51, "all", 21),
+        (0.05, "all", 4),  # 2 classes asked for, but the batch has 4
+        (0.5, "negatives", 4 + 18),
+        (0.001, "negatives", 4 + 1),
+    ],
+)
+def test_how_many_classes_are_kept(ratio: float, of: Any, expected: int) -> None:
+    loss = NormalizedSoftmaxLoss(CLASSES, SIZE, class_sample_ratio=ratio, class_sample_ratio_of=of)
+    labels = torch.tensor([5, 9, 9, 0, 39, 5])
+    kept = loss.class_sampler(labels)
+    assert len(kept) == expected
+    assert {0, 5, 9, 39} <= set(kept.tolist())
+
+
+@pytest.mark.parametrize("optimizer", ["SGD", "SparseAdam", "Adagrad"])
+def test_optimizers_take_sparse_gradients(optimizer: str) -> None:
+    x, labels = batch()
+    loss = seeded(LOSSES["normalized"], class_sample_ratio=0.3, sparse_gradients=True)
+    before = loss.proxies.detach().clone()
+    results(loss, x, labels)
+    touched = loss.proxies.grad.to_dense().abs().sum(dim=1) > 0
+    getattr(torch.optim, optimizer)(loss.parameters(), lr=0.1).step()
+    moved = (loss.proxies.detach() - before).abs().sum(dim=1) > 0
+    assert torch.equal(moved, touched)
+    assert 0 < touched.sum() < CLASSES
+
+
+@pytest.mark.parametrize("n", [0, 1])
+def test_small_batches(n: int) -> None:
+    x, labels = batch(n)
+    for make in LOSSES.values():
+        loss = seeded(make, class_sample_ratio=0.2, class_chunk_size=3)
+        leaf = x.clone().requires_grad_()
+        value = loss(leaf, labels)
+        value.backward()
+        assert value.isfinite()
+
+
+def test_proxies_start_the_same_with_and_without_sampling() -> None:
+    for make in LOSSES.values():
+        torch.testing.assert_close(
+            seeded(make, class_sample_ratio=0.2).proxies, seeded(make).proxies, rtol=0, atol=0
+        )
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({"class_sample_ratio": 0}, "class_sample_ratio must be above 0 and at most 1"),
+        ({"class_sample_ratio": 1.5}, "class_sample_ratio must be above 0 and at most 1"),
+        ({"class_sample_ratio": math.nan}, "class_sample_ratio must be above 0 and at most 1"),
+        (
+            {"class_sample_ratio": 0.5, "class_sample_ratio_of": "some"},
+            "class_sample_ratio_of must be one of 'all', 'negatives'",
+        ),
+        ({"class_chunk_size": 0}, "class_chunk_size must be a whole number"),
+        ({"sparse_gradients": True}, "needs a class_sample_ratio below 1"),
+        ({"sparse_gradients": 1}, "sparse_gradients must be one of True, False"),
+        ({"check_labels": "yes"}, "check_labels must be one of None, True, False"),
+    ],
+)
+def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        NormalizedSoftmaxLoss(3, 2, **kwargs)
+
+
+def test_labels_are_checked_unless_told_otherwise() -> None:
+    x, labels = batch()
+    labels[3] = CLASSES
+    for check in (None, True):
+        with pytest.raises(ValueError, match="num_classes=40, but a label is 40"):
+            NormalizedSoftmaxLoss(CLASSES, SIZE, check_labels=check)(x, labels)
+    with pytest.raises(IndexError):
+        NormalizedSoftmaxLoss(CLASSES, SIZE, check_labels=False)(x, labels)
