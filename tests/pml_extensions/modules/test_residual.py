@@ -30,10 +30,10 @@ MODES = ["paper", "official"]
 
 
 def library(name: str) -> Any:
-    """Import an optional library; beside a torch it was not built for it raises RuntimeError."""
+    """Import an optional library; beside a torch it was not built for others are raised."""
     try:
         return importlib.import_module(name)
-    except (ImportError, RuntimeError) as error:
+    except (ImportError, RuntimeError, AttributeError) as error:
         pytest.skip(f"needs {name} (the extra 'vision'), which does not import: {error}")
 
 

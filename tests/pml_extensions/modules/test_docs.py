@@ -1,0 +1,30 @@
+"""The examples of docs/modules.md run as they are printed, but for the download of weights."""
+
+from __future__ import annotations
+
+import importlib
+import re
+from pathlib import Path
+
+import pytest
+
+PAGE = (Path(__file__).parents[3] / "docs" / "modules.md").read_text(encoding="utf-8")
+EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_example(number: int) -> None:
+    code = EXAMPLES[number]
+    if "torchvision" in code:
+        try:
+            importlib.import_module("torchvision")
+        except (ImportError, RuntimeError, AttributeError) as error:
+            pytest.skip(f"needs torchvision (the extra 'vision'): {error}")
+    exec(code.replace('weights="IMAGENET1K_V1"', "weights=None"), {})
+
+
+def test_every_public_name_is_on_the_page() -> None:
+    modules = importlib.import_module("pml_extensions.modules")
+    assert EXAMPLES
+    for name in [*modules.__all__, *modules.HEAD_PRESETS]:
+        assert f"`{name}" in PAGE or f"## {name}" in PAGE, name
