@@ -18,6 +18,7 @@ from pml_extensions.functional.similarities import (
 )
 from pml_extensions.functional.softmax import (
     cross_entropy,
+    logsumexp,
     smoothed_cross_entropy,
     smoothing_weights,
     softplus,
@@ -40,6 +41,7 @@ __all__ = [
     "class_sums",
     "cross_entropy",
     "gather_rows",
+    "logsumexp",
     "paired_distances",
     "pairwise_distances",
     "presence",

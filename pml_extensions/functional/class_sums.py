@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
 
@@ -10,6 +11,7 @@ from torch import Tensor
 
 from pml_extensions.functional.precision import without_autocast
 from pml_extensions.functional.similarities import Similarity, squared_lengths
+from pml_extensions.functional.softmax import NEGLIGIBLE, logsumexp
 
 
 class View(NamedTuple):
@@ -113,7 +115,7 @@ class _ClassSums(torch.autograd.Function):
             for view, similarity in enumerate(similarities):
                 values = similarity.of_products(products, x_squared, lengths)
                 logits = _other_logits(values, scales[view], bias, labels, start)
-                others[view] = torch.logaddexp(others[view], torch.logsumexp(logits, dim=1))
+                others[view] = torch.logaddexp(others[view], logsumexp(logits))
             if total is not None:
                 total += proxies[start : start + size].sum(dim=0)
         kept = products if size >= len(proxies) else None
@@ -144,7 +146,7 @@ class _ClassSums(torch.autograd.Function):
                 for view, similarity in enumerate(ctx.similarities):
                     values = similarity.of_products(products, x_squared, lengths)
                     grad = _other_logits(values, scales[view], bias, labels, start)
-                    grad = grad.sub_(others[view]).exp_().mul_(grad_others[view].unsqueeze(1))
+                    grad = _exp(grad.sub_(others[view])).mul_(grad_others[view].unsqueeze(1))
                     if grad_bias is not None:
                         grad_bias[start:stop] += grad.sum(dim=0)
                     if scales[view] is not None:
@@ -193,6 +195,12 @@ class _Accumulated:
             out.addcmul_(self.p_part.t(), chunk)
         if grad_total is not None:
             out += grad_total
+
+
+def _exp(x: Tensor) -> Tensor:
+    """Return e^x in place, with zero where it is negligible: products of denormals are slow."""
+    x = x.clamp_(min=NEGLIGIBLE).exp_()
+    return x.masked_fill_(x <= math.exp(NEGLIGIBLE) * 1.001, 0.0)
 
 
 def _sum(a: Tensor | None, b: Tensor | None) -> Tensor | None:

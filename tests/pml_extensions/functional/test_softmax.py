@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pml_extensions.functional import (
     cross_entropy,
+    logsumexp,
     smoothed_cross_entropy,
     smoothing_weights,
     softplus,
@@ -66,3 +67,10 @@ def test_no_other_class_is_no_loss() -> None:
 def test_smoothing_weights(convention: str, expected: tuple[float, float]) -> None:
     assert smoothing_weights(5, 0.2, convention) == pytest.approx(expected)  # type: ignore[arg-type]
     assert smoothing_weights(1, 0.2, convention) == (1.0, 0.0)  # type: ignore[arg-type]
+
+
+def test_logsumexp_equals_torchs() -> None:
+    x = torch.cat((LOGITS, 200 * LOGITS, torch.full((1, 4), -math.inf, dtype=torch.float64)))
+    x[1, 2] = -math.inf
+    torch.testing.assert_close(logsumexp(x), torch.logsumexp(x, dim=1))
+    assert logsumexp(torch.tensor([[0.0, math.nan]])).isnan()
