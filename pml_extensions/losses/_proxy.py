@@ -12,7 +12,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
-from pml_extensions.functional import at_least_float32, without_autocast
+from pml_extensions.functional import at_least_float32, unit_vectors, without_autocast
 from pml_extensions.functional.class_sampling import gather_rows
 from pml_extensions.functional.class_sums import ClassSums, View, class_sums
 from pml_extensions.functional.similarities import Similarity, similarity_matrix
@@ -141,6 +141,24 @@ class ProxyLoss(WeightRegularizerMixin, PhasedLoss):
         with without_autocast(embeddings):
             x = at_least_float32(embeddings)
             return self._logits(x, lambda parameter: parameter.to(x))
+
+    @torch.no_grad()
+    def set_proxies_to_class_means(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Start the proxies at the unit-length mean of each class (paper 003's code, for SOP).
+
+        Args:
+            embeddings: Of the training images before training, shape (M, embedding_size).
+            labels: Shape (M,); classes without a sample keep their proxy.
+
+        Raises:
+            ValueError: A shape or a label is out of range.
+        """
+        _checks.embedding_shape(embeddings, self.embedding_size)
+        labels = _checks.class_labels(labels, self.num_classes, check=True).to(self.proxies.device)
+        x = embeddings.to(self.proxies)
+        sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
+        seen = torch.bincount(labels, minlength=self.num_classes) > 0
+        self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(sums), self.proxies))
 
     def compute_loss(
         self,

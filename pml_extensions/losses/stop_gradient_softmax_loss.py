@@ -54,6 +54,9 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         smoothing_convention: ``"official"`` gives each other class eps/(C-1), ``"torch"`` gives
             every class eps/C.
         join_threshold: Largest first term at which the second joins; None: always.
+        join_threshold_from: ``"zero"`` (the paper) or ``"entropy"``: the threshold counts from
+            the least value that label smoothing allows, the entropy of the smoothed labels, and
+            so means the same for any smoothing and number of classes.
         join_mode: ``"per_batch"`` decides anew for each batch (the authors' code), ``"latch"``
             stays joined after the first time in training, ``"always"`` never waits.
         **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio`` (label smoothing is then
@@ -81,6 +84,7 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         smoothing_convention: SmoothingConvention = "official",
         join_threshold: float | None = 3.0,
         join_mode: JoinMode = "per_batch",
+        join_threshold_from: Literal["zero", "entropy"] = "zero",
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, embedding_size, {"gamma": gamma, "beta": beta}, **kwargs)
@@ -94,6 +98,12 @@ class StopGradientSoftmaxLoss(ProxyLoss):
             if join_threshold is None
             else _checks.positive_or_infinite("join_threshold", join_threshold)
         )
+        from_entropy = (
+            _checks.one_of("join_threshold_from", join_threshold_from, ("zero", "entropy"))
+            == "entropy"
+        )
+        if from_entropy:
+            self.join_threshold += self._entropy()
         if join_mode == "latch":
             self.register_buffer("joined", torch.tensor(False))
         self._warn_if_never_joined()
@@ -108,11 +118,14 @@ class StopGradientSoftmaxLoss(ProxyLoss):
     def _target(self, num_classes: int) -> tuple[float, float]:
         return smoothing_weights(num_classes, self.label_smoothing, self.smoothing_convention)
 
-    def _warn_if_never_joined(self) -> None:
+    def _entropy(self) -> float:
         own, other = self._target(self.num_classes)
-        entropy = -sum(
+        return -sum(
             count * p * math.log(p) for count, p in ((1, own), (self.num_classes - 1, other)) if p
         )
+
+    def _warn_if_never_joined(self) -> None:
+        entropy = self._entropy()
         if self.join_mode != "always" and entropy >= self.join_threshold:
             warnings.warn(
                 f"label_smoothing={self.label_smoothing} keeps the softmax term above "

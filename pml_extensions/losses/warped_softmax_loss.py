@@ -41,6 +41,9 @@ class WarpedSoftmaxLoss(ProxyLoss):
     centre of the batch; float32 loses digits only where an embedding far from that centre nearly
     meets the proxy of another class.
 
+    Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
+    statistic ``mean_own_distance`` shows it.
+
     ``get_logits`` returns :math:`-s f_2(t_{ij})`: f1 needs the label, and concerns the own class
     only.
 
@@ -105,6 +108,8 @@ class WarpedSoftmaxLoss(ProxyLoss):
             self.phase_checks = {"scale": _checks.positive}  # type: ignore[misc]
             phase = {"scale": scale}
         super().__init__(num_classes, embedding_size, phase, **kwargs)
+        self.mean_own_distance = 0.0
+        self.add_to_recordable_attributes(name="mean_own_distance", is_stat=True)
         self.own_warp = own_warp
         self.other_warp = other_warp
         self.similarity = NegativeDistance(other_warp)
@@ -146,6 +151,8 @@ class WarpedSoftmaxLoss(ProxyLoss):
         shift = embeddings.detach().mean(dim=0)
         sums = self._class_sums(embeddings, rows(self.proxies), labels, view, shift=shift)
         own_distance = paired_distances(embeddings, sums.own_proxies)
+        if self.collect_stats and len(own_distance):
+            self.mean_own_distance = own_distance.detach().mean().item()
         return {"loss": cross_entropy(-self.scale * self._warp(own_distance), sums.others[0])}
 
     def _warp(self, distance: Tensor) -> Tensor:

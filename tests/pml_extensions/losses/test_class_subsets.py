@@ -225,3 +225,16 @@ def test_labels_are_checked_unless_told_otherwise() -> None:
             NormalizedSoftmaxLoss(CLASSES, SIZE, check_labels=check)(x, labels)
     with pytest.raises(IndexError):
         NormalizedSoftmaxLoss(CLASSES, SIZE, check_labels=False)(x, labels)
+
+
+def test_proxies_can_start_at_class_means() -> None:
+    loss = NormalizedSoftmaxLoss(4, 2)
+    before = loss.proxies.detach().clone()
+    x = torch.tensor([[1.0, 0.0], [1.0, 2.0], [0.0, -3.0], [5.0, 0.0]])
+    loss.set_proxies_to_class_means(x, torch.tensor([2, 2, 0, 3]))
+    half = 1 / math.sqrt(2)
+    expected = torch.tensor([[0.0, -1.0], before[1].tolist(), [half, half], [1.0, 0.0]])
+    torch.testing.assert_close(loss.proxies.data, expected)
+    assert loss.proxies.requires_grad
+    with pytest.raises(ValueError, match="a label is 4"):
+        loss.set_proxies_to_class_means(x, torch.tensor([2, 2, 4, 3]))

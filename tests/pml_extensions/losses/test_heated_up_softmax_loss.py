@@ -44,9 +44,17 @@ def test_equals_pmls_normalized_softmax() -> None:
 def test_heating_lowers_alpha() -> None:
     x, proxies, labels = batch()
     loss = make(proxies, alpha=16.0)
-    loss.set_phase(alpha=4.0)
+    loss.heat(4.0)
     cosines = F.normalize(x) @ F.normalize(proxies).t()
     torch.testing.assert_close(loss(x, labels), F.cross_entropy(4 * cosines, labels))
+
+
+@pytest.mark.parametrize("alpha", [4.0, 5.0])
+def test_heating_never_raises_alpha(alpha: float) -> None:
+    loss = HeatedUpSoftmaxLoss(3, 2, alpha=4.0)
+    with pytest.raises(ValueError, match="heating lowers alpha, which is 4, but got alpha="):
+        loss.heat(alpha)
+    assert loss.alpha.item() == 4.0
 
 
 @pytest.mark.parametrize(("bias", "factor"), [("unscaled", 1.0), ("scaled", 16.0)])

@@ -10,7 +10,9 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
+from torch.utils._python_dispatch import TorchDispatchMode
 
 from pml_extensions.losses import StopGradientSoftmaxLoss
 
@@ -85,6 +87,21 @@ def test_the_gate_opens_at_the_threshold() -> None:
     assert make(proxies, join_threshold=None)(x, labels).item() == joined
 
 
+def test_a_threshold_can_count_from_the_entropy_of_the_labels() -> None:
+    x, proxies, labels = batch()
+    own, other = 0.6, 0.4 / 5
+    entropy = -own * math.log(own) - 5 * other * math.log(other)
+    options = {"label_smoothing": 0.4, "join_threshold_from": "entropy"}
+    softmax = make(proxies, beta=0, label_smoothing=0.4)(x, labels).item()
+    joined = make(proxies, join_mode="always", label_smoothing=0.4)(x, labels).item()
+    gap = softmax - entropy
+    assert make(proxies, join_threshold=gap - 1e-6, **options)(x, labels).item() == softmax
+    assert make(proxies, join_threshold=gap + 1e-6, **options)(x, labels).item() == joined
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        StopGradientSoftmaxLoss(11318, 2, **options)
+
+
 def test_gate_uses_the_smoothed_value() -> None:
     x, proxies, labels = batch()
     plain = make(proxies, beta=0, label_smoothing=0)(x, labels).item()
@@ -93,6 +110,41 @@ def test_gate_uses_the_smoothed_value() -> None:
     threshold = (plain + smoothed) / 2
     value = make(proxies, label_smoothing=0.4, join_threshold=threshold)(x, labels).item()
     assert (value > smoothed) == (smoothed < plain)
+
+
+@pytest.mark.filterwarnings("ignore:label_smoothing=0.1 keeps")
+def test_the_terms_are_sub_losses() -> None:
+    x, proxies, labels = batch()
+    for mode, joined in (("always", True), ("per_batch", False)):
+        loss = make(proxies, join_mode=mode, join_threshold=0.001, reducer=DoNothingReducer())
+        terms = {name: sub["losses"] for name, sub in loss(x, labels).items()}
+        assert list(terms) == loss.sub_loss_names() == ["softmax_loss", "stop_gradient_loss"]
+        assert (terms["stop_gradient_loss"] > 0).all() == joined
+        assert (terms["stop_gradient_loss"] == 0).all() != joined
+        softmax = make(proxies, beta=0.0)(x, labels)
+        torch.testing.assert_close(terms["softmax_loss"].mean(), softmax)
+
+
+class _Products(TorchDispatchMode):
+    """Counts the matrix products that involve all classes."""
+
+    def __init__(self, classes: int) -> None:
+        super().__init__()
+        self.classes = classes
+        self.count = 0
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        if func in (torch.ops.aten.mm.default, torch.ops.aten.mm.out):
+            self.count += any(self.classes in a.shape for a in args if isinstance(a, Tensor))
+        return func(*args, **(kwargs or {}))
+
+
+def test_both_terms_share_their_products() -> None:
+    loss = StopGradientSoftmaxLoss(97, 4, join_mode="always")
+    x = torch.randn(10, 4, requires_grad=True)
+    with _Products(97) as counted:
+        loss(x, torch.arange(10)).backward()
+    assert counted.count == 3, "one forward, two backward"
 
 
 def test_latch_flips_in_training_only_and_stays() -> None:
@@ -146,6 +198,7 @@ def test_official_initialisation() -> None:
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
         ({"smoothing_convention": "pytorch"}, "must be one of 'official', 'torch'"),
         ({"join_mode": "never"}, "must be one of 'per_batch', 'latch', 'always'"),
+        ({"join_threshold_from": "ln C"}, "must be one of 'zero', 'entropy'"),
         ({"join_threshold": 0}, "join_threshold must be greater than 0"),
     ],
 )

@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
+from pml_extensions.functional import Piecewise, Power, Scaled
 from pml_extensions.losses import WarpedSoftmaxLoss
 
 
@@ -106,6 +107,14 @@ def test_close_points_far_from_the_origin_keep_their_digits() -> None:
     torch.testing.assert_close(x.grad, expected, rtol=1e-3, atol=1e-5)
 
 
+def test_the_own_distance_is_a_statistic() -> None:
+    x, proxies, labels = batch()
+    loss = make(proxies, 2.0, 0.5, 1.5, collect_stats=True)
+    loss(x, labels)
+    expected = (x - proxies[labels]).norm(dim=1).mean().item()
+    assert loss.mean_own_distance == pytest.approx(expected)
+
+
 def test_official_initialisation() -> None:
     torch.manual_seed(0)
     loss = WarpedSoftmaxLoss(200, 100, 1.0, 0.5, 1.5)
@@ -138,3 +147,60 @@ def test_bad_arguments(name: str, value: Any) -> None:
     arguments = {"alpha": 1.0, "k1": 0.5, "k2": 1.5, name: value}
     with pytest.raises(ValueError, match=f"{name} must be"):
         WarpedSoftmaxLoss(3, 2, **arguments)
+
+
+TABLE_III = {
+    "t": (Power(1), None, lambda t: t, lambda t: t),
+    "t^2": (Power(2), Power(2), lambda t: t**2, lambda t: t**2),
+    "sqrt": (Power(0.5), Power(0.5), lambda t: t**0.5, lambda t: t**0.5),
+    "t^1.5": (Power(1.5), Power(1.5), lambda t: t**1.5, lambda t: t**1.5),
+    "0.97 t": (Scaled(0.97), None, lambda t: 0.97 * t, lambda t: t),
+    "2 t": (Scaled(2.0), None, lambda t: 2 * t, lambda t: t),
+    "lambda": (lambda t: (1 + t).log(), None, lambda t: (1 + t).log(), lambda t: t),
+}
+
+
+@pytest.mark.parametrize("name", TABLE_III)
+@pytest.mark.parametrize("chunk", [None, 2])
+def test_plugged_warps(name: str, chunk: int | None) -> None:
+    x, proxies, labels = batch()
+    own_warp, other_warp, f1, f2 = TABLE_III[name]
+    loss = WarpedSoftmaxLoss(
+        5, 3, scale=1.3, own_warp=own_warp, other_warp=other_warp, class_chunk_size=chunk
+    ).double()
+    a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
+    p = proxies.clone().requires_grad_()
+    loss.proxies.data.copy_(proxies)
+    t = (a[:, None] - p).norm(dim=2)
+    own = F.one_hot(labels, 5).bool()
+    expected = F.cross_entropy(-1.3 * torch.where(own, f1(t), f2(t)), labels)
+    value = loss(b, labels)
+    torch.testing.assert_close(value, expected)
+    value.backward()
+    expected.backward()
+    torch.testing.assert_close(b.grad, a.grad)
+    torch.testing.assert_close(loss.proxies.grad, p.grad)
+    torch.testing.assert_close(loss.get_logits(x), -1.3 * f2(t).detach())
+    assert dict(loss.named_buffers()).keys() == {"scale"}
+
+
+def test_the_piecewise_warp_as_a_plugin_is_the_default() -> None:
+    x, proxies, labels = batch()
+    plugged = WarpedSoftmaxLoss(5, 3, own_warp=Piecewise(2.0, 0.5, 1.5, 1.2)).double()
+    plugged.proxies.data.copy_(proxies)
+    default = make(proxies, 2.0, 0.5, 1.5, delta_multiplier=1.2)
+    torch.testing.assert_close(plugged(x, labels), default(x, labels))
+
+
+@pytest.mark.parametrize(
+    ("kwargs", "message"),
+    [
+        ({}, "needs alpha, k1 and k2, but alpha is missing"),
+        ({"alpha": 1.0, "k1": 0.5}, "but k2 is missing"),
+        ({"own_warp": Power(2), "k1": 0.5}, "own_warp replaces .* k1=0.5 was given as well"),
+        ({"own_warp": Power(2), "alpha": 1.0, "k1": 0.5, "k2": 1.5}, "alpha=1.0 was given"),
+    ],
+)
+def test_one_warp_is_needed(kwargs: dict[str, Any], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        WarpedSoftmaxLoss(3, 2, **kwargs)
