@@ -9,6 +9,13 @@ from pml_extensions.functional.distances import (
     unit_vectors,
 )
 from pml_extensions.functional.precision import at_least_float32, without_autocast
+from pml_extensions.functional.quadruples import (
+    QuadrupleMeans,
+    all_quadruples,
+    disjoint_quadruples,
+    distances_of_pairs,
+    pairs_where,
+)
 from pml_extensions.functional.similarities import (
     Cosine,
     DotProduct,
@@ -32,17 +39,22 @@ __all__ = [
     "NegativeDistance",
     "Piecewise",
     "Power",
+    "QuadrupleMeans",
     "Scaled",
     "Similarity",
     "View",
     "Warp",
+    "all_quadruples",
     "at_least_float32",
     "batch_normalized",
     "class_sums",
     "cross_entropy",
+    "disjoint_quadruples",
+    "distances_of_pairs",
     "gather_rows",
     "logsumexp",
     "paired_distances",
+    "pairs_where",
     "pairwise_distances",
     "presence",
     "sample_classes",

@@ -3,52 +3,29 @@
 from __future__ import annotations
 
 import warnings
-from collections import defaultdict
+from collections.abc import Sequence
 from typing import Any, Literal
 
-import torch
-from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
 from pml_extensions.functional import (
-    at_least_float32,
+    all_quadruples,
+    disjoint_quadruples,
+    distances_of_pairs,
     paired_distances,
-    pairwise_distances,
+    pairs_where,
     unit_vectors,
-    without_autocast,
 )
 from pml_extensions.losses import _checks
+from pml_extensions.losses._float32 import Float32Loss
 
 Quadruples = Literal["disjoint", "all"]
+LossDict = dict[str, dict[str, Any]]
 
 
-def disjoint_quadruples(labels: list[int]) -> list[tuple[int, int, int, int]]:
-    """Return disjoint index quadruples (x1, x2, y1, y2): two samples each of two classes.
-
-    Classes stand in order of first appearance. Round r takes the r-th pair of samples of every
-    class that has one and joins neighbours; what has no partner is left over.
-
-    Args:
-        labels: The label of each sample.
-
-    Returns:
-        Quadruples of positions in ``labels``, round by round.
-    """
-    members: dict[int, list[int]] = defaultdict(list)
-    for index, label in enumerate(labels):
-        members[label].append(index)
-    rounds = max((len(indices) // 2 for indices in members.values()), default=0)
-    quadruples = []
-    for start in range(0, 2 * rounds, 2):
-        pairs = [tuple(m[start : start + 2]) for m in members.values() if len(m) >= start + 2]
-        for (x1, x2), (y1, y2) in zip(pairs[::2], pairs[1::2], strict=False):
-            quadruples.append((x1, x2, y1, y2))
-    return quadruples
-
-
-class GradMLLoss(BaseMetricLossFunction):
+class GradMLLoss(Float32Loss):
     r"""Pulls two samples of a class together and pushes them off two samples of another class.
 
     .. math::
@@ -57,25 +34,46 @@ class GradMLLoss(BaseMetricLossFunction):
     averaged over quadruples. "GradML: A Gradient-based Loss for Deep Metric Learning", Eq. 11.
     For k = 2 it equals :math:`(1-w)(|x_1-x_2|^2 + |y_1-y_2|^2) - 4w\,|\bar x - \bar y|^2`:
     at the paper's w = 1 the pull within classes cancels exactly and only class means repel each
-    other; w = 0.5 balances both. The loss is negative where it is good.
+    other, above it the pull turns into a push; w = 0.5 balances both. The loss is negative where
+    it is good.
 
-    The paper does not say how quadruples are drawn. ``"disjoint"`` uses each sample once (see
-    :func:`disjoint_quadruples`); ``num_unused_samples`` counts what was left over in the last
-    batch. ``"all"`` averages over all quadruples of each pair of classes and then over pairs of
-    classes; classes with one sample take no part. Each quadruple, or pair of classes, is one
-    entry for the reducer (reduction type "element", indexed by its first sample). Weights that a
-    miner gives to samples are averaged over the samples of the entry, class by class.
+    The positive and the negative terms are two sub-losses, ``pos_loss`` (0 or more) and
+    ``neg_loss`` (0 or less), which reducers see apart: one that drops values below 0, such as
+    PML's AvgNonZeroReducer, drops ``neg_loss`` as a whole. Under the default MeanReducer their sum
+    is the mean of the equation.
+
+    *Quadruples* are formed from the batch if nothing but embeddings and labels is given.
+    ``"disjoint"`` uses each sample once (:func:`pml_extensions.functional.disjoint_quadruples`);
+    ``"all"`` averages over all quadruples of each pair of classes and then over pairs of classes,
+    by class sums if k is 2 (:func:`pml_extensions.functional.all_quadruples`). Each quadruple, or
+    pair of classes, is an entry of both sub-losses: reduction type "element", indexed by its first
+    sample. ``num_unused_samples`` counts the samples of the last batch in no quadruple.
+
+    *Pairs* are taken where a miner's ``indices_tuple``, or ``ref_emb``, is given; without the
+    former, all pairs of both sets. The entries, of reduction types "pos_pair" and "neg_pair", are
+    :math:`2|x_i-x_j|^k` and :math:`-4w|x_i-y_j|^k`, so that over all pairs of a batch of equal
+    classes both means add up to the loss on all quadruples. ``quadruples`` has no effect here.
+
+    What there is none of has loss 0. All is computed in float32 at least; coincident points have
+    gradient 0. On an accelerator the host waits for the number of quadruples, once in
+    each call (twice for all pairs with ``ref_emb``, never for given pairs). ``torch.compile``
+    with ``fullgraph=True`` works if ``torch._dynamo.config.capture_dynamic_output_shape_ops`` is
+    set; without that the graph breaks at the counting, except for given pairs.
 
     Args:
-        k: Power of the distances, at least 1.
-        w: Weight of the four distances between the classes.
+        k: Power of the distances, at least 1. The paper has 1 to 4, best near 2 to 2.5.
+        w: Weight of the four distances between the classes. The paper has 0.5, 1 and 2, best 1.
         normalize_embeddings: Normalise embeddings to unit length; without it the loss has no
             lower bound.
         quadruples: ``"disjoint"`` or ``"all"``.
+        term_weights: The weights :math:`a_1, \dots, a_6` of Eq. 10 for the distances x1-x2, y1-y2,
+            x1-y1, x1-y2, x2-y1 and x2-y2, where x is the class that appears first in the batch.
+            None stands for (1, 1, w, w, w, w). All quadruples and pairs have no such order and
+            take the mean of the first two and of the last four instead.
         **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
 
     Raises:
-        ValueError: An argument is out of range.
+        ValueError: An argument is out of range, or both ``w`` and ``term_weights`` are given.
     """
 
     def __init__(
@@ -84,6 +82,7 @@ class GradMLLoss(BaseMetricLossFunction):
         w: float = 1.0,
         normalize_embeddings: bool = True,
         quadruples: Quadruples = "disjoint",
+        term_weights: Sequence[float] | None = None,
         **kwargs: Any,
     ) -> None:
         _checks.fixed_distance(type(self).__name__, kwargs)
@@ -95,67 +94,144 @@ class GradMLLoss(BaseMetricLossFunction):
             "normalize_embeddings", normalize_embeddings, (True, False)
         )
         self.quadruples = _checks.one_of("quadruples", quadruples, ("disjoint", "all"))
+        self.term_weights = _six_weights(term_weights, self.w)
         self.num_unused_samples = 0
-        if not normalize_embeddings and w > 0:
+        if not normalize_embeddings and any(self._weights()[2:]):
             warnings.warn(
                 "GradMLLoss without normalize_embeddings has no lower bound: embeddings that grow "
                 "lower it for ever.",
                 stacklevel=2,
             )
-        self.add_to_recordable_attributes(list_of_names=["k", "w"], is_stat=False)
+        names = ["k", "w"] if term_weights is None else ["k"]
+        self.add_to_recordable_attributes(list_of_names=names, is_stat=False)
         self.add_to_recordable_attributes(name="num_unused_samples", is_stat=True)
+
+    @property
+    def num_unused_samples(self) -> int:
+        """How many samples of the last batch are in no quadruple; 0 where pairs were taken."""
+        # Kept as a tensor, so that only who reads it waits for the device.
+        return int(self._num_unused_samples)
+
+    @num_unused_samples.setter
+    def num_unused_samples(self, value: Tensor | int) -> None:
+        self._num_unused_samples = value
 
     def compute_loss(
         self,
         embeddings: Tensor,
         labels: Tensor | None,
         indices_tuple: tuple[Tensor, ...] | None,
-        ref_emb: Tensor | None,
+        ref_emb: Tensor,
         ref_labels: Tensor | None,
-    ) -> dict[str, dict[str, Any]]:
+    ) -> LossDict:
         """Return PML's loss dictionary; called by ``forward``."""
-        c_f.labels_required(labels)
-        assert labels is not None
-        c_f.ref_not_supported(embeddings, labels, ref_emb, ref_labels)
         _checks.embedding_shape(embeddings)
-        if len(embeddings) == 0:
-            self.num_unused_samples = 0
+        _checks.embedding_shape(ref_emb, embeddings.shape[1])
+        has_reference = ref_emb is not embeddings or ref_labels is not labels
+        if indices_tuple is None:
+            c_f.labels_required(labels)
+            if ref_labels is None:
+                raise ValueError("ref_emb was given without ref_labels and indices_tuple; add one.")
+        elif len(indices_tuple) not in (3, 4):
+            raise ValueError(
+                "indices_tuple must hold 3 tensors (triplets) or 4 (pairs), "
+                f"but holds {len(indices_tuple)}."
+            )
+        if len(embeddings) == 0 or len(ref_emb) == 0:
             return self.zero_losses()
-        with without_autocast(embeddings):
-            x = at_least_float32(embeddings)
-            if self.normalize_embeddings:
-                x = unit_vectors(x)
-            weights = lmu.convert_to_weights(indices_tuple, labels, dtype=x.dtype)
-            terms = self._disjoint if self.quadruples == "disjoint" else self._all
-            losses, indices = terms(x, labels, weights)
+        x = self._vectors(embeddings)
+        if indices_tuple is None and labels is not None and not has_reference:
+            return self._of_quadruples(x, labels)
+        y = x if ref_emb is embeddings else self._vectors(ref_emb.to(x.dtype))
+        return self._of_pairs(x, y, labels, indices_tuple, ref_labels)
+
+    def _vectors(self, embeddings: Tensor) -> Tensor:
+        return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
+
+    def _of_quadruples(self, x: Tensor, labels: Tensor) -> LossDict:
+        self.num_unused_samples = len(x)
+        if len(x) < 4:
+            return self.zero_losses()
+        terms = self._disjoint if self.quadruples == "disjoint" else self._all
+        pos, neg, first = terms(x, labels)
+        return {
+            "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},
+            "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},
+        }
+
+    def _disjoint(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        index, exists = disjoint_quadruples(labels)
+        self.num_unused_samples = len(x) - 4 * len(index) * exists
+        x1, x2, y1, y2 = x.index_select(0, index.flatten()).unflatten(0, (-1, 4)).unbind(dim=1)
+        pairs = [(x1, x2), (y1, y2), (x1, y1), (x1, y2), (x2, y1), (x2, y2)]
+        t1, t2, t3, t4, t5, t6 = (
+            a * paired_distances(*pair).pow(self.k)
+            for a, pair in zip(self._weights(), pairs, strict=True)
+        )
+        return (t1 + t2) * exists, -(t3 + t4 + t5 + t6) * exists, index[:, 0]
+
+    def _all(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        means = all_quadruples(x, labels, self.k)
+        self.num_unused_samples = len(x) - means.num_used
+        pos = sum(self._weights()[:2]) / 2 * means.within
+        return pos, -sum(self._weights()[2:]) * means.between, means.first
+
+    def _of_pairs(
+        self,
+        x: Tensor,
+        y: Tensor,
+        labels: Tensor | None,
+        indices_tuple: tuple[Tensor, ...] | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        pos_exist: Tensor | bool = True
+        neg_exist: Tensor | bool = True
+        if indices_tuple is None:
+            matches, differences = lmu.get_matches_and_diffs(labels, ref_labels)
+            pos, pos_exist = pairs_where(matches.bool())
+            neg, neg_exist = pairs_where(differences.bool())
+        else:
+            a1, p, a2, n = lmu.convert_to_pairs(indices_tuple, labels, ref_labels)
+            pos, neg = (a1, p), (a2, n)
+        take_matrix = True if indices_tuple is None else None
+        pos_distances, neg_distances = distances_of_pairs(x, y, pos, neg, take_matrix=take_matrix)
+        pos_losses = sum(self._weights()[:2]) * pos_distances.pow(self.k) * pos_exist
+        neg_losses = -sum(self._weights()[2:]) * neg_distances.pow(self.k) * neg_exist
+        return {
+            "pos_loss": self._pair_loss("pos_pair", pos_losses, pos),
+            "neg_loss": self._pair_loss("neg_pair", neg_losses, neg),
+        }
+
+    def _pair_loss(
+        self, reduction_type: str, losses: Tensor, indices: tuple[Tensor, Tensor]
+    ) -> dict[str, Any]:
         if len(losses) == 0:
-            return self.zero_losses()
-        return {"loss": {"losses": losses, "indices": indices, "reduction_type": "element"}}
+            return self.zero_loss()
+        return {"losses": losses, "indices": indices, "reduction_type": reduction_type}
 
-    def _disjoint(self, x: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        found = disjoint_quadruples(labels.tolist())
-        self.num_unused_samples = len(labels) - 4 * len(found)
-        index = torch.tensor(found, dtype=torch.long, device=x.device).reshape(-1, 4)
-        x1, x2, y1, y2 = x[index].unbind(dim=1)
-        within = self._power(paired_distances(x1, x2)) + self._power(paired_distances(y1, y2))
-        between = torch.stack(
-            [self._power(paired_distances(a, b)) for a in (x1, x2) for b in (y1, y2)]
-        ).sum(dim=0)
-        return (within - self.w * between) * weights[index].mean(dim=1), index[:, 0]
+    def _weights(self) -> tuple[float, ...]:
+        return self.term_weights or (1.0, 1.0, self.w, self.w, self.w, self.w)
 
-    def _all(self, x: Tensor, labels: Tensor, weights: Tensor) -> tuple[Tensor, Tensor]:
-        classes, class_of, counts = labels.unique(return_inverse=True, return_counts=True)
-        is_member = class_of.unsqueeze(0) == torch.arange(len(classes), device=x.device)[:, None]
-        is_member, counts = is_member[counts > 1], counts[counts > 1]
-        self.num_unused_samples = len(labels) - int(counts.sum())
-        member, size = is_member.to(x), counts.to(x)
-        sums = member @ self._power(pairwise_distances(x, x)) @ member.t()
-        within = sums.diagonal() / (size * (size - 1))
-        between = 4 * sums / (size[:, None] * size)
-        weight = member @ weights / size
-        a, b = torch.triu_indices(len(size), len(size), offset=1, device=x.device)
-        losses = within[a] + within[b] - self.w * between[a, b]
-        return losses * (weight[a] + weight[b]) / 2, is_member.int().argmax(dim=1)[a]
+    def _sub_loss_names(self) -> list[str]:
+        return ["pos_loss", "neg_loss"]
 
-    def _power(self, distances: Tensor) -> Tensor:
-        return distances if self.k == 1 else distances.pow(self.k)
+
+def _six_weights(term_weights: Sequence[float] | None, w: float) -> tuple[float, ...] | None:
+    """Return ``term_weights`` as checked floats."""
+    if term_weights is None:
+        return None
+    if w != 1:
+        raise ValueError(
+            f"w={w} and term_weights={term_weights!r} were both given; leave one out (w is short "
+            "for term_weights=(1, 1, w, w, w, w))."
+        )
+    try:
+        weights = tuple(term_weights)
+    except TypeError:
+        weights = ()
+    if len(weights) != 6:
+        raise ValueError(
+            "term_weights must be the six numbers a_1 to a_6 of Eq. 10, "
+            f"but got term_weights={term_weights!r}."
+        )
+    return tuple(_checks.non_negative(f"term_weights[{i}]", a) for i, a in enumerate(weights))

@@ -1,0 +1,59 @@
+"""PML's cross-batch memory, for the tuple losses of this package too."""
+
+from __future__ import annotations
+
+from pytorch_metric_learning import losses as pml_losses
+from torch import Tensor
+
+IndicesTuple = tuple[Tensor, ...]
+
+
+class CrossBatchMemory(pml_losses.CrossBatchMemory):
+    """Pairs each batch with the embeddings of past batches, kept in a queue.
+
+    "Cross-Batch Memory for Embedding Learning" (Wang et al., CVPR 2020). It is used as PML's class
+    of that name, takes all the losses that one takes, and :class:`GradMLLoss`. PML refuses any
+    other class by its name, subclasses included; override ``supported_losses`` to add one.
+
+    One thing is mended: an ``indices_tuple`` that was mined within the batch names positives and
+    negatives by their place in the batch, while the loss looks for them in the memory. PML (2.9)
+    reads the one as the other, which is right for the first batch only; here they are translated.
+
+    Args:
+        loss: The loss to be wrapped.
+        embedding_size: Size of the embeddings.
+        memory_size: How many embeddings are kept.
+        miner: PML miner that chooses pairs or triplets of batch and memory; None takes all pairs.
+        **kwargs: PML's ``collect_stats``.
+
+    Raises:
+        Exception: The loss is not supported (as PML raises it).
+    """
+
+    @staticmethod
+    def supported_losses() -> list[str]:
+        """Return the names of the classes of losses that can be wrapped."""
+        return [*pml_losses.CrossBatchMemory.supported_losses(), "GradMLLoss"]
+
+    def create_indices_tuple(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        E_mem: Tensor,
+        L_mem: Tensor,
+        input_indices_tuple: IndicesTuple | None,
+        do_remove_self_comparisons: bool,
+    ) -> IndicesTuple:
+        """Return what pairs or triplets the loss gets; called by ``forward``."""
+        if input_indices_tuple is not None:
+            in_memory = self.curr_batch_idx
+            if len(input_indices_tuple) == 3:
+                a, p, n = input_indices_tuple
+                input_indices_tuple = (a, in_memory[p], in_memory[n])
+            else:
+                a1, p, a2, n = input_indices_tuple
+                input_indices_tuple = (a1, in_memory[p], a2, in_memory[n])
+        indices: IndicesTuple = super().create_indices_tuple(
+            embeddings, labels, E_mem, L_mem, input_indices_tuple, do_remove_self_comparisons
+        )
+        return indices
