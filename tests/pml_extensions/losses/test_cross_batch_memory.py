@@ -1,0 +1,181 @@
+"""CrossBatchMemory: against a loop that keeps a memory of its own."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning import losses as pml_losses
+from pytorch_metric_learning import miners
+from torch import Tensor
+
+from pml_extensions.losses import CrossBatchMemory, GradMLLoss, NormalizedSoftmaxLoss
+
+SIZE, BATCH, CLASSES = 5, 6, 3
+Pair = tuple[int, int]
+
+
+def batches(count: int) -> list[tuple[Tensor, Tensor]]:
+    generator = torch.Generator().manual_seed(3)
+    return [
+        (
+            torch.randn(BATCH, SIZE, generator=generator, dtype=torch.float64),
+            torch.randint(CLASSES, (BATCH,), generator=generator),
+        )
+        for _ in range(count)
+    ]
+
+
+class Memory:
+    """The last ``size`` embeddings, oldest first, each with its label and its time."""
+
+    def __init__(self, size: int) -> None:
+        self.size = size
+        self.entries: list[tuple[Tensor, int, int]] = []
+        self.time = 0
+
+    def add(self, x: Tensor, labels: Tensor) -> list[int]:
+        """Add a batch and return the times of its samples."""
+        times = list(range(self.time, self.time + len(x)))
+        self.time += len(x)
+        for embedding, label, time in zip(x.detach(), labels.tolist(), times, strict=True):
+            self.entries.append((embedding.clone(), label, time))
+        self.entries = self.entries[-self.size :]
+        return times
+
+
+def grad_ml(pos: list[Tensor], neg: list[Tensor], k: float, w: float) -> Tensor:
+    value = torch.zeros((), dtype=torch.float64)
+    if pos:
+        value = value + 2 * (torch.stack(pos) ** k).mean()
+    if neg:
+        value = value - 4 * w * (torch.stack(neg) ** k).mean()
+    return value
+
+
+@pytest.mark.parametrize("memory_size", [6, 10, 100])
+@pytest.mark.parametrize("with_mined", [False, True])
+def test_grad_ml_over_batches_equals_a_loop(memory_size: int, with_mined: bool) -> None:
+    k, w = 1.5, 0.4
+    loss = CrossBatchMemory(GradMLLoss(k, w), SIZE, memory_size=memory_size)
+    memory = Memory(memory_size)
+    for x, labels in batches(7):
+        mined = miners.BatchHardMiner()(x, labels) if with_mined else None
+        times = memory.add(x, labels)
+        unit = F.normalize(x.requires_grad_())
+        pos, neg = [], []
+        for i in range(BATCH):
+            for embedding, label, time in memory.entries:
+                distance = (unit[i] - F.normalize(embedding, dim=0)).norm()
+                if label != labels[i]:
+                    neg.append(distance)
+                elif time != times[i]:
+                    pos.append(distance)
+        # What was mined in the batch counts once more, against its copies in the memory.
+        for a, p, n in zip(*(mined or ((), (), ())), strict=True):
+            copies = F.normalize(x.detach())
+            pos.append((unit[a] - copies[p]).norm())
+            neg.append((unit[a] - copies[n]).norm())
+        expected = grad_ml(pos, neg, k, w)
+        value = loss(x, labels, mined)
+        torch.testing.assert_close(value, expected)
+        (gradient,) = torch.autograd.grad(value, x)
+        (expected_gradient,) = torch.autograd.grad(expected, x)
+        torch.testing.assert_close(gradient, expected_gradient)
+
+
+@pytest.mark.parametrize(
+    "miner", [miners.MultiSimilarityMiner(), miners.TripletMarginMiner(margin=0.3)], ids=str
+)
+@pytest.mark.parametrize("inner", [None, miners.PairMarginMiner(), miners.TripletMarginMiner()])
+def test_what_was_mined_in_the_batch_keeps_its_meaning(miner: Any, inner: Any) -> None:
+    loss = CrossBatchMemory(GradMLLoss(), SIZE, memory_size=15, miner=inner)
+    seen = 0
+    for x, labels in batches(6):
+        mined = miner(x, labels)
+        loss(x, labels, mined)
+        indices = loss.create_indices_tuple(
+            x, labels, loss.embedding_memory, loss.label_memory, mined, True
+        )
+        if len(indices) == 3:
+            indices = (indices[0], indices[1], indices[0], indices[2])
+        a1, p, a2, n = indices
+        assert torch.equal(labels[a1], loss.label_memory[p])
+        assert (labels[a2] != loss.label_memory[n]).all()
+        seen += len(p)
+    assert seen > 0
+
+
+def test_the_first_batch_is_as_in_pml() -> None:
+    # There batch and memory coincide, so that PML's reading of mined pairs is right.
+    (x, labels), *_ = batches(1)
+    mined = miners.TripletMarginMiner(margin=0.3)(x, labels)
+    ours, theirs = (
+        cls(pml_losses.ContrastiveLoss(), SIZE, memory_size=10)
+        for cls in (CrossBatchMemory, pml_losses.CrossBatchMemory)
+    )
+    torch.testing.assert_close(ours(x, labels, mined), theirs(x, labels, mined))
+
+
+def test_enqueue_mask() -> None:
+    k, w = 2.0, 0.4
+    loss = CrossBatchMemory(GradMLLoss(k, w), SIZE, memory_size=8)
+    memory = Memory(8)
+    mask = torch.tensor([True, False, True, False, False, True])
+    for x, labels in batches(5):
+        memory.add(x[mask], labels[mask])
+        unit, rest = F.normalize(x[~mask]), labels[~mask]
+        pos, neg = [], []
+        for i in range(len(rest)):
+            for embedding, label, _ in memory.entries:
+                distance = (unit[i] - F.normalize(embedding, dim=0)).norm()
+                (pos if label == rest[i] else neg).append(distance)
+        value = loss(x, labels, enqueue_mask=mask)
+        torch.testing.assert_close(value, grad_ml(pos, neg, k, w))
+
+
+@pytest.mark.parametrize("name", pml_losses.CrossBatchMemory.supported_losses())
+def test_pml_losses_work_as_before(name: str) -> None:
+    loss_class = getattr(pml_losses, name)
+    ours, theirs = (
+        cls(loss_class(), SIZE, memory_size=16)
+        for cls in (CrossBatchMemory, pml_losses.CrossBatchMemory)
+    )
+    for x, labels in batches(4):
+        values = []
+        for loss in (ours, theirs):
+            torch.manual_seed(0)
+            values.append(loss(x.float(), labels))
+        torch.testing.assert_close(*values, rtol=0, atol=0)
+
+
+def test_other_losses_are_refused_as_in_pml() -> None:
+    with pytest.raises(Exception, match="CrossBatchMemory not supported for NormalizedSoftmaxLoss"):
+        CrossBatchMemory(NormalizedSoftmaxLoss(3, SIZE), SIZE)
+
+    class MyGradMLLoss(GradMLLoss):
+        pass
+
+    with pytest.raises(Exception, match="not supported for MyGradMLLoss"):
+        CrossBatchMemory(MyGradMLLoss(), SIZE)
+
+    class MyMemory(CrossBatchMemory):
+        @staticmethod
+        def supported_losses() -> list[str]:
+            return [*CrossBatchMemory.supported_losses(), "MyGradMLLoss"]
+
+    assert isinstance(MyMemory(MyGradMLLoss(), SIZE).loss, MyGradMLLoss)
+
+
+def test_mixed_precision_batches() -> None:
+    loss = CrossBatchMemory(GradMLLoss(), SIZE, memory_size=10)
+    for x, labels in batches(3):
+        half = x.half().requires_grad_()
+        with torch.autocast("cpu", dtype=torch.bfloat16):
+            value = loss(half, labels)
+        value.backward()
+        assert value.dtype == torch.float32
+        assert half.grad is not None
+        assert half.grad.isfinite().all()
