@@ -30,6 +30,7 @@ T = torch.tensor([0.0, 0.5, 1.0, 2.0, 7.0], dtype=torch.float64)
 def test_values_and_slopes(warp: object, values: torch.Tensor, slopes: torch.Tensor) -> None:
     torch.testing.assert_close(warp(T), values.double())
     torch.testing.assert_close(slope(warp, T), slopes.double())
+    torch.testing.assert_close(slope(lambda t: warp(t), T), slopes.double())
 
 
 def test_the_root_has_no_slope_at_zero() -> None:
@@ -37,3 +38,4 @@ def test_the_root_has_no_slope_at_zero() -> None:
     torch.testing.assert_close(root(T), T.sqrt())
     expected = torch.cat((torch.zeros(1, dtype=torch.float64), 0.5 / T[1:].sqrt()))
     torch.testing.assert_close(slope(root, T), expected)
+    torch.testing.assert_close(slope(lambda t: root(t), T), expected)
