@@ -1,0 +1,102 @@
+"""On a CUDA device: the same numbers, no waiting for the device, autocast, labels."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from pml_extensions.losses import (
+    HeatedUpSoftmaxLoss,
+    HISTLoss,
+    NormalizedSoftmaxLoss,
+    ProxyNCAPlusPlusLoss,
+    StopGradientSoftmaxLoss,
+    WarpedSoftmaxLoss,
+)
+
+pytestmark = pytest.mark.gpu
+CLASSES, SIZE = 60, 16
+LOSSES: dict[str, Callable[..., Any]] = {
+    "normalized": lambda **k: NormalizedSoftmaxLoss(CLASSES, SIZE, **k),
+    "proxy_nca_pp": lambda **k: ProxyNCAPlusPlusLoss(CLASSES, SIZE, **k),
+    "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="latch", **k),
+    "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
+    "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
+    "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=8, **k),
+}
+OPTIONS: dict[str, dict[str, Any]] = {
+    "full": {},
+    "chunked": {"class_chunk_size": 16},
+    "sampled": {"class_sample_ratio": 0.5},
+    "sparse": {"class_sample_ratio": 0.5, "sparse_gradients": True},
+}
+every_case = pytest.mark.parametrize(
+    ("name", "option"), [(name, option) for name in LOSSES for option in OPTIONS]
+)
+
+
+def seeded(name: str, option: str) -> Any:
+    torch.manual_seed(0)
+    return LOSSES[name](**OPTIONS[option])
+
+
+def batch() -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(1)
+    x = torch.randn(12, SIZE, generator=generator)
+    return x, torch.randint(CLASSES, (12,), generator=generator)
+
+
+def results(loss: Any, x: Tensor, labels: Tensor) -> list[Tensor]:
+    leaf = x.clone().requires_grad_()
+    value = loss(leaf, labels)
+    value.backward()
+    grads = [leaf.grad, *(p.grad.to_dense() for p in loss.parameters())]
+    return [tensor.detach().cpu() for tensor in (value, *grads)]
+
+
+@contextmanager
+def no_waiting() -> Iterator[None]:
+    torch.cuda.set_sync_debug_mode("error")
+    try:
+        yield
+    finally:
+        torch.cuda.set_sync_debug_mode("default")
+
+
+@every_case
+def test_same_numbers_as_on_the_cpu(name: str, option: str) -> None:
+    x, labels = batch()
+    expected = results(seeded(name, option), x, labels)
+    found = results(seeded(name, option).cuda(), x.cuda(), labels.cuda())
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@every_case
+def test_the_host_never_waits(name: str, option: str) -> None:
+    loss, (x, labels) = seeded(name, option).cuda(), batch()
+    leaf, labels = x.cuda().requires_grad_(), labels.cuda()
+    loss(leaf, labels).backward()
+    with no_waiting():
+        loss(leaf, labels).backward()
+
+
+@every_case
+@pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
+def test_autocast_changes_nothing(name: str, option: str, dtype: torch.dtype) -> None:
+    x, labels = (tensor.cuda() for tensor in batch())
+    expected = results(seeded(name, option).cuda(), x, labels)
+    with torch.autocast("cuda", dtype):
+        found = results(seeded(name, option).cuda(), x, labels)
+    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+
+
+def test_a_label_out_of_range_is_named_if_asked() -> None:
+    x, labels = (tensor.cuda() for tensor in batch())
+    labels[3] = CLASSES
+    with pytest.raises(ValueError, match="a label is 60"):
+        NormalizedSoftmaxLoss(CLASSES, SIZE, check_labels=True).cuda()(x, labels)

@@ -1,0 +1,167 @@
+"""Properties of the equations, for random batches, class counts and values."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from pytorch_metric_learning.losses import ProxyNCALoss
+from pytorch_metric_learning.reducers import DoNothingReducer
+from torch import Tensor
+
+from pml_extensions.functional import Power
+from pml_extensions.losses import (
+    HeatedUpSoftmaxLoss,
+    HISTLoss,
+    NormalizedSoftmaxLoss,
+    ProxyNCAPlusPlusLoss,
+    StopGradientSoftmaxLoss,
+    WarpedSoftmaxLoss,
+)
+
+SIZE = 4
+Make = Callable[..., Any]
+LOSSES: dict[str, Make] = {
+    "normalized": lambda c, **k: NormalizedSoftmaxLoss(c, SIZE, 0.2, **k),
+    "proxy_nca_pp": lambda c, **k: ProxyNCAPlusPlusLoss(c, SIZE, **k),
+    "sgsl": lambda c, **k: StopGradientSoftmaxLoss(c, SIZE, join_mode="always", **k),
+    "warped": lambda c, **k: WarpedSoftmaxLoss(c, SIZE, 2.5, 0.7, 1.3, 1.4, **k),
+    "root": lambda c, **k: WarpedSoftmaxLoss(
+        c, SIZE, own_warp=Power(0.5), other_warp=Power(0.5), **k
+    ),
+    "heated": lambda c, **k: HeatedUpSoftmaxLoss(c, SIZE, bias="unscaled", **k),
+    "heated_bn": lambda c, **k: HeatedUpSoftmaxLoss(c, SIZE, normalization="bn", **k),
+    "hist": lambda c, **k: HISTLoss(c, SIZE, hidden_size=5, **k),
+}
+every_loss = pytest.mark.parametrize("name", LOSSES)
+numbers = {
+    "classes": st.integers(1, 12),
+    "n": st.integers(2, 15),
+    "seed": st.integers(0, 10**6),
+}
+cases = given(**numbers)
+few = settings(max_examples=15, deadline=None)
+
+
+def prepared(name: str, classes: int, **kwargs: Any) -> Any:
+    torch.manual_seed(classes)
+    loss = LOSSES[name](classes, reducer=DoNothingReducer(), **kwargs).double()
+    # Wide apart and with biases, so that no property holds just because all is zero.
+    with torch.no_grad():
+        for parameter in loss.parameters():
+            parameter.add_(torch.randn_like(parameter))
+    return loss
+
+
+def batch(classes: int, n: int, seed: int) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(seed)
+    x = torch.randn(n, SIZE, generator=generator, dtype=torch.float64)
+    return x, torch.randint(classes, (n,), generator=generator)
+
+
+def samples_and_grads(loss: Any, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
+    """Per-sample losses of each sub-loss and the gradients of their mean."""
+    leaf = x.clone().requires_grad_()
+    terms = {name: sub["losses"] for name, sub in loss(leaf, labels).items()}
+    loss.zero_grad()
+    sum(value.mean() for value in terms.values()).backward()
+    assert leaf.grad is not None
+    grads = {f"grad of {name}": p.grad.clone() for name, p in loss.named_parameters()}
+    return {**{k: v.detach() for k, v in terms.items()}, "grad of x": leaf.grad, **grads}
+
+
+@every_loss
+@few
+@cases
+def test_order_in_the_batch_does_not_matter(name: str, classes: int, n: int, seed: int) -> None:
+    x, labels = batch(classes, n, seed)
+    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
+    plain = samples_and_grads(prepared(name, classes), x, labels)
+    shuffled = samples_and_grads(prepared(name, classes), x[order], labels[order])
+    for key, value in plain.items():
+        per_sample = key == "grad of x" or not key.startswith("grad")
+        torch.testing.assert_close(shuffled[key], value[order] if per_sample else value)
+
+
+@every_loss
+@few
+@cases
+def test_names_of_classes_do_not_matter(name: str, classes: int, n: int, seed: int) -> None:
+    x, labels = batch(classes, n, seed)
+    renamed = torch.randperm(classes, generator=torch.Generator().manual_seed(seed))
+    plain = samples_and_grads(prepared(name, classes), x, labels)
+    loss = prepared(name, classes)
+    class_wise = {
+        key for key, p in loss.named_parameters() if key in ("proxies", "bias", "log_variances")
+    } | {"classify.weight", "classify.bias"}
+    for key, parameter in loss.named_parameters():
+        if key in class_wise:
+            parameter.data[renamed] = parameter.data.clone()
+    found = samples_and_grads(loss, x, renamed[labels])
+    for key, value in plain.items():
+        got = found[key]
+        torch.testing.assert_close(
+            got[renamed] if key.removeprefix("grad of ") in class_wise else got, value
+        )
+
+
+@pytest.mark.parametrize("name", ["normalized", "proxy_nca_pp", "heated"])
+@few
+@given(**numbers, factor=st.floats(0.01, 100))
+def test_cosine_losses_ignore_lengths(
+    name: str, classes: int, n: int, seed: int, factor: float
+) -> None:
+    x, labels = batch(classes, n, seed)
+    plain = samples_and_grads(prepared(name, classes), x, labels)
+    loss = prepared(name, classes)
+    loss.proxies.data *= 3 / factor
+    scaled = samples_and_grads(loss, factor * x, labels)
+    torch.testing.assert_close(scaled["loss"], plain["loss"])
+    # The gradient shrinks with the length and is tangent to the sphere.
+    torch.testing.assert_close(factor * scaled["grad of x"], plain["grad of x"])
+    along = (plain["grad of x"] * x).sum(dim=1)
+    torch.testing.assert_close(along, torch.zeros_like(along))
+
+
+@few
+@given(**numbers, factor=st.floats(0.01, 100))
+def test_the_stop_gradient_term_ignores_lengths(
+    classes: int, n: int, seed: int, factor: float
+) -> None:
+    x, labels = batch(classes, n, seed)
+    plain, loss = prepared("sgsl", classes), prepared("sgsl", classes)
+    loss.proxies.data *= 3 / factor
+    torch.testing.assert_close(
+        loss(factor * x, labels)["stop_gradient_loss"]["losses"],
+        plain(x, labels)["stop_gradient_loss"]["losses"],
+    )
+
+
+@pytest.mark.parametrize("name", ["warped", "root"])
+@few
+@cases
+def test_distance_losses_ignore_where_the_origin_is(
+    name: str, classes: int, n: int, seed: int
+) -> None:
+    x, labels = batch(classes, n, seed)
+    plain = samples_and_grads(prepared(name, classes), x, labels)
+    loss, shift = prepared(name, classes), torch.tensor([5.0, -3.0, 2.0, 9.0])
+    loss.proxies.data += shift
+    torch.testing.assert_close(samples_and_grads(loss, x + shift, labels), plain)
+
+
+@few
+@cases
+def test_pmls_default_proxy_nca_is_the_softmax_of_twice_the_cosine(
+    classes: int, n: int, seed: int
+) -> None:
+    # papers.md section 0: not ProxyNCA++, which is 18 times the cosine.
+    x, labels = batch(classes, n, seed)
+    ours = NormalizedSoftmaxLoss(classes, SIZE, temperature=0.5).double()
+    peer = ProxyNCALoss(classes, SIZE).double()
+    peer.proxies.data.copy_(ours.proxies.data)
+    torch.testing.assert_close(ours(x, labels), peer(x, labels))
