@@ -48,6 +48,19 @@ def test_pairwise_distances_in_float32_keep_close_points_apart() -> None:
     assert expanded.item() != pytest.approx(2**-7, rel=0.5)
 
 
+@pytest.mark.parametrize("separation", [1.0, 1e-2, 1e-4, 1e-6])
+@pytest.mark.parametrize("size", [2, 512])
+def test_pairwise_distances_in_float32_at_any_separation(separation: float, size: int) -> None:
+    generator = torch.Generator().manual_seed(4)
+    x = F.normalize(torch.randn(9, size, generator=generator))
+    # Neighbours of x, and x itself.
+    y = torch.cat([x + separation * F.normalize(torch.randn(9, size, generator=generator)), x])
+    expected = (x.double()[:, None] - y.double()).norm(dim=-1)
+    distances = pairwise_distances(x, y)
+    torch.testing.assert_close(distances.double(), expected, rtol=1e-3, atol=2e-7)
+    assert (distances[:, 9:].diagonal() == 0).all()
+
+
 def test_unit_vectors() -> None:
     x = random(5, 3)
     torch.testing.assert_close(unit_vectors(x), F.normalize(x))
@@ -65,4 +78,6 @@ def test_vectors_without_direction_are_zero(length: float) -> None:
 
 
 def test_nan_is_not_hidden() -> None:
+    x = torch.tensor([[torch.nan, 1.0], [0.0, 1.0]])
+    assert pairwise_distances(x, x).isnan().tolist() == [[True, True], [True, False]]
     assert unit_vectors(torch.tensor([[torch.nan, 1.0]])).isnan().any()
