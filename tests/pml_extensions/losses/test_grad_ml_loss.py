@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import inspect
 import itertools
+import re
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -18,6 +21,12 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from pml_extensions.losses import GradMLLoss
 
+PAGE = Path(__file__).parents[3] / "docs" / "losses" / "grad_ml.md"
+EXAMPLES = [
+    code
+    for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)
+    if code.startswith("import")
+]
 WEIGHTS = (0.5, 1.7, 0.2, 1.1, 0.0, 0.6)
 UNBALANCED = [7, 7, 3, 7, 5, 3, 5, 7, 5, 5, 3, 9, 3]
 both_quadruples = pytest.mark.parametrize("quadruples", ["disjoint", "all"])
@@ -476,3 +485,17 @@ def test_calls_that_cannot_be_meant_are_refused() -> None:
         loss(x, labels, (labels, labels))
     with pytest.raises(ValueError, match="must be floating point"):
         loss(labels.unsqueeze(1), labels)
+
+
+@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+def test_the_examples_of_the_page_run(number: int) -> None:
+    # One of them sets this for good.
+    with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False):
+        exec(EXAMPLES[number], {})
+
+
+def test_the_page_prints_the_signature() -> None:
+    assert len(EXAMPLES) == 4
+    page = PAGE.read_text(encoding="utf-8")
+    for name in inspect.signature(GradMLLoss.__init__).parameters:
+        assert name in ("self", "kwargs") or f"* **{name}**:" in page
