@@ -8,8 +8,8 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional.class_sampling import presence, sample_classes
-from pml_extensions.losses import _checks
 
 RatioOf = Literal["all", "negatives"]
 

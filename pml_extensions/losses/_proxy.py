@@ -12,12 +12,12 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import at_least_float32, unit_vectors, without_autocast
 from pml_extensions.functional.class_sampling import gather_rows
 from pml_extensions.functional.class_sums import ClassSums, View, class_sums
 from pml_extensions.functional.similarities import Similarity, similarity_matrix
 from pml_extensions.functional.softmax import cross_entropy
-from pml_extensions.losses import _checks
 from pml_extensions.losses._class_sampler import ClassSampler, RatioOf
 from pml_extensions.losses._phase import PhasedLoss
 

@@ -10,6 +10,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import (
     all_quadruples,
     disjoint_quadruples,
@@ -18,7 +19,6 @@ from pml_extensions.functional import (
     pairs_where,
     unit_vectors,
 )
-from pml_extensions.losses import _checks
 from pml_extensions.losses._float32 import Float32Loss
 
 Quadruples = Literal["disjoint", "all"]

@@ -8,6 +8,7 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import (
     Cosine,
     View,
@@ -17,7 +18,6 @@ from pml_extensions.functional import (
     unit_vectors,
     without_autocast,
 )
-from pml_extensions.losses import _checks
 from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 Normalization = Literal["l2", "bn"]

@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import (
     DotProduct,
     View,
@@ -16,7 +17,6 @@ from pml_extensions.functional import (
     cross_entropy,
     unit_vectors,
 )
-from pml_extensions.losses import _checks
 from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import Cosine, unit_vectors
-from pml_extensions.losses import _checks
 from pml_extensions.losses._proxy import ProxyLoss
 
 

@@ -8,8 +8,8 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import Cosine, unit_vectors
-from pml_extensions.losses import _checks
 from pml_extensions.losses._proxy import ProxyLoss
 
 

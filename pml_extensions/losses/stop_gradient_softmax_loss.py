@@ -10,6 +10,7 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import (
     Cosine,
     DotProduct,
@@ -19,7 +20,6 @@ from pml_extensions.functional import (
     softplus,
 )
 from pml_extensions.functional.softmax import SmoothingConvention
-from pml_extensions.losses import _checks
 from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 JoinMode = Literal["per_batch", "latch", "always"]

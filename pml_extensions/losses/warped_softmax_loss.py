@@ -9,6 +9,7 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
+from pml_extensions import _checks
 from pml_extensions.functional import (
     NegativeDistance,
     View,
@@ -18,7 +19,6 @@ from pml_extensions.functional import (
     similarity_matrix,
     warp_own_distance,
 )
-from pml_extensions.losses import _checks
 from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 _WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")

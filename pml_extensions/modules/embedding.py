@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pml_extensions.losses import _checks
+from pml_extensions import _checks
 
 
 def embedder(

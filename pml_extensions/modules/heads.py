@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from pml_extensions.losses import _checks
+from pml_extensions import _checks
 from pml_extensions.modules.embedding import embedder
 from pml_extensions.modules.normalization import BatchNormNeck, UnitLength
 from pml_extensions.modules.pooling import (

@@ -7,8 +7,8 @@ import operator
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from pml_extensions import _checks
 from pml_extensions.functional import at_least_float32, unit_vectors, without_autocast
-from pml_extensions.losses import _checks
 
 
 class BatchNormNeck(nn.BatchNorm1d):

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from pml_extensions import _checks
 from pml_extensions.functional import at_least_float32
-from pml_extensions.losses import _checks
 
 
 class _GlobalPooling(nn.Module):

@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
-from pml_extensions.losses import _checks
+from pml_extensions import _checks
 
 Trunk = TypeVar("Trunk", bound=nn.Module)
 
