@@ -35,7 +35,7 @@ $(VENV)/.installed: $(VENV)/bin/python setup.cfg pyproject.toml
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet -e ".[dev]"
+	$(BIN)/python -m pip install --quiet "$(TORCH)" -e ".[dev]"
 	touch $@
 
 clean:
