@@ -85,7 +85,7 @@ def class_sums(
         with_total,
         *scales,
     )
-    return ClassSums(tuple(others), own_proxies, total)
+    return ClassSums(tuple(others), own_proxies, total if with_total else None)
 
 
 class _ClassSums(torch.autograd.Function):
@@ -102,11 +102,11 @@ class _ClassSums(torch.autograd.Function):
         size: int,
         with_total: bool,
         *scales: Tensor | None,
-    ) -> tuple[Tensor | None, ...]:
+    ) -> tuple[Tensor, ...]:
         x_squared = squared_lengths(x).unsqueeze(1)
         p_squared = proxies.new_empty(len(proxies))
         others = [x.new_full((len(x),), -torch.inf) for _ in similarities]
-        total = torch.zeros_like(proxies[0]) if with_total else None
+        total = x.new_zeros(proxies.shape[1] if with_total else 0)
         products = None
         for start in range(0, len(proxies), size):
             chunk = _chunk(proxies, shift, start, size)
@@ -116,11 +116,12 @@ class _ClassSums(torch.autograd.Function):
                 values = similarity.of_products(products, x_squared, lengths)
                 logits = _other_logits(values, scales[view], bias, labels, start)
                 others[view] = torch.logaddexp(others[view], logsumexp(logits))
-            if total is not None:
+            if with_total:
                 total += proxies[start : start + size].sum(dim=0)
         kept = products if size >= len(proxies) else None
         ctx.save_for_backward(x, proxies, labels, bias, shift, kept, p_squared, *scales, *others)
         ctx.similarities, ctx.stops, ctx.size = similarities, stops, size
+        ctx.with_total = with_total
         return (*others, proxies[labels], total)
 
     @staticmethod
@@ -158,9 +159,11 @@ class _ClassSums(torch.autograd.Function):
                 if sums.x_part is not None:
                     x_part += sums.x_part
                 if grad_proxies is not None:
-                    sums.write_proxy_gradient(grad_proxies[start:stop], x, chunk, grad_total)
+                    sums.write_proxy_gradient(grad_proxies[start:stop], x, chunk)
+                    if ctx.with_total:
+                        grad_proxies[start:stop] += grad_total
             grad_x.addcmul_(x_part, x)
-            if grad_proxies is not None and grad_own is not None:
+            if grad_proxies is not None:
                 grad_proxies.index_add_(0, labels, grad_own)
         return grad_x, grad_proxies, None, grad_bias, *([None] * (5 + views))
 
@@ -184,17 +187,13 @@ class _Accumulated:
             self.to_p = _sum(self.to_p, products)
             self.p_part = _sum(self.p_part, p_part)
 
-    def write_proxy_gradient(
-        self, out: Tensor, x: Tensor, chunk: Tensor, grad_total: Tensor | None
-    ) -> None:
+    def write_proxy_gradient(self, out: Tensor, x: Tensor, chunk: Tensor) -> None:
         if self.to_p is None:
             out.zero_()
         else:
             torch.mm(self.to_p.t(), x, out=out)
         if self.p_part is not None:
             out.addcmul_(self.p_part.t(), chunk)
-        if grad_total is not None:
-            out += grad_total
 
 
 def _exp(x: Tensor) -> Tensor:
