@@ -1,0 +1,200 @@
+"""The documentation is true: its examples run, its links resolve, its pages name every parameter.
+
+``<!-- not run: reason -->`` directly above a block of Python keeps it from being run. A block that
+is one call of ``losses.Something(...)`` is a signature: it is compared and not run.
+"""
+
+from __future__ import annotations
+
+import ast
+import importlib
+import inspect
+import re
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import pytest
+import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+
+from pml_extensions import losses
+from pml_extensions.losses._proxy import ProxyLoss
+
+ROOT = Path(__file__).parents[2]
+DOCS = ROOT / "docs"
+PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+#: Blocks that cannot be marked where they stand, by a line in them.
+NOT_RUN = {"rc.run(": "trains an experiment, which the tests of reality_check do"}
+BLOCK = re.compile(
+    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```python\n(?P<code>.*?)^```$", re.M | re.S
+)
+LOSSES = {
+    name: thing
+    for name, thing in vars(losses).items()
+    if name in losses.__all__ and issubclass(thing, BaseMetricLossFunction)
+}
+every_page = pytest.mark.parametrize(
+    "page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix()
+)
+PROXY_LOSSES = [name for name, cls in LOSSES.items() if issubclass(cls, ProxyLoss)]
+every_loss = pytest.mark.parametrize("name", LOSSES)
+every_proxy_loss = pytest.mark.parametrize("name", PROXY_LOSSES)
+
+
+class Block(NamedTuple):
+    """A block of Python in a page, and the line its code starts at."""
+
+    code: str
+    line: int
+    reason: str | None
+
+
+def blocks(page: Path) -> list[Block]:
+    text = page.read_text(encoding="utf-8")
+    found = []
+    for match in BLOCK.finditer(text):
+        code, reason = match["code"], match["reason"]
+        reason = reason or next((why for part, why in NOT_RUN.items() if part in code), None)
+        found.append(Block(code, text.count("\n", 0, match.start("code")) + 1, reason))
+    return found
+
+
+def signature(block: Block) -> ast.Call | None:
+    """Return the call if the block is one of PML's signatures, ``losses.Something(...)``."""
+    if not block.code.startswith("losses."):
+        return None
+    body = ast.parse(block.code).body
+    call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
+    return call if isinstance(call, ast.Call) else None
+
+
+def missing(module: str) -> str | None:
+    try:
+        importlib.import_module(module)
+    except (ImportError, RuntimeError, AttributeError) as error:
+        return f"{module} does not import: {error}"
+    return None
+
+
+@every_page
+def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    left_out = None
+    namespace: dict[str, Any] = {"__name__": "example"}
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for block in blocks(page):
+            if block.reason or signature(block):
+                continue
+            if "torchvision" in block.code and (reason := missing("torchvision")):
+                left_out = f"line {block.line} of {page.name}: {reason}"
+                continue
+            run(block, page, namespace)
+    if left_out:
+        pytest.skip(f"{left_out}; the other examples ran")
+
+
+def run(block: Block, page: Path, namespace: dict[str, Any]) -> None:
+    # Line numbers of the page in tracebacks; untrained weights in place of a download.
+    code = "\n" * (block.line - 1) + re.sub(r'weights="\w+"', "weights=None", block.code)
+    if "torch._dynamo.config." in code:
+        # A setting for good in a page must not be one for the tests that follow.
+        flag = "capture_dynamic_output_shape_ops"
+        with torch._dynamo.config.patch({flag: getattr(torch._dynamo.config, flag)}):
+            exec(compile(code, str(page), "exec"), namespace)
+    else:
+        exec(compile(code, str(page), "exec"), namespace)
+
+
+def test_examples_are_found() -> None:
+    # So that a change of the pattern cannot turn the test above into one of nothing.
+    for page in [*map(page_of, LOSSES), DOCS / "many_classes.md"]:
+        assert len(blocks(page)) >= 2, page
+        assert page.read_text(encoding="utf-8").count("```python") == len(blocks(page)), page
+
+
+@every_page
+def test_links_resolve(page: Path) -> None:
+    for target in links(page):
+        path, _, anchor = target.partition("#")
+        to = (page.parent / path).resolve() if path else page
+        assert to.exists(), f"{page.name} links to {target}, which does not exist"
+        assert ROOT in to.parents, f"{page.name} links to {target}, outside the repository"
+        if anchor:
+            assert anchor in anchors(to), (
+                f"{page.name} links to {target}, which has no such heading"
+            )
+
+
+def links(page: Path) -> Iterator[str]:
+    for target in re.findall(r"\]\(([^)\s]+)\)", without_code(page)):
+        if not re.match(r"[a-z]+:", target):
+            yield target
+
+
+def anchors(page: Path) -> set[str]:
+    """Return what GitHub makes of the headings: lower case, no punctuation, hyphens for spaces."""
+    headings = re.findall(r"^#+ +(.*)$", without_code(page), re.M)
+    return {re.sub(r"[^\w\- ]", "", heading.lower()).replace(" ", "-") for heading in headings}
+
+
+def without_code(page: Path) -> str:
+    return re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+
+
+def test_every_page_is_in_the_index() -> None:
+    index = DOCS / "README.md"
+    listed = {(DOCS / target.partition("#")[0]).resolve() for target in links(index)}
+    assert {page for page in PAGES if DOCS in page.parents} - {index} <= listed
+
+
+def page_of(name: str) -> Path:
+    module = LOSSES[name].__module__.rpartition(".")[2]
+    return DOCS / "losses" / f"{module.removesuffix('_loss')}.md"
+
+
+def parameters(cls: type, *without: str) -> dict[str, inspect.Parameter]:
+    found = inspect.signature(cls).parameters
+    return {name: found[name] for name in found if name not in without}
+
+
+def documented(page: Path) -> set[str]:
+    """Return the names in bold that start an item of a list, several if a comma follows."""
+    text = without_code(page).replace("\\", "")
+    items = re.findall(r"^ *[*-] ((?:\*\*\**\w+\*\*(?:,\s+)?)+)", text, re.M)
+    return {name for item in items for name in re.findall(r"\w+", item)}
+
+
+@every_loss
+def test_each_loss_has_a_page_that_names_every_parameter(name: str) -> None:
+    lacking = set(parameters(LOSSES[name], "kwargs")) - documented(page_of(name))
+    assert not lacking, f"{page_of(name).name} does not document {sorted(lacking)}"
+
+
+@every_loss
+def test_each_page_shows_the_signature(name: str) -> None:
+    (call,) = filter(None, map(signature, blocks(page_of(name))))
+    assert ast.unparse(call.func) == f"losses.{name}"
+    shown = {ast.unparse(argument): inspect.Parameter.empty for argument in call.args}
+    shown |= {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}
+    expected = {n: p.default for n, p in parameters(LOSSES[name], "kwargs").items()}
+    assert list(shown.items()) == list(expected.items())
+    assert any(keyword.arg is None for keyword in call.keywords)  # **kwargs
+
+
+def test_what_proxy_losses_share_is_documented_once() -> None:
+    lacking = set(parameters(ProxyLoss, "num_classes", "embedding_size", "phase", "kwargs"))
+    lacking |= {"reducer", "weight_init_func", "weight_regularizer", "embedding_regularizer"}
+    assert not lacking - documented(DOCS / "many_classes.md")
+    for name in PROXY_LOSSES:
+        assert "many_classes.md#parameters" in page_of(name).read_text(encoding="utf-8")
+
+
+@every_proxy_loss
+def test_each_page_names_its_sub_losses_and_phases(name: str) -> None:
+    items = re.split(r"^\* ", page_of(name).read_text(encoding="utf-8"), flags=re.M)
+    by_name = {item.split("**")[1]: item.partition("\n\n")[0] for item in items if "**" in item}
+    assert set(LOSSES[name].sub_losses) <= set(by_name)
+    phased = {name for name, item in by_name.items() if "Can change by" in item}
+    assert phased == set(LOSSES[name].phase_checks)
