@@ -375,6 +375,8 @@ CLASSES = torch.tensor(UNBALANCED)
 @pytest.mark.parametrize("name", CALLS)
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compiles_to_one_graph(name: str) -> None:
+    if name.startswith("all") and torch.__version__ < (2, 6):
+        pytest.skip("torch 2.5 cannot compile the sizes of all quadruples")
     x = embeddings(13).float()
     call, kwargs = CALLS[name](x, embeddings(5).float())
     fast = compiled(GradMLLoss(**kwargs), fullgraph=True)
