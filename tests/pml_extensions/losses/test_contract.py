@@ -2,352 +2,292 @@
 
 from __future__ import annotations
 
-import copy
-import pickle
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Iterable
+from typing import Any, ClassVar
 
 import pytest
 import torch
-from pytorch_metric_learning import losses as pml_losses
-from pytorch_metric_learning import miners, reducers, regularizers
-from torch import Tensor
 
 from pml_extensions.losses import (
     GradMLLoss,
     HeatedUpSoftmaxLoss,
+    HISTLoss,
+    NormalizedSoftmaxLoss,
+    ProxyNCAPlusPlusLoss,
     StopGradientSoftmaxLoss,
     WarpedSoftmaxLoss,
 )
-
-CLASSES, SIZE = 5, 7
-Make = Callable[..., Any]
-PROXY_LOSSES: dict[str, Make] = {
-    "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, **k),
-    "sgsl_latch": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="latch", **k),
-    "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
-    "heated_l2": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, bias="scaled", **k),
-    "heated_bn": lambda **k: HeatedUpSoftmaxLoss(
-        CLASSES, SIZE, normalization="bn", bn_shift=True, **k
-    ),
-}
-LOSSES: dict[str, Make] = {
-    **PROXY_LOSSES,
-    "grad_ml": lambda **k: GradMLLoss(**k),
-    "grad_ml_all": lambda **k: GradMLLoss(quadruples="all", k=1.0, **k),
-}
-every_loss = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES.keys())
-every_proxy_loss = pytest.mark.parametrize("make", PROXY_LOSSES.values(), ids=PROXY_LOSSES.keys())
+from pml_extensions.testing import LossContract, PhaseContract, ProxyLossContract
 
 
-def seeded(make: Make, **kwargs: Any) -> Any:
-    torch.manual_seed(0)
-    return make(**kwargs)
+class OurContract(LossContract):
+    """Beyond the contract: what our error messages say."""
+
+    @pytest.mark.slow
+    def test_compiling_changes_nothing(self) -> None:
+        super().test_compiling_changes_nothing()
+
+    def test_our_refusals_say_what_is_allowed(self) -> None:
+        x, labels = self.batch()
+        with pytest.raises(ValueError, match="labels are required"):
+            self.make_loss()(x)
+        with pytest.raises(ValueError, match=r"must have shape \(batch_size"):
+            self.make_loss()(x[:, :, None], labels)
+        with pytest.raises(ValueError, match="takes no distance"):
+            self.make_loss(distance=object())
 
 
-def batch(dtype: torch.dtype = torch.float32, n: int = 20) -> tuple[Tensor, Tensor]:
-    generator = torch.Generator().manual_seed(1)
-    x = torch.randn(n, SIZE, generator=generator, dtype=torch.float64).to(dtype)
-    return x.requires_grad_(), torch.arange(n) % CLASSES
+class OurProxyContract(OurContract, ProxyLossContract, PhaseContract):
+    """Proxy losses check their sizes, their labels and their phases in the same words."""
 
+    loss: ClassVar[Any]
+    arguments: ClassVar[dict[str, Any]] = {}
 
-def entries(make: Make, x: Tensor, labels: Tensor, *args: Any) -> Tensor:
-    losses: Tensor = seeded(make, reducer=reducers.DoNothingReducer())(x, labels, *args)["loss"][
-        "losses"
-    ]
-    return losses
+    def make_loss(self, **kwargs: Any) -> Any:
+        return self.loss(self.num_classes, self.embedding_size, **self.arguments, **kwargs)
 
-
-@every_loss
-def test_reducers_see_the_entries(make: Make) -> None:
-    x, labels = batch()
-    values = entries(make, x, labels).detach()
-    median = values.median().item()
-    class_weights = torch.linspace(0.5, 2, CLASSES)
-    raw = seeded(make, reducer=reducers.DoNothingReducer())(x, labels)["loss"]
-    expected = {
-        reducers.MeanReducer(): values.mean(),
-        reducers.SumReducer(): values.sum(),
-        reducers.ThresholdReducer(low=median): values[values > median].mean(),
-        reducers.PerAnchorReducer(): values.mean(),
-        reducers.ClassWeightedReducer(class_weights): (
-            values * class_weights[labels[raw["indices"]]]
-        ).mean(),
-    }
-    for reducer, value in expected.items():
-        result = seeded(make, reducer=reducer)(x, labels)
-        torch.testing.assert_close(result.detach(), value, msg=lambda m, r=reducer: f"{r}: {m}")
-        result.backward()
-
-
-@every_loss
-def test_embedding_regularizer_is_added(make: Make) -> None:
-    x, labels = batch()
-    plain = seeded(make)(x, labels)
-    regularized = seeded(
-        make, embedding_regularizer=regularizers.LpRegularizer(), embedding_reg_weight=0.3
-    )(x, labels)
-    torch.testing.assert_close(regularized, plain + 0.3 * x.norm(dim=1).mean())
-
-
-@every_proxy_loss
-def test_weight_regularizer_is_added(make: Make) -> None:
-    x, labels = batch()
-    loss = seeded(make, weight_regularizer=regularizers.LpRegularizer(), weight_reg_weight=0.3)
-    plain = seeded(make)(x, labels)
-    torch.testing.assert_close(loss(x, labels), plain + 0.3 * loss.proxies.norm(dim=1).mean())
-
-
-@every_proxy_loss
-def test_weight_init_func_is_used(make: Make) -> None:
-    loss = make(weight_init_func=lambda w: torch.nn.init.constant_(w, 0.25))
-    assert loss.proxies.shape == (CLASSES, SIZE)
-    assert (loss.proxies == 0.25).all()
-
-
-@every_proxy_loss
-def test_miner_weights_multiply_the_samples(make: Make) -> None:
-    x, labels = batch()
-    # Sample 0 is named twice and 5 and 1 once, so the weights are 1, 1/2, 1/2 and 0 elsewhere.
-    triplets = (torch.tensor([0, 0]), torch.tensor([5, 5]), torch.tensor([1, 2]))
-    weights = torch.zeros(20)
-    weights[[0, 5]], weights[[1, 2]] = 1.0, 0.5
-    torch.testing.assert_close(
-        entries(make, x, labels, triplets), entries(make, x, labels) * weights
+    @pytest.mark.parametrize(
+        ("label", "message"),
+        [
+            (None, r"a label is {0}; labels must be 0\.\.{1}"),
+            (-1, "a label is -1"),
+            (-100, "-100"),
+        ],
     )
+    def test_labels_out_of_range_are_named(self, label: int | None, message: str) -> None:
+        x, labels = self.batch()
+        labels = labels.clone()
+        labels[4] = self.num_classes if label is None else label
+        with pytest.raises(
+            ValueError, match=message.format(self.num_classes, self.num_classes - 1)
+        ):
+            self.make_loss()(x, labels)
+
+    def test_labels_that_are_no_integers_are_named(self) -> None:
+        x, labels = self.batch()
+        with pytest.raises(ValueError, match="must be integers"):
+            self.make_loss()(x, labels.float())
+
+    def test_wrong_embedding_size_is_named(self) -> None:
+        x, labels = self.batch()
+        with pytest.raises(ValueError, match=r"shape \(batch_size, 7\), but got \(20, 6\)"):
+            self.make_loss()(x[:, :6], labels)
+
+    @pytest.mark.parametrize(
+        ("kwargs", "message"),
+        [
+            ({"num_classes": 0}, "num_classes must be a whole number"),
+            ({"num_classes": 2.5}, "num_classes must be a whole number"),
+            ({"embedding_size": -1}, "embedding_size must be a whole number"),
+        ],
+    )
+    def test_sizes_are_checked(self, kwargs: dict[str, Any], message: str) -> None:
+        with pytest.raises(ValueError, match=message):
+            self.loss(**{"num_classes": 3, "embedding_size": 2, **self.arguments, **kwargs})
+
+    def test_phases_are_recorded_and_named(self) -> None:
+        loss = self.make_loss()
+        assert set(loss.phase_checks) <= set(loss._record_these)
+        known = next(iter(loss.phase_checks))
+        with pytest.raises(ValueError, match=rf"no phase value 'sigma'; the names are .*{known}"):
+            loss.set_phase(sigma=1.0)
+        with pytest.raises(ValueError, match=f"{known} must be a number"):
+            loss.set_phase(**{known: "fast"})
 
 
-@every_loss
-def test_works_with_a_miner_and_in_multiple_losses(make: Make) -> None:
-    x, labels = batch()
-    mined = miners.MultiSimilarityMiner()(x.detach(), labels)
-    single = seeded(make)(x, labels, mined)
-    assert single.isfinite()
-    both = pml_losses.MultipleLosses([seeded(make), pml_losses.ContrastiveLoss()], weights=[2, 1])
-    expected = 2 * single + pml_losses.ContrastiveLoss()(x, labels, mined)
-    torch.testing.assert_close(both(x, labels, mined), expected)
+class SampledContract(OurProxyContract):
+    """With class sampling the batches lack classes, so that there is something to draw."""
+
+    num_classes = 23
+    exempt: ClassVar = {
+        "test_samples_are_independent": "the classes of the batch are kept",
+        "test_names_of_classes_do_not_matter": "classes are drawn by their numbers",
+    }
+
+    def make_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        return torch.optim.SGD(parameters, lr=0.01)
 
 
-@every_loss
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
-def test_low_precision_embeddings_leave_parameters_in_float32(
-    make: Make, dtype: torch.dtype
-) -> None:
-    x, labels = batch(dtype)
-    loss = seeded(make)
-    value = loss(x, labels)
-    value.backward()
-    assert value.dtype == torch.float32
-    assert x.grad is not None
-    assert x.grad.dtype == dtype
-    assert all(p.dtype == p.grad.dtype == torch.float32 for p in loss.parameters())
-    exact = x.detach().float().requires_grad_()
-    torch.testing.assert_close(value, seeded(make)(exact, labels), rtol=0, atol=0)
-
-
-@every_loss
-def test_autocast_changes_nothing(make: Make) -> None:
-    x, labels = batch()
-    plain, cast = seeded(make), seeded(make)
-    expected = plain(x, labels)
-    expected.backward()
-    expected_grad, x.grad = x.grad, None
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        value = cast(x, labels)
-        logits = cast.get_logits(x) if hasattr(cast, "get_logits") else value
-    value.backward()
-    torch.testing.assert_close(value, expected, rtol=0, atol=0)
-    torch.testing.assert_close(x.grad, expected_grad, rtol=0, atol=0)
-    assert logits.dtype == torch.float32
-    for parameter, other in zip(cast.parameters(), plain.parameters(), strict=True):
-        assert parameter.dtype == torch.float32
-        torch.testing.assert_close(parameter.grad, other.grad, rtol=0, atol=0)
-
-
-@every_loss
-@pytest.mark.parametrize("dtype", [torch.float16, torch.float32, torch.float64])
-def test_an_optimizer_steps_after_any_dtype(make: Make, dtype: torch.dtype) -> None:
-    loss = seeded(make)
-    weight = torch.nn.Parameter(torch.ones(1))
-    optimizer = torch.optim.Adam([weight, *loss.parameters()], lr=0.01)
-    for step_dtype in (torch.float32, dtype, torch.float32):
-        x, labels = batch()
-        optimizer.zero_grad()
-        loss((x.detach() * weight).to(step_dtype), labels).backward()
-        optimizer.step()
-    assert all(p.isfinite().all() and p.dtype == torch.float32 for p in loss.parameters())
-
-
-DEGENERATE = {
-    "empty": (torch.zeros(0, SIZE), torch.zeros(0, dtype=torch.long)),
-    "one": (torch.ones(1, SIZE), torch.tensor([3])),
-    "one_class": (torch.eye(4, SIZE), torch.tensor([2, 2, 2, 2])),
-    "zeros": (torch.zeros(8, SIZE), torch.arange(8) % 4),
-    "coincident": (torch.ones(8, SIZE), torch.arange(8) % 4),
-    "tiny": (torch.full((8, SIZE), 1e-30), torch.arange(8) % 4),
-    "huge": (torch.full((8, SIZE), 1e4), torch.arange(8) % 4),
+NO_DERIVATIVE = "inside alpha the gradient is by design not the derivative of the value"
+SPARSE: dict[str, Any] = {"class_sample_ratio": 0.95, "sparse_gradients": True}
+SPARSE_EXEMPT = {
+    **SampledContract.exempt,
+    "test_gradient_of_parameters_is_the_derivative": "gradcheck takes no sparse gradients",
+    "test_compiling_changes_nothing": "torch.compile traces no sparse tensors",
 }
 
 
-@every_loss
-@pytest.mark.parametrize("name", DEGENERATE)
-def test_degenerate_batches_are_finite(make: Make, name: str) -> None:
-    embeddings, labels = DEGENERATE[name]
-    x = embeddings.clone().requires_grad_()
-    loss = seeded(make)
-    value = loss(x, labels)
-    value.backward()
-    assert value.isfinite()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    assert all(p.grad is None or p.grad.isfinite().all() for p in loss.parameters())
+class NormalizedSoftmaxContract(OurProxyContract):
+    loss = NormalizedSoftmaxLoss
+    phase: ClassVar = {"temperature": 0.7}
+    wrong_phase: ClassVar = {"temperature": 0}
 
 
-@every_proxy_loss
-def test_embeddings_on_their_proxies_are_finite(make: Make) -> None:
-    loss = seeded(make)
-    x = loss.proxies.detach().clone().requires_grad_()
-    loss(x, torch.arange(CLASSES)).backward()
-    assert x.grad is not None
-    assert x.grad.isfinite().all()
-    assert loss.proxies.grad.isfinite().all()
+class TestNormalizedSoftmax(NormalizedSoftmaxContract):
+    def test_weights_lie_as_in_pml(self) -> None:
+        loss = self.make_loss()
+        assert loss.W.shape == (self.embedding_size, self.num_classes)
+        assert loss.W.data_ptr() == loss.proxies.data_ptr()
 
 
-@every_loss
-def test_a_nan_embedding_shows_in_the_loss(make: Make) -> None:
-    x, labels = batch()
-    bad = x.detach().clone()
-    bad[3, 2] = torch.nan
-    assert seeded(make)(bad, labels).isnan()
+class TestNormalizedSoftmaxInChunks(NormalizedSoftmaxContract):
+    arguments: ClassVar = {"class_chunk_size": 2}
 
 
-@every_proxy_loss
-@pytest.mark.parametrize(
-    ("label", "message"),
-    [(CLASSES, "a label is 5; labels must be 0..4"), (-1, "a label is -1"), (-100, "-100")],
-)
-def test_labels_out_of_range_are_named(make: Make, label: int, message: str) -> None:
-    x, labels = batch()
-    labels = labels.clone()
-    labels[4] = label
-    with pytest.raises(ValueError, match=message):
-        make()(x, labels)
+class TestNormalizedSoftmaxSampled(NormalizedSoftmaxContract, SampledContract):
+    arguments: ClassVar = {"class_sample_ratio": 0.9}
 
 
-@every_proxy_loss
-def test_label_dtypes(make: Make) -> None:
-    x, labels = batch()
-    expected = seeded(make)(x, labels)
-    torch.testing.assert_close(seeded(make)(x, labels.int()), expected)
-    with pytest.raises(ValueError, match="must be integers"):
-        make()(x, labels.float())
+class TestNormalizedSoftmaxSampledNegatives(NormalizedSoftmaxContract, SampledContract):
+    arguments: ClassVar = {"class_sample_ratio": 0.3, "class_sample_ratio_of": "negatives"}
+    exempt: ClassVar = {
+        **SampledContract.exempt,
+        "test_compiling_changes_nothing": "how many classes are kept depends on the labels",
+    }
 
 
-@every_loss
-def test_calls_that_cannot_be_meant_are_refused(make: Make) -> None:
-    x, labels = batch()
-    with pytest.raises(ValueError, match="labels are required"):
-        make()(x)
-    with pytest.raises(ValueError, match="ref_emb is not supported"):
-        make()(x, labels, ref_emb=x.detach().clone(), ref_labels=labels)
-    with pytest.raises(ValueError, match=r"must have shape \(batch_size"):
-        make()(x[:, :, None], labels)
-    with pytest.raises(ValueError, match="takes no distance"):
-        make(distance=object())
+class TestNormalizedSoftmaxSparse(NormalizedSoftmaxContract, SampledContract):
+    arguments: ClassVar = {**SPARSE, "class_chunk_size": 4}
+    exempt: ClassVar = SPARSE_EXEMPT
 
 
-@every_proxy_loss
-def test_wrong_embedding_size_is_refused(make: Make) -> None:
-    x, labels = batch()
-    with pytest.raises(ValueError, match=r"shape \(batch_size, 7\), but got \(20, 6\)"):
-        make()(x[:, :6], labels)
+class ProxyNCAPlusPlusContract(OurProxyContract):
+    loss = ProxyNCAPlusPlusLoss
+    phase: ClassVar = {"scale": 1.1}
+    wrong_phase: ClassVar = {"scale": -1.0}
 
 
-@every_proxy_loss
-def test_order_of_samples_and_names_of_classes_do_not_matter(make: Make) -> None:
-    x, labels = batch(torch.float64)
-    expected = entries(make, x, labels)
-    order = torch.randperm(20, generator=torch.Generator().manual_seed(2))
-    torch.testing.assert_close(entries(make, x[order], labels[order]), expected[order])
-
-    renamed = torch.tensor([3, 0, 4, 1, 2])
-    loss = seeded(make, reducer=reducers.DoNothingReducer())
-    loss.proxies.data[renamed] = loss.proxies.data.clone()
-    torch.testing.assert_close(loss(x, renamed[labels])["loss"]["losses"], expected)
+class TestProxyNCAPlusPlus(ProxyNCAPlusPlusContract):
+    pass
 
 
-@every_proxy_loss
-def test_phase_survives_a_checkpoint(make: Make, tmp_path: Any) -> None:
-    x, labels = batch()
-    loss = seeded(make)
-    changed = {name: 1.7 + i for i, name in enumerate(loss.phase_checks)}
-    if "k1" in changed:
-        changed["k1"] = 0.3
-    before = loss(x, labels)
-    loss.set_phase(**changed)
-    after = loss(x, labels)
-    assert not torch.isclose(after, before)
-    torch.save(loss.state_dict(), tmp_path / "loss.pt")
-    resumed = make()
-    resumed.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
-    torch.testing.assert_close(resumed(x, labels), after, rtol=0, atol=0)
-    assert {name: getattr(resumed, name).item() for name in changed} == changed
-    buffers = dict(resumed.named_buffers())
-    assert all(name in buffers and not buffers[name].requires_grad for name in changed)
+class TestProxyNCAPlusPlusSparse(ProxyNCAPlusPlusContract, SampledContract):
+    arguments: ClassVar = SPARSE
+    exempt: ClassVar = SPARSE_EXEMPT
 
 
-@every_proxy_loss
-def test_unknown_phase_names_change_nothing(make: Make) -> None:
-    loss = make()
-    known = next(iter(loss.phase_checks))
-    value = getattr(loss, known).item()
-    with pytest.raises(ValueError, match=rf"no phase value 'sigma'; the names are .*{known}"):
-        loss.set_phase(**{known: value + 1, "sigma": 1.0})
-    with pytest.raises(ValueError, match=f"{known} must be"):
-        loss.set_phase(**{known: -1.0})
-    with pytest.raises(ValueError, match=f"{known} must be a number"):
-        loss.set_phase(**{known: "fast"})
-    assert getattr(loss, known).item() == value
+class SGSLContract(OurProxyContract):
+    loss = StopGradientSoftmaxLoss
+    phase: ClassVar = {"gamma": 1.7, "beta": 2.7}
+    wrong_phase: ClassVar = {"gamma": -1.0, "beta": "fast"}
+    exempt: ClassVar = {
+        "test_gradient_of_parameters_is_the_derivative": "the second term's proxies are constants"
+    }
 
 
-@every_proxy_loss
-def test_changing_the_precision_of_the_module_keeps_the_phase(make: Make) -> None:
-    loss = make()
-    name = next(iter(loss.phase_checks))
-    loss.set_phase(**{name: 28.4001})
-    assert getattr(loss.bfloat16().float(), name).item() == 28.4001
+class TestSGSLPerBatch(SGSLContract):
+    pass
 
 
-@every_loss
-def test_copies_compute_the_same(make: Make) -> None:
-    x, labels = batch()
-    loss = make() if make in (LOSSES["grad_ml"], LOSSES["grad_ml_all"]) else seeded(make)
-    expected = loss(x, labels)
-    for other in (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss))):
-        torch.testing.assert_close(other(x, labels), expected)
+class TestSGSLLatch(SGSLContract):
+    arguments: ClassVar = {"join_mode": "latch"}
 
 
-@every_proxy_loss
-@pytest.mark.parametrize(
-    ("kwargs", "message"),
-    [
-        ({"num_classes": 0}, "num_classes must be a whole number"),
-        ({"num_classes": 2.5}, "num_classes must be a whole number"),
-        ({"embedding_size": -1}, "embedding_size must be a whole number"),
-    ],
-)
-def test_sizes_are_checked(make: Make, kwargs: dict[str, Any], message: str) -> None:
-    cls = type(make())
-    values = {"num_classes": 3, "embedding_size": 2, **kwargs}
-    if cls is WarpedSoftmaxLoss:
-        values |= {"alpha": 1.0, "k1": 0.5, "k2": 1.5}
-    with pytest.raises(ValueError, match=message):
-        cls(**values)
+class TestSGSLAlwaysInChunks(SGSLContract):
+    arguments: ClassVar = {"join_mode": "always", "class_chunk_size": 2}
 
 
-@every_proxy_loss
-def test_sizes_are_recorded(make: Make) -> None:
-    # PML records 0 for a name that a loss lists but never sets.
-    loss = make()
-    assert (loss.num_classes, loss.embedding_size) == (CLASSES, SIZE)
-    assert {"num_classes", "embedding_size", *loss.phase_checks} <= set(loss._record_these)
+class TestSGSLSparse(SGSLContract, SampledContract):
+    arguments: ClassVar = {**SPARSE, "join_threshold": 4.0}
+    exempt: ClassVar = {**SPARSE_EXEMPT, **SGSLContract.exempt}
+
+
+class WarpedContract(OurProxyContract):
+    loss = WarpedSoftmaxLoss
+    arguments: ClassVar = {"alpha": 2.5, "k1": 0.7, "k2": 1.3}
+    phase: ClassVar = {"alpha": 1.7, "k1": 0.3, "k2": 3.7, "delta_multiplier": 4.7, "scale": 5.7}
+    wrong_phase: ClassVar = {"alpha": 0, "k1": -1.0, "delta_multiplier": -0.1, "scale": "fast"}
+    exempt: ClassVar = {
+        "test_gradient_of_embeddings_is_the_derivative": NO_DERIVATIVE,
+        "test_gradient_of_parameters_is_the_derivative": NO_DERIVATIVE,
+    }
+
+
+class TestWarped(WarpedContract):
+    pass
+
+
+class TestWarpedInChunks(WarpedContract):
+    arguments: ClassVar = {**WarpedContract.arguments, "class_chunk_size": 2}
+
+
+class TestWarpedSparse(WarpedContract, SampledContract):
+    arguments: ClassVar = {**WarpedContract.arguments, **SPARSE}
+    exempt: ClassVar = {**SPARSE_EXEMPT, **WarpedContract.exempt}
+
+
+class HeatedUpContract(OurProxyContract):
+    loss = HeatedUpSoftmaxLoss
+    phase: ClassVar = {"alpha": 28.4001}
+    wrong_phase: ClassVar = {"alpha": -1.0}
+
+
+class TestHeatedUp(HeatedUpContract):
+    arguments: ClassVar = {"bias": "scaled"}
+
+
+class TestHeatedUpInChunks(HeatedUpContract):
+    arguments: ClassVar = {"bias": "unscaled", "class_chunk_size": 2}
+
+
+class TestHeatedUpBatchNorm(HeatedUpContract):
+    arguments: ClassVar = {"normalization": "bn", "bn_shift": True}
+    exempt: ClassVar = {"test_samples_are_independent": "the batch gives mean and variance"}
+
+
+class TestHeatedUpSparse(HeatedUpContract, SampledContract):
+    arguments: ClassVar = {"bias": "scaled", **SPARSE}
+    exempt: ClassVar = SPARSE_EXEMPT
+
+
+class HISTContract(OurProxyContract):
+    loss = HISTLoss
+    arguments: ClassVar = {"hidden_size": 11}
+    phase: ClassVar = {"tau": 12.7, "alpha": 0.7, "hypergraph_weight": 2.7}
+    wrong_phase: ClassVar = {"tau": 0, "alpha": -1.0, "hypergraph_weight": "much"}
+    exempt: ClassVar = {"test_samples_are_independent": "the batch is the hypergraph"}
+    known_failures: ClassVar = {
+        "test_compiling_changes_nothing": "inductor (torch 2.13) loses the gradient of a diagonal"
+    }
+
+
+class TestHIST(HISTContract):
+    pass
+
+
+class TestHISTInChunks(HISTContract):
+    arguments: ClassVar = {"hidden_size": 11, "class_chunk_size": 2}
+
+
+class TestHISTSparse(HISTContract, SampledContract):
+    arguments: ClassVar = {"hidden_size": 11, **SPARSE}
+    exempt: ClassVar = SPARSE_EXEMPT
+    known_failures: ClassVar = {}
+
+
+class GradMLContract(OurContract):
+    supports_ref_emb = True
+
+    @pytest.mark.slow
+    @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
+    def test_compiling_changes_nothing(self) -> None:
+        super().test_compiling_changes_nothing()
+
+
+class TestGradMLDisjoint(GradMLContract):
+    exempt: ClassVar = {
+        "test_order_of_samples_does_not_matter": "quadruples are drawn in the order of the batch"
+    }
+
+    def make_loss(self, **kwargs: Any) -> Any:
+        return GradMLLoss(**kwargs)
+
+
+class TestGradMLAll(GradMLContract):
+    def make_loss(self, **kwargs: Any) -> Any:
+        return GradMLLoss(quadruples="all", w=0.5, **kwargs)
+
+
+class TestGradMLAllOddPower(GradMLContract):
+    def make_loss(self, **kwargs: Any) -> Any:
+        return GradMLLoss(quadruples="all", k=1.0, **kwargs)

@@ -1,0 +1,18 @@
+"""Contract tests for losses: subclass one class, give it one method, get all the tests.
+
+Needs pytest. ``docs/testing_a_loss.md`` shows how.
+"""
+
+import pytest
+
+# Before the modules are imported, so that their failures show the compared values.
+for name in ("_batches", "_case", "_precision", "_reduction", "_training"):
+    pytest.register_assert_rewrite(f"{__name__}.{name}")
+for name in ("phase_contract", "proxy_loss_contract"):
+    pytest.register_assert_rewrite(f"{__name__}.{name}")
+
+from pml_extensions.testing.loss_contract import LossContract  # noqa: E402
+from pml_extensions.testing.phase_contract import PhaseContract  # noqa: E402
+from pml_extensions.testing.proxy_loss_contract import ProxyLossContract  # noqa: E402
+
+__all__ = ["LossContract", "PhaseContract", "ProxyLossContract"]

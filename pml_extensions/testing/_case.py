@@ -1,0 +1,155 @@
+"""What all contracts know of the loss under test, and how it opts out of a check."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable, Mapping
+from typing import Any, ClassVar
+
+import pytest
+import torch
+from pytorch_metric_learning import reducers
+from torch import Tensor
+
+Raw = dict[str, dict[str, Any]]
+
+
+class LossCase:
+    """The loss under test: a subclass gives ``make_loss`` and, where needed, other attributes.
+
+    Attributes:
+        num_classes: Labels of the test batches are 0..num_classes-1.
+        embedding_size: Size of the test embeddings; must differ from ``num_classes``.
+        device: Where the checks run.
+        rtol: Relative tolerance between float32 results; None: that of ``torch.testing``.
+        atol: Absolute tolerance; give both or none.
+        low_precision_rtol: Relative tolerance between the value on float16 or bfloat16 embeddings
+            and on the same numbers as float32. A loss that computes in float32 has none.
+        labels_required: Whether a call without labels must be refused.
+        supports_ref_emb: Whether the loss compares with reference embeddings; if not, a call
+            with them must be refused.
+        compile_backend: Backend of ``torch.compile``; ``"aot_eager"`` needs no C++ compiler.
+        exempt: Checks that the loss cannot pass by its nature, with the reason: they are skipped.
+            For example ``{"test_samples_are_independent": "batch statistics"}``.
+        known_failures: Checks that it should pass and does not, with the reason: they are expected
+            to fail, and to pass is an error, so that the entry is removed in time.
+
+    In both, ``"test_name"`` is the whole check and ``"test_name[case]"`` one of its cases.
+    """
+
+    num_classes: ClassVar[int] = 5
+    embedding_size: ClassVar[int] = 7
+    device: ClassVar[str] = "cpu"
+    rtol: ClassVar[float | None] = None
+    atol: ClassVar[float | None] = None
+    low_precision_rtol: ClassVar[float] = 0.0
+    labels_required: ClassVar[bool] = True
+    supports_ref_emb: ClassVar[bool] = False
+    compile_backend: ClassVar[str] = "inductor"
+    exempt: ClassVar[Mapping[str, str]] = {}
+    known_failures: ClassVar[Mapping[str, str]] = {}
+
+    def make_loss(self, **kwargs: Any) -> Any:
+        """Return a new loss.
+
+        Args:
+            **kwargs: PML's ``reducer``, ``embedding_regularizer``, ``weight_init_func``, ...; hand
+                them to the constructor.
+        """
+        raise NotImplementedError("make_loss(self, **kwargs) must return a new loss.")
+
+    def make_optimizer(self, parameters: Iterable[torch.nn.Parameter]) -> torch.optim.Optimizer:
+        """Return the optimizer of the checks that train; sparse gradients need another one."""
+        return torch.optim.Adam(parameters, lr=0.01)
+
+    def __init_subclass__(cls, **kwargs: Any) -> None:
+        super().__init_subclass__(**kwargs)
+        checks = [name for name in dir(cls) if name.startswith("test_")]
+        for name in (*cls.exempt, *cls.known_failures):
+            if name.partition("[")[0] not in checks:
+                close = difflib.get_close_matches(name, checks, n=1) or sorted(checks)
+                raise TypeError(
+                    f"{cls.__name__} opts out of {name!r}, but there is no such check; "
+                    f"did you mean {close[0]!r}?"
+                )
+
+    @pytest.fixture(autouse=True)
+    def _opt_out(self, request: pytest.FixtureRequest) -> None:
+        for name in (request.node.name, request.node.name.partition("[")[0]):
+            if name in self.exempt:
+                pytest.skip(self.exempt[name])
+            if name in self.known_failures:
+                reason = self.known_failures[name]
+                request.applymarker(pytest.mark.xfail(reason=reason, strict=True))
+
+    def seeded_loss(self, **kwargs: Any) -> Any:
+        """Return a new loss on the device, always with the same random numbers."""
+        torch.manual_seed(0)
+        return self.make_loss(**kwargs).to(self.device)
+
+    def batch(self, dtype: torch.dtype = torch.float32, n: int = 20) -> tuple[Tensor, Tensor]:
+        """Return the same ``n`` normal embeddings each time, and labels that go round."""
+        generator = torch.Generator().manual_seed(1)
+        x = torch.randn(n, self.embedding_size, generator=generator, dtype=torch.float64)
+        labels = torch.arange(n) % self.num_classes
+        return x.to(self.device, dtype).requires_grad_(), labels.to(self.device)
+
+    def scaled_loss(self, **kwargs: Any) -> ScaledLoss:
+        """Return a new loss behind the smallest network."""
+        return ScaledLoss(self.seeded_loss(**kwargs), self.embedding_size).to(self.device)
+
+    def value(self, x: Tensor, labels: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the value of a new loss made with ``kwargs``."""
+        return call(self.seeded_loss(**kwargs), x, labels, *args)
+
+    def raw(self, x: Tensor, labels: Tensor, *args: Any) -> Raw:
+        """Return PML's loss dictionary, before any reducer."""
+        return call(self.seeded_loss(reducer=reducers.DoNothingReducer()), x, labels, *args)
+
+    def same(self, actual: Any, expected: Any, message: str | None = None) -> None:
+        """Fail unless both are equal within the tolerances."""
+
+        def explain(text: str) -> str:
+            return text if message is None else f"{message}: {text}"
+
+        torch.testing.assert_close(
+            actual, expected, rtol=self.rtol, atol=self.atol, check_dtype=False, msg=explain
+        )
+
+
+def call(loss: Any, *args: Any, **kwargs: Any) -> Any:
+    """Call a loss with the global random numbers at the same state each time."""
+    torch.manual_seed(1)
+    return loss(*args, **kwargs)
+
+
+def gradients(
+    loss: Any, x: Tensor, labels: Tensor, *args: Any, autocast: bool = False
+) -> dict[str, Tensor]:
+    """Return the value, and what one backward pass adds to each gradient, by name."""
+    loss.zero_grad(set_to_none=True)
+    leaf = x.detach().clone().requires_grad_()
+    # The backward pass stays outside, as PyTorch advises.
+    with torch.autocast(x.device.type, dtype=torch.bfloat16, enabled=autocast):
+        value = call(loss, leaf, labels, *args)
+    value.backward()
+    assert leaf.grad is not None, "the embeddings get no gradient"
+    return {"value": value.detach(), "embeddings": leaf.grad, **parameter_gradients(loss)}
+
+
+def parameter_gradients(module: torch.nn.Module) -> dict[str, Tensor]:
+    """Return copies of the gradients of the parameters, dense, those without left out."""
+    found = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
+    return {name: (g.to_dense() if g.is_sparse else g.clone()) for name, g in found.items()}
+
+
+class ScaledLoss(torch.nn.Module):
+    """The smallest network with a loss: one weight for each dimension."""
+
+    def __init__(self, loss: Any, embedding_size: int) -> None:
+        super().__init__()
+        self.loss = loss
+        self.weight = torch.nn.Parameter(torch.ones(embedding_size))
+
+    def forward(self, x: Tensor, labels: Tensor, dtype: torch.dtype = torch.float32) -> Any:
+        return self.loss((x * self.weight).to(dtype), labels)

@@ -1,0 +1,138 @@
+"""A loss in training: gradients, copies, checkpoints, trainers, compilation."""
+
+from __future__ import annotations
+
+import copy
+import pickle
+from pathlib import Path
+from typing import Any
+
+import torch
+from pytorch_metric_learning import trainers
+from torch import Tensor
+
+from pml_extensions.testing._case import (
+    LossCase,
+    call,
+    gradients,
+    parameter_gradients,
+)
+
+
+class TrainingChecks(LossCase):
+    """Gradients are right and add up, and a loss resumed is the loss that was stopped."""
+
+    def test_gradient_of_embeddings_is_the_derivative(self) -> None:
+        """Backward agrees with finite differences in float64."""
+        x, labels = self.batch(torch.float64, n=2 * self.num_classes)
+        start = self.seeded_loss().double()
+        # A copy for each call: some losses change with each batch.
+        torch.autograd.gradcheck(lambda e: call(copy.deepcopy(start), e, labels), (x,))
+
+    def test_backward_twice_gives_twice_the_gradient(self) -> None:
+        """Neither pass overwrites what it or the other one needs."""
+        x, labels = self.batch()
+        expected = gradients(self.seeded_loss(), x, labels)
+        loss = self.seeded_loss()
+        value = call(loss, x, labels)
+        value.backward(retain_graph=True)
+        value.backward()
+        assert x.grad is not None
+        doubled = {"embeddings": x.grad, **parameter_gradients(loss)}
+        self.same(doubled, {name: 2 * expected[name] for name in doubled})
+
+    def test_gradients_accumulate_over_batches(self) -> None:
+        """Two batches before a step give the sum of their gradients."""
+        x, labels = self.batch()
+        batches = ((x.detach(), labels), (x.detach() * 0.5 + 0.1, labels.roll(1)))
+        apart, together = (
+            self.scaled_loss(),
+            self.scaled_loss(),
+        )
+        sums: dict[str, Tensor] = {}
+        for batch in batches:
+            apart.zero_grad()
+            call(apart, *batch).backward()
+            call(together, *batch).backward()
+            for name, gradient in parameter_gradients(apart).items():
+                sums[name] = sums[name] + gradient if name in sums else gradient
+        self.same(parameter_gradients(together), sums)
+
+    def test_evaluation_changes_nothing(self) -> None:
+        """In ``eval`` mode and without gradients the loss has a value and keeps its state."""
+        x, labels = self.batch()
+        loss = self.seeded_loss().eval()
+        before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
+        with torch.no_grad():
+            first, again = call(loss, x, labels), call(loss, x, labels)
+        assert first.isfinite()
+        torch.testing.assert_close(again, first, rtol=0, atol=0)
+        torch.testing.assert_close(dict(loss.state_dict()), before, rtol=0, atol=0)
+
+    def test_copies_compute_the_same(self) -> None:
+        """``copy.deepcopy`` and pickle keep value and gradients, also after a batch."""
+        x, labels = self.batch()
+        loss = self.seeded_loss()
+        gradients(loss, x, labels)
+        others = (copy.deepcopy(loss), pickle.loads(pickle.dumps(loss)))
+        expected = gradients(loss, x, labels)
+        for other in others:
+            self.same(gradients(other, x, labels), expected)
+
+    def test_a_checkpoint_resumes_the_loss(self, tmp_path: Path) -> None:
+        """The state dictionary, loaded into a new loss, holds all that training has changed."""
+        x, labels = self.batch()
+        loss = self.trained_loss()
+        torch.save(loss.state_dict(), tmp_path / "loss.pt")
+        torch.manual_seed(3)
+        resumed = self.make_loss().to(self.device)
+        resumed.load_state_dict(torch.load(tmp_path / "loss.pt", weights_only=True))
+        self.same(gradients(resumed, x, labels), gradients(loss, x, labels))
+
+    def trained_loss(self) -> Any:
+        """Return a loss after one step of its optimizer."""
+        x, labels = self.batch()
+        model = self.scaled_loss()
+        optimizer = self.make_optimizer(model.parameters())
+        call(model, x.detach(), labels).backward()
+        optimizer.step()
+        return model.loss
+
+    def test_a_pml_trainer_trains_an_epoch(self) -> None:
+        """``MetricLossOnly`` changes the network and each parameter of the loss."""
+        x, labels = self.batch(n=40)
+        models = torch.nn.ModuleDict(
+            {
+                "trunk": torch.nn.Linear(self.embedding_size, self.embedding_size),
+                "metric_loss": self.seeded_loss(),
+            }
+        ).to(self.device)
+        before = {name: p.detach().clone() for name, p in models.named_parameters()}
+        trainer = trainers.MetricLossOnly(
+            models={"trunk": models["trunk"]},
+            optimizers={
+                f"{name}_optimizer": self.make_optimizer(model.parameters())
+                for name, model in models.items()
+                if list(model.parameters())
+            },
+            batch_size=20,
+            loss_funcs={"metric_loss": models["metric_loss"]},
+            dataset=torch.utils.data.TensorDataset(x.detach(), labels),
+            data_device=torch.device(self.device),
+            dataloader_num_workers=0,
+        )
+        trainer.train(num_epochs=1)
+        for name, parameter in models.named_parameters():
+            assert parameter.isfinite().all(), f"{name} is not finite"
+            assert not parameter.equal(before[name]), f"{name} was not trained"
+
+    def test_compiling_changes_nothing(self) -> None:
+        """``torch.compile(fullgraph=True)`` takes the loss and keeps value and gradients."""
+        x, labels = self.batch()
+        loss = self.seeded_loss()
+        # All losses share PML's forward, and dynamo counts its recompilations.
+        torch._dynamo.reset()
+        compiled = torch.compile(copy.deepcopy(loss), fullgraph=True, backend=self.compile_backend)
+        found = gradients(compiled, x, labels)
+        expected = gradients(loss, x, labels)
+        self.same({name.removeprefix("_orig_mod."): g for name, g in found.items()}, expected)

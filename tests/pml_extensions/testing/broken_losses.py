@@ -1,0 +1,573 @@
+"""Losses broken in one way each, with the checks that they must fail.
+
+Not collected by itself: ``test_contracts.py`` runs this file in a pytest of its own.
+"""
+
+from __future__ import annotations
+
+from typing import Any, ClassVar
+
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
+from pytorch_metric_learning.utils import common_functions as c_f
+from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from torch import Tensor
+
+from pml_extensions.testing import PhaseContract, ProxyLossContract
+
+
+class Softmax(WeightRegularizerMixin, BaseMetricLossFunction):
+    """A plain loss that keeps the contract; the broken ones override a method each."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_classes, self.embedding_size = 5, 7
+        self.proxies = torch.nn.Parameter(torch.empty(5, 7))
+        self.weight_init_func(self.proxies)
+        self.register_buffer("scale", torch.tensor(2.0, dtype=torch.float64))
+        self.add_to_recordable_attributes(
+            list_of_names=["num_classes", "embedding_size"], is_stat=False
+        )
+
+    def set_phase(self, scale: float, **unknown: float) -> None:
+        if unknown or not scale > 0:
+            raise ValueError(f"only scale > 0, but got {scale=}, {unknown=}")
+        self.scale.fill_(scale)
+
+    def _apply(self, fn: Any, recurse: bool = True) -> Softmax:
+        scale = self._buffers.pop("scale")
+        super()._apply(fn, recurse)
+        self._buffers["scale"] = scale
+        return self
+
+    def unit(self, x: Tensor) -> Tensor:
+        return F.normalize(x, eps=1e-6)
+
+    def logits(self, x: Tensor, proxies: Tensor) -> Tensor:
+        return self.scale * self.unit(x) @ self.unit(proxies).t()
+
+    def get_logits(self, x: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=False):
+            return self.logits(x, self.proxies)
+
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        rows = self.logits(x, proxies).log_softmax(dim=1)
+        return -rows.gather(1, labels[:, None]).squeeze(1)
+
+    def check(self, labels: Tensor, embeddings: Tensor, ref_emb: Any, ref_labels: Any) -> None:
+        c_f.labels_required(labels)
+        c_f.ref_not_supported(embeddings, labels, ref_emb, ref_labels)
+        if embeddings.ndim != 2:
+            raise ValueError("embeddings must have two dimensions")
+
+    def promoted(self, x: Tensor) -> Tensor:
+        return x if x.dtype == torch.float64 else x.float()
+
+    def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        return lmu.convert_to_weights(indices_tuple, labels, dtype=dtype)
+
+    def entries(self, losses: Tensor) -> dict[str, Any]:
+        indices = torch.arange(len(losses), device=losses.device)
+        return {"loss": {"losses": losses, "indices": indices, "reduction_type": "element"}}
+
+    def compute_loss(
+        self, embeddings: Tensor, labels: Tensor, indices_tuple: Any, ref_emb: Any, ref_labels: Any
+    ) -> dict[str, Any]:
+        self.check(labels, embeddings, ref_emb, ref_labels)
+        with torch.autocast("cpu", enabled=False):
+            x = self.promoted(embeddings)
+            losses = self.losses(x, self.proxies.to(x), labels.long())
+            losses = losses * self.weights(indices_tuple, labels, losses.dtype)
+        if len(losses) == 0:
+            return self.zero_losses()
+        loss_dict = self.entries(losses)
+        self.add_weight_regularization_to_loss_dict(loss_dict, self.proxies)
+        return loss_dict
+
+
+class Toy(ProxyLossContract, PhaseContract):
+    """The contract of one of the losses below.
+
+    Attributes:
+        fails: The checks that it must fail, separated by blanks; it must pass all others.
+    """
+
+    compile_backend = "aot_eager"
+    phase: ClassVar = {"scale": 3.1}
+    wrong_phase: ClassVar = {"scale": -1.0}
+    fails: ClassVar[str] = ""
+    loss: ClassVar[type[Softmax]] = Softmax
+
+    def make_loss(self, **kwargs: Any) -> Any:
+        return self.loss(**kwargs)
+
+
+class TestCorrect(Toy):
+    fails = ""
+
+
+class TestUndeclaredSubLoss(Toy):
+    fails = "test_sub_losses_are_declared"
+
+    class loss(Softmax):
+        def entries(self, losses: Tensor) -> dict[str, Any]:
+            return {"ap_loss": super().entries(losses)["loss"]}
+
+
+class TestIndicesOutsideOfTheBatch(Toy):
+    fails = "test_sub_losses_are_declared"
+
+    class loss(Softmax):
+        def entries(self, losses: Tensor) -> dict[str, Any]:
+            sub_loss = super().entries(losses)["loss"]
+            return {"loss": {**sub_loss, "indices": sub_loss["indices"] - 1}}
+
+
+class TestReducesItself(Toy):
+    fails = "test_reducers_have_entries_to_act_on test_miner_weights_multiply_the_samples"
+
+    class loss(Softmax):
+        def entries(self, losses: Tensor) -> dict[str, Any]:
+            kind = {"indices": None, "reduction_type": "already_reduced"}
+            return {"loss": {"losses": losses.mean(), **kind}}
+
+
+class TestOverridesTheReducer(Toy):
+    fails = (
+        "test_reducers_see_the_entries[sum] test_reducers_see_the_entries[threshold] "
+        "test_reducers_see_the_entries[class_weighted]"
+    )
+
+    class loss(Softmax):
+        def forward(self, *args: Any, **kwargs: Any) -> Any:
+            value = super().forward(*args, **kwargs)
+            if type(self.reducer).__name__ in ("DoNothingReducer", "MultipleReducers"):
+                return value
+            kept, self.reducer = self.reducer, self.get_default_reducer()
+            value = super().forward(*args, **kwargs)
+            self.reducer = kept
+            return value
+
+
+class TestForgetsTheEmbeddingRegularizer(Toy):
+    fails = "test_embedding_regularizer_is_added"
+
+    class loss(Softmax):
+        def add_embedding_regularization_to_loss_dict(self, *args: Any) -> None:
+            pass
+
+
+class TestForgetsTheWeightRegularizer(Toy):
+    fails = "test_weight_regularizer_is_added"
+
+    class loss(Softmax):
+        def add_weight_regularization_to_loss_dict(self, *args: Any) -> None:
+            pass
+
+
+class TestIgnoresTheWeightInitFunc(Toy):
+    fails = "test_weight_init_func_is_used"
+
+    class loss(Softmax):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            torch.nn.init.normal_(self.proxies)
+
+
+class TestIgnoresMiners(Toy):
+    fails = "test_miner_weights_multiply_the_samples"
+
+    class loss(Softmax):
+        def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
+            return torch.ones(len(labels), dtype=dtype)
+
+
+class TestRefusesMinedPairs(Toy):
+    fails = "test_works_with_a_miner_and_in_multiple_losses test_inputs_are_left_alone"
+
+    class loss(Softmax):
+        def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
+            if indices_tuple is not None and len(indices_tuple) == 4:
+                raise ValueError("triplets only")
+            return super().weights(indices_tuple, labels, dtype)
+
+
+class TestRetypesItsProxies(Toy):
+    """As PML's losses do."""
+
+    fails = (
+        "test_low_precision_embeddings_are_computed_in_float32[bfloat16] "
+        "test_low_precision_embeddings_are_computed_in_float32[float16] "
+        "test_an_optimizer_steps_after_any_dtype[bfloat16] "
+        "test_an_optimizer_steps_after_any_dtype[float16] "
+        "test_an_optimizer_steps_after_any_dtype[float64]"
+    )
+
+    class loss(Softmax):
+        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+            super().check(labels, embeddings, *ref)
+            self.proxies.data = self.proxies.data.to(embeddings.dtype)
+
+
+class TestComputesInLowPrecision(Toy):
+    fails = (
+        "test_low_precision_embeddings_are_computed_in_float32[bfloat16] "
+        "test_low_precision_embeddings_are_computed_in_float32[float16] "
+        "test_degenerate_batches_are_finite[float16_extremes]"
+    )
+
+    class loss(Softmax):
+        def promoted(self, x: Tensor) -> Tensor:
+            return x
+
+        def unit(self, x: Tensor) -> Tensor:
+            return x / x.square().sum(dim=1, keepdim=True).clamp_min(1e-6).sqrt()
+
+
+class TestComputesDoubleInSingle(Toy):
+    fails = (
+        "test_double_precision_is_computed_in_double "
+        "test_gradient_of_embeddings_is_the_derivative "
+        "test_gradient_of_parameters_is_the_derivative"
+    )
+
+    class loss(Softmax):
+        def promoted(self, x: Tensor) -> Tensor:
+            return x.float()
+
+
+class TestLeavesAutocastOn(Toy):
+    fails = "test_autocast_changes_nothing"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            with torch.autocast("cpu", enabled=self.under_autocast, dtype=torch.bfloat16):
+                return super().losses(x, proxies, labels)
+
+        def check(self, *args: Any) -> None:
+            super().check(*args)
+            self.under_autocast = torch.is_autocast_enabled("cpu")
+
+
+class TestLogitsUnderAutocast(Toy):
+    fails = "test_logits_are_float32_under_autocast"
+
+    class loss(Softmax):
+        def get_logits(self, x: Tensor) -> Tensor:
+            return self.unit(x) @ self.unit(self.proxies).t()
+
+
+class TestAveragesNothing(Toy):
+    fails = "test_degenerate_batches_are_finite[empty]"
+
+    class loss(Softmax):
+        def zero_losses(self) -> dict[str, Any]:
+            return self.entries(self.proxies[:0, 0])
+
+
+class TestDividesByZeroLength(Toy):
+    fails = "test_degenerate_batches_are_finite[zeros] test_degenerate_batches_are_finite[tiny]"
+
+    class loss(Softmax):
+        def unit(self, x: Tensor) -> Tensor:
+            return x / x.square().sum(dim=1, keepdim=True).sqrt()
+
+
+class TestHasNoGradientAtItsProxies(Toy):
+    """The derivative of the arc cosine is infinite at 1, as in ArcFace."""
+
+    fails = "test_embeddings_on_their_proxies_are_finite"
+
+    class loss(Softmax):
+        def logits(self, x: Tensor, proxies: Tensor) -> Tensor:
+            cosines = super().logits(x, proxies) / self.scale
+            return self.scale * torch.pi - self.scale * cosines.clamp(-1, 1).acos()
+
+
+class TestDividesByTheNumberOfOtherClasses(Toy):
+    fails = "test_degenerate_batches_are_finite[one] test_degenerate_batches_are_finite[one_class]"
+
+    class loss(Softmax):
+        def entries(self, losses: Tensor) -> dict[str, Any]:
+            return super().entries(losses / self.others)
+
+        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+            super().check(labels, embeddings, *ref)
+            self.others = (
+                (labels != labels[:1]).any() if len(labels) else labels.sum() + 1
+            ).float()
+
+
+class TestHidesNaN(Toy):
+    fails = "test_a_nan_embedding_shows_in_the_loss"
+
+    class loss(Softmax):
+        def promoted(self, x: Tensor) -> Tensor:
+            return super().promoted(x).nan_to_num()
+
+
+class TestWritesToTheEmbeddings(Toy):
+    fails = "test_inputs_are_left_alone"
+
+    class loss(Softmax):
+        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+            super().check(labels, embeddings, *ref)
+            if not embeddings.requires_grad:
+                embeddings.mul_(2)
+
+
+class TestDependsOnTheOrder(Toy):
+    fails = "test_order_of_samples_does_not_matter"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            return super().losses(x, proxies, labels) * torch.linspace(1, 2, 64)[: len(x)]
+
+
+class TestDependsOnTheNumbersOfClasses(Toy):
+    fails = "test_names_of_classes_do_not_matter"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            return super().losses(x, proxies, labels) * (1 + 0.1 * labels)
+
+
+class TestDependsOnTheBatch(Toy):
+    fails = "test_samples_are_independent"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            losses = super().losses(x, proxies, labels)
+            return losses * (1 + losses.sum())
+
+
+class TestTakesInt64Only(Toy):
+    fails = "test_labels_may_be_int32"
+
+    class loss(Softmax):
+        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+            super().check(labels, embeddings, *ref)
+            assert labels.dtype == torch.int64
+
+
+class TestNeedsNoLabels(Toy):
+    fails = "test_calls_without_labels_are_refused"
+
+    class loss(Softmax):
+        def forward(self, x: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Any:
+            labels = torch.zeros(len(x), dtype=torch.long) if labels is None else labels
+            return super().forward(x, labels, *args, **kwargs)
+
+
+class TestTakesAnyShape(Toy):
+    fails = "test_wrong_shapes_are_refused"
+
+    class loss(Softmax):
+        def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+            return super().forward(x.flatten(start_dim=1), *args, **kwargs)
+
+
+class TestIgnoresReferenceEmbeddings(Toy):
+    fails = "test_reference_embeddings"
+
+    class loss(Softmax):
+        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+            super().check(labels, embeddings, embeddings, labels)
+
+
+class TestSaysThatItTakesReferenceEmbeddings(Toy):
+    fails = "test_reference_embeddings"
+    supports_ref_emb = True
+
+
+class TestDropsLabelsOutOfRange(Toy):
+    fails = (
+        "test_labels_out_of_range_are_refused[num_classes] "
+        "test_labels_out_of_range_are_refused[minus_1] "
+        "test_labels_out_of_range_are_refused[minus_100]"
+    )
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            return super().losses(x, proxies, labels.clamp(0, 4))
+
+
+class TestPadsEmbeddings(Toy):
+    fails = "test_another_embedding_size_is_refused"
+
+    class loss(Softmax):
+        def promoted(self, x: Tensor) -> Tensor:
+            x = super().promoted(x)
+            return F.pad(x, (0, 1)) if x.shape[1] == 6 else x
+
+
+class TestHasAWrongGradient(Toy):
+    fails = (
+        "test_gradient_of_embeddings_is_the_derivative "
+        "test_gradient_of_parameters_is_the_derivative"
+    )
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            losses = super().losses(x, proxies, labels)
+            return losses * losses.detach()
+
+
+class _GrowsWithEachBackward(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.factor = 1.0
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        ctx.factor *= 2
+        return grads[0] * (ctx.factor - 1)
+
+
+class TestSpoilsItsSecondBackward(Toy):
+    fails = (
+        "test_backward_twice_gives_twice_the_gradient test_gradient_of_embeddings_is_the_derivative"
+    )
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            if not torch.compiler.is_compiling():
+                x = _GrowsWithEachBackward.apply(x)
+            return super().losses(x, proxies, labels)
+
+
+class TestClearsGradients(Toy):
+    fails = "test_gradients_accumulate_over_batches test_backward_twice_gives_twice_the_gradient"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            if proxies.requires_grad and not torch.compiler.is_compiling():
+                proxies.register_hook(self.clear)
+            return super().losses(x, proxies, labels)
+
+        def clear(self, gradient: Tensor) -> None:
+            self.proxies.grad = None
+
+
+class TestLearnsInEvaluation(Toy):
+    fails = "test_evaluation_changes_nothing"
+
+    class loss(Softmax):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.register_buffer("batches", torch.zeros(()))
+
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            if not self.training:
+                self.batches += 1
+            return super().losses(x, proxies, labels)
+
+
+class TestCannotBeCopied(Toy):
+    fails = "test_copies_compute_the_same"
+
+    class loss(Softmax):
+        def __reduce_ex__(self, protocol: Any) -> Any:
+            raise TypeError("no copies")
+
+        def __deepcopy__(self, memo: Any) -> Any:
+            other = type(self)()
+            other.load_state_dict(self.state_dict())
+            return other.to(self.proxies.dtype)
+
+
+class TestForgetsItsState(Toy):
+    fails = (
+        "test_a_checkpoint_resumes_the_loss test_a_phase_changes_the_loss_and_survives_a_checkpoint"
+    )
+
+    class loss(Softmax):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.learned = 1.0
+
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            losses = super().losses(x, proxies, labels) * self.learned
+            if self.training and len(labels) == 20:
+                self.learned *= 0.9
+            return losses
+
+
+class TestProxiesAreNoParameter(Toy):
+    fails = "test_a_pml_trainer_trains_an_epoch"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            return super().losses(x, proxies if len(labels) != 20 else proxies.detach(), labels)
+
+
+class TestBreaksTheGraph(Toy):
+    fails = "test_compiling_changes_nothing"
+
+    class loss(Softmax):
+        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+            losses = super().losses(x, proxies, labels)
+            return losses if losses.sum().item() > 0 else -losses
+
+
+class TestRecordsNoSizes(Toy):
+    fails = "test_sizes_are_recorded"
+
+    class loss(Softmax):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.num_classes = 0
+
+
+class TestReturnsDistancesAsLogits(Toy):
+    """As PML's ProxyNCALoss does."""
+
+    fails = "test_logits_are_larger_for_the_more_similar_class"
+
+    class loss(Softmax):
+        def get_logits(self, x: Tensor) -> Tensor:
+            return -super().get_logits(x)
+
+
+class TestKeepsThePhaseOutsideOfTheState(Toy):
+    fails = "test_a_phase_changes_the_loss_and_survives_a_checkpoint"
+
+    class loss(Softmax):
+        def __init__(self, **kwargs: Any) -> None:
+            super().__init__(**kwargs)
+            self.register_buffer("scale", self.scale, persistent=False)
+
+
+class TestSetsAPhaseByHalves(Toy):
+    fails = "test_unknown_phase_names_change_nothing test_wrong_phase_values_are_refused"
+
+    class loss(Softmax):
+        def set_phase(self, scale: float, **unknown: float) -> None:
+            self.scale.fill_(scale)
+            super().set_phase(scale, **unknown)
+
+
+class TestRoundsThePhase(Toy):
+    fails = "test_changing_the_precision_of_the_module_keeps_the_phase"
+
+    class loss(Softmax):
+        def _apply(self, fn: Any, recurse: bool = True) -> Any:
+            return super(Softmax, self)._apply(fn, recurse)
+
+
+class TestKnownFailureIsExpected(TestTakesAnyShape):
+    fails = ""
+    known_failures: ClassVar = {"test_wrong_shapes_are_refused": "it takes any shape"}
+
+
+class TestKnownFailureThatPasses(Toy):
+    fails = "test_labels_may_be_int32"
+    known_failures: ClassVar = {"test_labels_may_be_int32": "mended since"}
+
+
+class TestExemptCaseIsSkipped(TestDividesByZeroLength):
+    fails = "test_degenerate_batches_are_finite[tiny]"
+    exempt: ClassVar = {"test_degenerate_batches_are_finite[zeros]": "a direction is needed"}

@@ -1,0 +1,72 @@
+"""Each check can fail: a loss broken in one way fails the check meant for that, and no other."""
+
+from __future__ import annotations
+
+import importlib.util
+import os
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from pml_extensions.testing import LossContract
+
+FILE = Path(__file__).with_name("broken_losses.py")
+
+
+def toys() -> dict[str, Any]:
+    spec = importlib.util.spec_from_file_location("broken_losses", FILE)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return {name: toy for name, toy in vars(module).items() if name.startswith("Test")}
+
+
+TOYS = toys()
+
+
+@pytest.fixture(scope="module")
+def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
+    """The checks that each class of the file failed, in a pytest of their own."""
+    report = tmp_path_factory.mktemp("toys") / "report.xml"
+    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    done = subprocess.run(
+        [*command, f"--junitxml={report}", str(FILE)],
+        cwd=Path(__file__).parents[3],
+        env={**os.environ, "PYTEST_ADDOPTS": ""},
+        capture_output=True,
+        text=True,
+        timeout=600,
+    )
+    assert done.returncode == 1, done.stdout + done.stderr
+    failed: dict[str, set[str]] = defaultdict(set)
+    for case in ET.parse(report).iter("testcase"):
+        found = failed[case.attrib["classname"].rpartition(".")[2]]
+        if case.find("failure") is not None or case.find("error") is not None:
+            found.add(case.attrib["name"])
+    return dict(failed)
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("broken_losses")
+@pytest.mark.parametrize("name", TOYS)
+def test_a_broken_loss_fails_the_check_meant_for_it(
+    failures: dict[str, set[str]], name: str
+) -> None:
+    assert failures[name] == set(TOYS[name].fails.split())
+
+
+def test_every_check_is_failed_by_some_loss() -> None:
+    checks = {name for name in dir(TOYS["TestCorrect"]) if name.startswith("test_")}
+    failed = {check.partition("[")[0] for toy in TOYS.values() for check in toy.fails.split()}
+    assert checks == failed
+
+
+def test_an_opt_out_must_name_a_check() -> None:
+    with pytest.raises(TypeError, match="did you mean 'test_inputs_are_left_alone'"):
+        type("Wrong", (LossContract,), {"exempt": {"test_inputs_left_alone": "typo"}})
