@@ -114,6 +114,13 @@ def test_examples_are_found() -> None:
         assert page.read_text(encoding="utf-8").count("```python") == len(blocks(page)), page
 
 
+def test_a_marked_block_is_not_run(tmp_path: Path) -> None:
+    page = tmp_path / "page.md"
+    marked = "<!-- not run: needs two GPUs -->\n```python\n1 / 0\n```\n"
+    page.write_text(marked + "\n```python\nx = 1\n```\n", encoding="utf-8")
+    assert blocks(page) == [Block("1 / 0\n", 3, "needs two GPUs"), Block("x = 1\n", 7, None)]
+
+
 @every_page
 def test_links_resolve(page: Path) -> None:
     for target in links(page):
