@@ -58,7 +58,8 @@ class GradMLLoss(Float32Loss):
     gradient 0. On an accelerator the host waits for the number of quadruples, once in
     each call (twice for all pairs with ``ref_emb``, never for given pairs). ``torch.compile``
     with ``fullgraph=True`` works if ``torch._dynamo.config.capture_dynamic_output_shape_ops`` is
-    set (and for ``"all"`` torch is newer than 2.5); without that the graph breaks at the counting, except for given pairs.
+    set (and for ``"all"`` torch is newer than 2.5); without that the graph breaks at the counting,
+    except for given pairs.
 
     Args:
         k: Power of the distances, at least 1. The paper has 1 to 4, best near 2 to 2.5.
