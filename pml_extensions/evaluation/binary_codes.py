@@ -1,0 +1,228 @@
+"""Retrieval by Hamming distance between binary codes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import NamedTuple
+
+import faiss
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from pml_extensions import _checks
+from pml_extensions.evaluation import _inputs
+from pml_extensions.modules import BinaryEmbedding
+
+RECALL_AT = (1, 2, 4, 8)
+
+
+@torch.no_grad()
+def hamming_retrieval(
+    embeddings: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    ks: Sequence[int] = RECALL_AT,
+    reference: Tensor | ArrayLike | None = None,
+    reference_labels: Tensor | ArrayLike | None = None,
+    chunk_size: int = 512,
+) -> dict[str, float]:
+    """Return the retrieval metrics of binary codes under Hamming distance.
+
+    A dimension gives bit 1 if its value is above 0 (NormSoftmax, section 6.3). References at the
+    same distance, which short codes have many of, rank by index; :func:`expected_hamming_recall`
+    tells how much that decides. Otherwise the definitions are those of ``RetrievalMetrics``: a
+    query is no neighbour of itself, and queries without a reference of their class do not count.
+
+    Args:
+        embeddings: Queries, shape (N, D): real values or booleans, or packed codes, uint8, from
+            ``BinaryEmbedding(pack=True)``.
+        labels: Integer class of each query, shape (N,).
+        ks: The K of Recall@K, the share of queries with a reference of their class among the first
+            K.
+        reference: What is searched, shape (M, D), of the same kind; None: the queries themselves.
+        reference_labels: Integer class of each reference, shape (M,).
+        chunk_size: Queries ranked at a time; memory grows with chunk_size x the largest of K and
+            R, the references of a query's class.
+
+    Returns:
+        ``precision_at_1``, ``r_precision``, ``mean_average_precision_at_r`` and ``recall_at_{k}``
+        for each K, means over queries.
+
+    Raises:
+        ValueError: Shapes or types do not fit, a value is NaN or infinite, a K is below 1, or no
+            query has a reference of its class.
+    """
+    task = _Task.of(embeddings, labels, reference, reference_labels)
+    ks, chunk_size = _ks(ks), _checks.positive_integer("chunk_size", chunk_size)
+    index = faiss.IndexBinaryFlat(8 * task.references.shape[1])
+    index.add(task.references.cpu().numpy())
+    depths = task.relevant.clamp(min=max(ks)).clamp(max=task.candidates)
+    order = _scored(task.relevant)
+    # Chunks of similar depth, so that one large class does not deepen the search of all others.
+    order = order[depths[order].argsort(stable=True)]
+    totals = torch.zeros(3 + len(ks), dtype=torch.float64)
+    for rows in order.split(chunk_size):
+        nearest = _nearest(index, task, rows, int(depths[rows[-1]]))
+        matches = task.reference_labels[nearest] == task.labels[rows].unsqueeze(1)
+        totals += _scores(matches, task.relevant[rows], ks).cpu()
+    names = ["precision_at_1", "r_precision", "mean_average_precision_at_r"]
+    names += [f"recall_at_{k}" for k in ks]
+    return dict(zip(names, (totals / len(order)).tolist(), strict=True))
+
+
+@torch.no_grad()
+def expected_hamming_recall(
+    embeddings: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    ks: Sequence[int] = RECALL_AT,
+    reference: Tensor | ArrayLike | None = None,
+    reference_labels: Tensor | ArrayLike | None = None,
+    chunk_size: int = 128,
+) -> dict[str, float]:
+    r"""Return Recall@K under Hamming distance, averaged over all orders of references that tie.
+
+    If b references are nearer to a query than the first of its class and n tie with that one, m of
+    them of its class, then the query counts
+
+    .. math:: 1 - \binom{n-m}{s} / \binom{n}{s}, \quad s = \min(\max(K - b, 0), n).
+
+    Arguments and errors are those of :func:`hamming_retrieval`. It compares all pairs by exact
+    matrix products, on the device of the embeddings, in memory of chunk_size x M.
+
+    Returns:
+        ``recall_at_{k}`` for each K, means over queries.
+    """
+    task = _Task.of(embeddings, labels, reference, reference_labels)
+    ks, chunk_size = _ks(ks), _checks.positive_integer("chunk_size", chunk_size)
+    signs = _signs(task.references)
+    order = _scored(task.relevant)
+    totals = torch.zeros(len(ks), dtype=torch.float64)
+    for rows in order.split(chunk_size):
+        # The larger the product of signs, the smaller the Hamming distance.
+        products = _signs(task.codes[rows]) @ signs.t()
+        if task.self_retrieval:
+            products.scatter_(1, rows.unsqueeze(1), -torch.inf)
+        same = task.reference_labels == task.labels[rows].unsqueeze(1)
+        nearest = products.masked_fill(~same, -torch.inf).amax(dim=1, keepdim=True)
+        tied = products == nearest
+        counts = (products > nearest).sum(1), tied.sum(1), (tied & same).sum(1)
+        totals += torch.stack([_hit_chance(k, *counts).sum() for k in ks]).cpu()
+    return {f"recall_at_{k}": float(t) for k, t in zip(ks, totals / len(order), strict=True)}
+
+
+class _Task(NamedTuple):
+    """Packed codes and classes of queries and references, and how many references are relevant."""
+
+    codes: Tensor
+    labels: Tensor
+    references: Tensor
+    reference_labels: Tensor
+    relevant: Tensor
+    self_retrieval: bool
+
+    @property
+    def candidates(self) -> int:
+        """How many references a query may find."""
+        return len(self.references) - int(self.self_retrieval)
+
+    @classmethod
+    def of(
+        cls,
+        embeddings: Tensor | ArrayLike,
+        labels: Tensor | ArrayLike,
+        reference: Tensor | ArrayLike | None,
+        reference_labels: Tensor | ArrayLike | None,
+    ) -> _Task:
+        if (reference is None) != (reference_labels is None):
+            raise ValueError("reference and reference_labels must be given together.")
+        x = _inputs.matrix(embeddings, "embeddings")
+        y = _inputs.labels_of(x, labels, "embeddings", "labels")
+        if reference is None or reference_labels is None:
+            codes = _packed(x)
+            return cls(codes, y, codes, y, _relevant(y, y) - 1, True)
+        ref = _inputs.matrix(reference, "reference").to(x.device)
+        ref_y = _inputs.labels_of(ref, reference_labels, "reference", "reference_labels")
+        if _width(x) != _width(ref):
+            raise ValueError(f"embeddings have {_width(x)}, but reference has {_width(ref)}.")
+        return cls(_packed(x), y, _packed(ref), ref_y, _relevant(y, ref_y), False)
+
+
+def _packed(x: Tensor) -> Tensor:
+    return x.contiguous() if x.dtype == torch.uint8 else BinaryEmbedding(pack=True)(x)
+
+
+def _width(x: Tensor) -> str:
+    return f"{x.shape[1]} {'bytes (uint8)' if x.dtype == torch.uint8 else 'dimensions'}"
+
+
+def _signs(codes: Tensor) -> Tensor:
+    """Return the bits of packed codes as 1 and -1, whose products float32 holds exactly."""
+    places = torch.arange(8, dtype=torch.uint8, device=codes.device)
+    bits = (codes.unsqueeze(2) >> places) & 1
+    return bits.flatten(1).float().mul_(2).sub_(1)
+
+
+def _relevant(labels: Tensor, reference_labels: Tensor) -> Tensor:
+    """Return how many references have the class of each query, shape (N,)."""
+    classes, counts = reference_labels.unique(return_counts=True)
+    place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
+    return torch.where(classes[place] == labels, counts[place], 0)
+
+
+def _scored(relevant: Tensor) -> Tensor:
+    """Return the queries that have something to find."""
+    rows = relevant.nonzero().squeeze(1)
+    if len(rows) == 0:
+        raise ValueError(
+            "no query has a reference of its class other than itself, so there is nothing to "
+            "measure; each class needs at least two samples."
+        )
+    return rows
+
+
+def _ks(ks: Sequence[int]) -> list[int]:
+    if not isinstance(ks, Sequence) or len(ks) == 0:
+        raise ValueError(f"ks must be a list of at least one whole number, but got {ks=}.")
+    return sorted({_checks.positive_integer("each K of ks", k) for k in ks})
+
+
+def _nearest(index: faiss.IndexBinaryFlat, task: _Task, rows: Tensor, depth: int) -> Tensor:
+    """Return the first ``depth`` references of each query, by (distance, index)."""
+    # faiss keeps that order, although it does not promise it: the tests hold it to it.
+    wanted = depth + int(task.self_retrieval)
+    found = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), wanted)[1]).to(rows)
+    if not task.self_retrieval:
+        return found
+    is_self = found == rows.unsqueeze(1)
+    # Where enough duplicates come before the query itself, the last one is too many.
+    is_self[~is_self.any(dim=1), -1] = True
+    return found[~is_self].view(len(rows), depth)
+
+
+def _scores(matches: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
+    """Return the sums over queries of P@1, R-precision, MAP@R and Recall@K, shape (3 + ks,).
+
+    Args:
+        matches: Whether each neighbour has the query's class, nearest first, shape (B, depth).
+        relevant: R of each query, at most depth, shape (B,).
+        ks: The K of Recall@K.
+    """
+    rank = torch.arange(1, matches.shape[1] + 1, device=matches.device)
+    hits = (matches & (rank <= relevant.unsqueeze(1))).double()
+    precision = hits.cumsum(dim=1) / rank
+    per_query = [
+        matches[:, 0].double(),
+        hits.sum(dim=1) / relevant,
+        (hits * precision).sum(dim=1) / relevant,
+        *(matches[:, :k].any(dim=1).double() for k in ks),
+    ]
+    return torch.stack(per_query).sum(dim=1)
+
+
+def _hit_chance(k: int, nearer: Tensor, tied: Tensor, hits: Tensor) -> Tensor:
+    """Return the chance that ``k`` places, the first ``nearer`` of them taken, hold one hit."""
+    places = (k - nearer).clamp(min=0).minimum(tied)
+    misses = (tied - hits - places).clamp(min=0)
+    terms = (tied - hits, tied - places, misses, tied)
+    a, b, c, d = ((n + 1).double().lgamma() for n in terms)
+    return 1 - (a + b - c - d).exp() * (places <= tied - hits)

@@ -1,0 +1,119 @@
+"""How far apart classes lie, and how far samples from their proxies."""
+
+from __future__ import annotations
+
+import math
+from typing import NamedTuple
+
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from pml_extensions import _checks
+from pml_extensions.evaluation import _inputs
+from pml_extensions.functional import paired_distances, unit_vectors
+
+# Rows that are held in float64 at a time.
+CHUNK = 4096
+
+
+class ClassSeparability(NamedTuple):
+    """What :func:`class_separability` returns."""
+
+    trace_between: float
+    trace_within: float
+    ratio: float
+
+
+@torch.no_grad()
+def class_separability(
+    embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, normalize: bool = False
+) -> ClassSeparability:
+    r"""Return the class separability criterion (CSC): scatter between over scatter within classes.
+
+    With class means :math:`\mu_i`, the mean of all :math:`\mu_0` and class sizes :math:`n_i`,
+
+    .. math::
+        tr\,S_b = \sum_i \tfrac{n_i}{n} |\mu_i - \mu_0|^2, \quad
+        tr\,S_w = \tfrac1n \sum_i \sum_{x \in i} |x - \mu_i|^2, \quad
+        CSC = tr\,S_b / tr\,S_w
+
+    (SGSL, AAAI 2023, Eq. 9 and Table 5). Both traces grow with the square of the embeddings'
+    length, the ratio does not. Computed in float64 from class sums, in time and memory of N x D.
+
+    Args:
+        embeddings: Shape (N, D).
+        labels: Integer classes, shape (N,).
+        normalize: Scale embeddings to unit length first; then the traces sum to at most 1. The
+            paper does not say; its values only fit raw embeddings.
+
+    Returns:
+        Both traces and their ratio, which is infinite if all samples of each class coincide, and
+        NaN if all samples do.
+
+    Raises:
+        ValueError: Shapes or types do not fit, or an embedding is NaN or infinite.
+    """
+    x, y = _inputs.embeddings_and_labels(embeddings, labels)
+    _, class_of, sizes = y.unique(return_inverse=True, return_counts=True)
+    means = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
+    # Relative to one sample, so that a common offset costs no digits and equal rows give zero.
+    origin = _wide(x[:1], normalize)
+    for rows in _chunks(x):
+        means.index_add_(0, class_of[rows], _wide(x[rows], normalize) - origin)
+    centre = means.sum(dim=0) / len(x)
+    means /= sizes.unsqueeze(1)
+    within = x.new_zeros((), dtype=torch.float64)
+    for rows in _chunks(x):
+        within += (_wide(x[rows], normalize) - origin - means[class_of[rows]]).square().sum()
+    between = (sizes * (means - centre).square().sum(dim=1)).sum()
+    trace_between, trace_within = float(between) / len(x), float(within) / len(x)
+    if trace_within > 0:
+        return ClassSeparability(trace_between, trace_within, trace_between / trace_within)
+    ratio = math.inf if trace_between > 0 else math.nan
+    return ClassSeparability(trace_between, trace_within, ratio)
+
+
+@torch.no_grad()
+def average_distance_to_proxy(
+    embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, proxies: Tensor | ArrayLike
+) -> float:
+    r"""Return AvgDTP, the Euclidean distance of embeddings to their proxies, averaged by class.
+
+    .. math::
+        \frac1{|C|} \sum_{c \in C} \frac1{|P_c|} \sum_{e \in P_c} |e - p_c|
+
+    ("Realigned Softmax Warping", Eq. 9), where :math:`P_c` are the embeddings of class c. The
+    paper takes training images without augmentation, in eval mode. In float64.
+
+    Args:
+        embeddings: Shape (N, D), as the loss sees them.
+        labels: Rows of the proxies: integers 0..C-1, shape (N,). Classes without a sample do not
+            count.
+        proxies: Shape (C, D).
+
+    Returns:
+        The average distance.
+
+    Raises:
+        ValueError: Shapes or types do not fit, a value is NaN or infinite, or a label has no
+            proxy.
+    """
+    x, y = _inputs.embeddings_and_labels(embeddings, labels)
+    p = _inputs.matrix(proxies, "proxies").to(x.device)
+    if p.shape[1] != x.shape[1]:
+        raise ValueError(f"embeddings have {x.shape[1]} dimensions, but proxies have {p.shape[1]}.")
+    _checks.class_labels(y, len(p), check=True)
+    distances = [paired_distances(x[rows].double(), p[y[rows]].double()) for rows in _chunks(x)]
+    sizes = y.bincount(minlength=len(p))
+    sums = x.new_zeros(len(p), dtype=torch.float64).index_add_(0, y, torch.cat(distances))
+    present = sizes > 0
+    return float((sums[present] / sizes[present]).mean())
+
+
+def _wide(rows: Tensor, normalize: bool) -> Tensor:
+    return unit_vectors(rows.double()) if normalize else rows.double()
+
+
+def _chunks(x: Tensor) -> list[slice]:
+    return [slice(start, start + CHUNK) for start in range(0, len(x), CHUNK)]

@@ -1,0 +1,185 @@
+"""Face verification: is a pair of images of one person? Accuracy by k-fold cross-validation."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from pml_extensions import _checks
+from pml_extensions.evaluation import _inputs
+from pml_extensions.functional import at_least_float32, unit_vectors
+
+#: How pairs are compared: as the insightface package does, or as Realigned Softmax Warping does.
+Convention = Literal["insightface", "paper004"]
+# Squared distances of unit vectors end at 4, so the first range holds all of them.
+THRESHOLDS = {"insightface": np.arange(0, 4, 0.01), "paper004": np.arange(0, 100, 0.01)}
+
+
+class Verification(NamedTuple):
+    """What :func:`pair_verification` returns: mean and population standard deviation over folds."""
+
+    accuracy: float
+    std: float
+    fold_accuracies: tuple[float, ...]
+    fold_thresholds: tuple[float, ...]
+
+
+@torch.no_grad()
+def merge_mirrored(
+    embeddings: Tensor | ArrayLike,
+    mirrored: Tensor | ArrayLike,
+    convention: Convention = "insightface",
+) -> Tensor:
+    """Return one embedding for each image and its mirror image.
+
+    Args:
+        embeddings: Of the images, shape (N, D).
+        mirrored: Of the same images flipped left to right, shape (N, D).
+        convention: ``"insightface"``: the sum at unit length. ``"paper004"``: the mean as it is.
+
+    Returns:
+        Shape (N, D), float64 if the embeddings are and float32 otherwise.
+
+    Raises:
+        ValueError: Shapes differ, a value is NaN or infinite, or there is no such convention.
+    """
+    _convention(convention)
+    x, y = _two_matrices(embeddings, mirrored, "embeddings", "mirrored")
+    return unit_vectors(x + y) if convention == "insightface" else (x + y) / 2
+
+
+@torch.no_grad()
+def pair_verification(
+    embeddings_a: Tensor | ArrayLike,
+    embeddings_b: Tensor | ArrayLike,
+    same: Tensor | ArrayLike,
+    folds: int = 10,
+    convention: Convention = "insightface",
+) -> Verification:
+    """Return the k-fold accuracy of telling pairs of one person from pairs of two.
+
+    Args:
+        embeddings_a: One image of each pair, shape (P, D); see :func:`merge_mirrored`.
+        embeddings_b: The other one, shape (P, D).
+        same: Whether they show one person, booleans or 0 and 1, shape (P,).
+        folds: Number of contiguous folds; the pair lists of LFW and its relatives come in ten.
+        convention: ``"insightface"``: embeddings are scaled to unit length, their squared distance
+            meets thresholds 0, 0.01, ..., 3.99. ``"paper004"`` (Realigned Softmax Warping): raw
+            embeddings, Euclidean distance, thresholds 0, 0.01, ..., 99.99.
+
+    Returns:
+        Accuracy, standard deviation and what each fold gave, see :func:`verification_accuracy`.
+
+    Raises:
+        ValueError: Shapes differ, a value is NaN or infinite, there is no such convention, there
+            are fewer pairs than folds, or all pairs are of one kind.
+    """
+    _convention(convention)
+    a, b = _two_matrices(embeddings_a, embeddings_b, "embeddings_a", "embeddings_b")
+    a, b = a.double(), b.double()
+    if convention == "insightface":
+        distances = (unit_vectors(a) - unit_vectors(b)).square().sum(dim=1)
+    else:
+        distances = (a - b).square().sum(dim=1).sqrt()
+    return verification_accuracy(distances, same, THRESHOLDS[convention], folds)
+
+
+def verification_accuracy(
+    distances: Tensor | ArrayLike,
+    same: Tensor | ArrayLike,
+    thresholds: ArrayLike,
+    folds: int = 10,
+) -> Verification:
+    """Return the k-fold accuracy of the rule "same if distance < threshold".
+
+    Pairs are cut into contiguous folds, not shuffled, the first ones longer by one if need be. Each
+    fold is scored with the threshold that is most accurate on all others, the smallest of equally
+    good ones.
+
+    Args:
+        distances: Shape (P,).
+        same: Whether a pair shows one person, booleans or 0 and 1, shape (P,).
+        thresholds: What may be chosen, ascending, shape (T,).
+        folds: At least 2, at most P.
+
+    Returns:
+        Mean accuracy, its population standard deviation, accuracy and threshold of each fold.
+
+    Raises:
+        ValueError: Shapes or types do not fit, a distance is NaN or infinite, there are fewer pairs
+            than folds, or all pairs are of one kind.
+    """
+    d = _vector(distances, "distances")
+    is_same = _same(same, len(d))
+    limits = _vector(thresholds, "thresholds")
+    if (np.diff(limits) <= 0).any():
+        raise ValueError("thresholds must ascend, each larger than the one before.")
+    folds = _checks.positive_integer("folds", folds)
+    if not 2 <= folds <= len(d):
+        raise ValueError(f"folds must be 2 to {len(d)}, the number of pairs, but got {folds=}.")
+    # From the first threshold above its distance on, a pair is called the same.
+    first = np.searchsorted(limits, d, side="right")
+    parts = np.array_split(np.arange(len(d)), folds)
+    gains = np.stack([_gains(first[rows], is_same[rows], len(limits)) for rows in parts])
+    best = (gains.sum(axis=0) - gains).argmax(axis=1)
+    right = gains[np.arange(folds), best] + [np.sum(~is_same[rows]) for rows in parts]
+    accuracies = right / [len(rows) for rows in parts]
+    return Verification(
+        float(accuracies.mean()),
+        float(accuracies.std()),
+        tuple(accuracies.tolist()),
+        tuple(limits[best].tolist()),
+    )
+
+
+def _gains(
+    first: NDArray[np.int64], is_same: NDArray[np.bool_], thresholds: int
+) -> NDArray[np.int64]:
+    """Return how many more pairs each threshold gets right than calling all pairs different."""
+    gains = np.zeros(thresholds + 1, dtype=np.int64)
+    np.add.at(gains, first, np.where(is_same, 1, -1))
+    return gains[:thresholds].cumsum()
+
+
+def _convention(convention: str) -> None:
+    _checks.one_of("convention", convention, tuple(THRESHOLDS))
+
+
+def _two_matrices(
+    a: Tensor | ArrayLike, b: Tensor | ArrayLike, a_name: str, b_name: str
+) -> tuple[Tensor, Tensor]:
+    """Return both as matrices of the same shape and device, at least float32."""
+    x = at_least_float32(_inputs.matrix(a, a_name))
+    y = at_least_float32(_inputs.matrix(b, b_name))
+    if x.shape != y.shape:
+        raise ValueError(
+            f"{b_name} must have shape {tuple(x.shape)} like {a_name}, but got {tuple(y.shape)}."
+        )
+    return x, y.to(x.device)
+
+
+def _vector(values: Tensor | ArrayLike, name: str) -> NDArray[np.float64]:
+    """Return ``values`` as a finite float64 array of shape (N,)."""
+    x = _inputs.tensor(values, name)
+    if x.ndim != 1 or len(x) == 0:
+        raise ValueError(f"{name} must have shape (N,) with N > 0, but got {tuple(x.shape)}.")
+    return _inputs.matrix(x.unsqueeze(1), name).squeeze(1).double().cpu().numpy()
+
+
+def _same(same: Tensor | ArrayLike, pairs: int) -> NDArray[np.bool_]:
+    values = _inputs.integers(same, "same").cpu().numpy()
+    if len(values) != pairs:
+        raise ValueError(f"same must have shape ({pairs},), one a pair, but got {values.shape}.")
+    kinds = set(np.unique(values).tolist())
+    if not kinds <= {0, 1}:
+        raise ValueError(f"same must be booleans or 0 and 1, but holds {min(kinds - {0, 1})}.")
+    if len(kinds) == 1:
+        raise ValueError(
+            "same must hold both kinds of pairs, because a rule that always says the same is "
+            "perfect on one kind."
+        )
+    return values.astype(bool)

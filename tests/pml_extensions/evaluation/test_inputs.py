@@ -1,0 +1,91 @@
+"""What the evaluation takes as embeddings and labels, and what it says of everything else."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pml_extensions.evaluation import _inputs
+
+GOOD = [[1.0, 2.0], [3.0, 4.0]]
+
+
+def read_only() -> Any:
+    array = np.array(GOOD)
+    array.flags.writeable = False
+    return array
+
+
+@pytest.mark.parametrize(
+    ("values", "dtype"),
+    [
+        (GOOD, torch.float64),
+        (np.array(GOOD, dtype=np.float32), torch.float32),
+        (np.array(GOOD, dtype=np.float16), torch.float32),
+        (np.array(GOOD).astype(">f8"), torch.float64),
+        (np.array(GOOD)[::-1][::-1], torch.float64),
+        (np.array(GOOD, dtype=int), torch.float32),
+        (np.array(GOOD, dtype=np.uint16), torch.float32),
+        (read_only(), torch.float64),
+        (torch.tensor(GOOD, dtype=torch.bfloat16), torch.float32),
+        (torch.tensor(GOOD, dtype=torch.float64, requires_grad=True), torch.float64),
+    ],
+)
+@pytest.mark.filterwarnings("error")
+def test_any_real_numbers_are_taken(values: Any, dtype: torch.dtype) -> None:
+    x, y = _inputs.embeddings_and_labels(values, [7, -(2**40)])
+    assert x.tolist() == GOOD
+    assert x.dtype == dtype
+    assert not x.requires_grad
+    assert y.tolist() == [7, -(2**40)]
+    assert y.dtype == torch.int64
+
+
+def test_reversed_arrays_are_read_in_their_order() -> None:
+    assert _inputs.tensor(np.arange(4)[::-1], "x").tolist() == [3, 2, 1, 0]
+
+
+def test_no_copy_where_none_is_needed() -> None:
+    x = torch.zeros(3, 2)
+    assert _inputs.matrix(x, "x").data_ptr() == x.data_ptr()
+
+
+@pytest.mark.parametrize(
+    ("values", "message"),
+    [
+        ([1.0, 2.0], r"x must have shape \(N, D\) with N > 0 and D > 0, but got \(2,\)"),
+        (np.zeros((0, 3)), r"but got \(0, 3\)"),
+        (np.zeros((3, 0)), r"but got \(3, 0\)"),
+        ([[1.0, np.nan], [1.0, 2.0], [np.inf, 0.0]], "x must be finite, but 2 of 3 rows hold NaN"),
+        ([[1.0], [1.0, 2.0]], "x must be a tensor or an array of numbers"),
+        ([["a", "b"]], "x must be a tensor or an array of numbers"),
+        (None, "x must be a tensor or an array of numbers"),
+        (np.array([[1j]]), "x must be real numbers, but their dtype is torch.complex128"),
+    ],
+)
+def test_bad_matrices(values: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _inputs.matrix(values, "x")
+
+
+@pytest.mark.parametrize(
+    ("labels", "message"),
+    [
+        ([0], r"labels must have shape \(2,\) like embeddings, but got \(1,\)"),
+        ([[0, 1]], r"labels must have shape \(2,\) like embeddings, but got \(1, 2\)"),
+        ([0.0, 1.0], "labels must be integers, but their dtype is torch.float64"),
+        (["a", "b"], "labels must be a tensor or an array of numbers"),
+    ],
+)
+def test_bad_labels(labels: Any, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        _inputs.embeddings_and_labels(GOOD, labels)
+
+
+@pytest.mark.parametrize("values", [[], [[1]], 1])
+def test_integers_must_be_a_row(values: Any) -> None:
+    with pytest.raises(ValueError, match=r"y must have shape \(N,\) with N > 0"):
+        _inputs.integers(np.array(values, dtype=int), "y")
