@@ -1,0 +1,271 @@
+"""Galleries: chosen queries and their nearest neighbours as one image, right and wrong marked.
+
+As in "Classification is a Strong Baseline for Deep Metric Learning" (NormSoftmax), figure 1.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import io
+import os
+import secrets
+from pathlib import Path
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike, NDArray
+from torch import Tensor
+
+from pml_extensions._checks import positive_integer
+from pml_extensions.evaluation._image_batches import check_images
+from pml_extensions.evaluation._inputs import integers, matrix, tensor
+from pml_extensions.functional import unit_vectors
+
+#: Frames: the query's, right neighbours', wrong ones' (dashed, for who confuses green and red).
+QUERY, RIGHT, WRONG = (110, 110, 110), (0, 158, 115), (205, 40, 30)
+#: Images with a shorter side are enlarged by a whole factor.
+SMALLEST_SIDE = 96
+#: References that all queries are compared with at a time.
+CHUNK = 8192
+
+
+@torch.no_grad()
+def nearest_neighbours(
+    embeddings: Tensor | ArrayLike,
+    queries: Tensor | ArrayLike,
+    k: int,
+    reference: Tensor | ArrayLike | None = None,
+    normalize: bool = True,
+) -> NDArray[np.int64]:
+    """Return the k nearest neighbours of chosen queries by Euclidean distance, nearest first.
+
+    Distances are summed squared differences in float64, so no digits are lost; this is meant for
+    some queries, not for a whole data set. References at the same distance rank by index.
+
+    Args:
+        embeddings: Shape (N, D).
+        queries: Indices of the queries in ``embeddings``, shape (Q,).
+        k: Number of neighbours.
+        reference: What is searched, shape (M, D). None: ``embeddings``, where a query is not its
+            own neighbour (by its index: duplicates of it are).
+        normalize: Scale embeddings to unit length first, which ranks by cosine.
+
+    Returns:
+        Indices in ``reference``, or in ``embeddings`` without one, shape (Q, k).
+
+    Raises:
+        ValueError: Shapes do not fit, an embedding is not finite, an index is out of range, or
+            there are fewer than k references.
+    """
+    vectors = matrix(embeddings, "embeddings")
+    references = vectors if reference is None else matrix(reference, "reference")
+    if references.shape[1] != vectors.shape[1]:
+        raise ValueError(
+            f"embeddings have {vectors.shape[1]} dimensions, but reference has "
+            f"{references.shape[1]}."
+        )
+    chosen = _indices("queries", queries, len(vectors), ndim=1).to(vectors.device)
+    available = len(references) - int(reference is None)
+    if positive_integer("k", k) > available:
+        raise ValueError(f"k={k}, but a query has only {available} references.")
+    own = chosen if reference is None else torch.full_like(chosen, -1)
+    return _search(vectors[chosen], own, references, k, normalize).cpu().numpy()
+
+
+def _search(queries: Tensor, own: Tensor, references: Tensor, k: int, normalize: bool) -> Tensor:
+    """Return the k nearest references of each query; ``own`` is the one that is left out."""
+
+    def prepare(x: Tensor) -> Tensor:
+        x = x.to(queries.device, torch.float64)
+        return unit_vectors(x) if normalize else x
+
+    queries = prepare(queries)
+    nearest, distances = own.new_empty(len(own), 0), queries.new_empty(len(own), 0)
+    for start in range(0, len(references), CHUNK):
+        part = prepare(references[start : start + CHUNK])
+        indices = torch.arange(start, start + len(part), device=own.device).expand(len(own), -1)
+        # Not by a matrix product, which may give duplicates distances that differ.
+        new = torch.cdist(queries, part, compute_mode="donot_use_mm_for_euclid_dist")
+        new = new.masked_fill(indices == own[:, None], torch.inf)
+        # Smaller indices come first, and a stable sort leaves equal distances in that order.
+        nearest, distances = torch.cat((nearest, indices), 1), torch.cat((distances, new), 1)
+        distances, order = distances.sort(dim=1, stable=True)
+        distances, nearest = distances[:, :k], nearest.gather(1, order[:, :k])
+    return nearest
+
+
+def retrieval_gallery(
+    images: NDArray[np.uint8] | Tensor,
+    neighbours: Tensor | ArrayLike,
+    labels: Tensor | ArrayLike,
+    queries: Tensor | ArrayLike,
+    reference_images: NDArray[np.uint8] | Tensor | None = None,
+    reference_labels: Tensor | ArrayLike | None = None,
+) -> NDArray[np.uint8]:
+    """Draw a row for each query: the query, a gap, and its neighbours, nearest first.
+
+    A neighbour of the query's class has a solid green frame, any other one a dashed red one, the
+    query a grey one.
+
+    Args:
+        images: uint8, RGB or grey, shape (N, H, W, 3) or (N, H, W, 1).
+        neighbours: Indices of each query's neighbours, shape (Q, K), as ``nearest_neighbours``
+            returns them.
+        labels: Integer class of each image, shape (N,).
+        queries: Indices of the queries in ``images``, shape (Q,).
+        reference_images: What ``neighbours`` counts in, if not ``images``; of the same H and W.
+        reference_labels: Their classes, shape (M,).
+
+    Returns:
+        One RGB image on white, uint8, shape (height, width, 3). Images with a side below 96 pixels
+        are enlarged by a whole factor.
+
+    Raises:
+        ValueError: Shapes do not fit or an index is out of range.
+    """
+    classes = _classes("images", images, "labels", labels)
+    if (reference_images is None) != (reference_labels is None):
+        raise ValueError("reference_images and reference_labels must be given together.")
+    if reference_images is None or reference_labels is None:
+        reference_images, reference_classes = images, classes
+    else:
+        reference_classes = _classes(
+            "reference_images", reference_images, "reference_labels", reference_labels
+        )
+    if reference_images.shape[1:3] != images.shape[1:3]:
+        raise ValueError(
+            f"images are of {tuple(images.shape[1:3])} pixels, but reference_images are of "
+            f"{tuple(reference_images.shape[1:3])}; resize them to one size."
+        )
+    rows = _indices("queries", queries, len(images), ndim=1)
+    nearest = _indices("neighbours", neighbours, len(reference_images), ndim=2)
+    if len(nearest) != len(rows):
+        raise ValueError(f"there are {len(rows)} queries, but {len(nearest)} rows of neighbours.")
+    right = reference_classes[nearest] == classes[rows].unsqueeze(1)
+    return _grid(
+        [_picture(images[int(query)]) for query in rows],
+        [[_picture(reference_images[int(i)]) for i in row] for row in nearest],
+        right.tolist(),
+    )
+
+
+def _grid(
+    queries: list[NDArray[np.uint8]],
+    neighbours: list[list[NDArray[np.uint8]]],
+    right: list[list[bool]],
+) -> NDArray[np.uint8]:
+    """Lay out pictures of one size, shape (H, W, 3), in framed cells on white."""
+    line = max(2, round(min(queries[0].shape[:2]) / 32))
+    cells = [
+        [_framed(query, QUERY, line, dashed=False)]
+        + [
+            _framed(picture, RIGHT if is_right else WRONG, line, dashed=not is_right)
+            for picture, is_right in zip(*row, strict=True)
+        ]
+        for query, *row in zip(queries, neighbours, right, strict=True)
+    ]
+    (height, width, _), gap = cells[0][0].shape, 3 * line
+    # The first gap after a query is twice as wide.
+    shape = (len(cells) * (height + gap) + gap, len(cells[0]) * (width + gap) + 2 * gap, 3)
+    grid = np.full(shape, 255, np.uint8)
+    for row, column in np.ndindex(len(cells), len(cells[0])):
+        top = gap + row * (height + gap)
+        left = gap + column * (width + gap) + (gap if column else 0)
+        grid[top : top + height, left : left + width] = cells[row][column]
+    return grid
+
+
+def _framed(
+    picture: NDArray[np.uint8], colour: tuple[int, int, int], line: int, dashed: bool
+) -> NDArray[np.uint8]:
+    """Return the picture in white in a frame, shape (H + 4 line, W + 4 line, 3)."""
+    height, width = picture.shape[0] + 4 * line, picture.shape[1] + 4 * line
+    drawn = _dashes(height, line, dashed)[:, None], _dashes(width, line, dashed)
+    framed = np.full((height, width, 3), 255, np.uint8)
+    mask = np.zeros((height, width), bool)
+    mask[:line] = mask[-line:] = drawn[1]
+    mask[:, :line] |= drawn[0]
+    mask[:, -line:] |= drawn[0]
+    framed[mask] = colour
+    framed[2 * line : -2 * line, 2 * line : -2 * line] = picture
+    return framed
+
+
+def _dashes(length: int, line: int, dashed: bool) -> NDArray[np.bool_]:
+    """Return where a side of a frame is drawn: at both ends, and between them in dashes."""
+    count = 2 * max(1, round(length / (8 * line))) + 1 if dashed else 1
+    return np.arange(length) * count // length % 2 == 0
+
+
+def save_gallery(path: str | os.PathLike[str], grid: NDArray[np.uint8]) -> None:
+    """Write an image as PNG, under a temporary name until it is whole.
+
+    Args:
+        path: File to write, ``.png``; missing parent folders are made.
+        grid: uint8, shape (height, width, 3).
+
+    Raises:
+        ValueError: The name does not end in ``.png``, or ``grid`` is no such image.
+        ImportError: Pillow is not installed.
+    """
+    target = Path(path)
+    if target.suffix.lower() != ".png":
+        raise ValueError(f"a gallery is written as .png, but got path={str(target)!r}.")
+    if not isinstance(grid, np.ndarray) or grid.dtype != np.uint8 or grid.shape[2:] != (3,):
+        raise ValueError("grid must be a uint8 array of shape (height, width, 3).")
+    try:
+        from PIL import Image
+    except ImportError as error:
+        raise ImportError("save_gallery needs Pillow: pip install Pillow") from error
+    buffer = io.BytesIO()
+    Image.fromarray(grid).save(buffer, format="PNG")
+    target.parent.mkdir(parents=True, exist_ok=True)
+    temporary = target.with_name(f".{target.name[:40]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        temporary.write_bytes(buffer.getvalue())
+        os.replace(temporary, target)
+    except BaseException:
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def _picture(image: NDArray[np.uint8] | Tensor) -> NDArray[np.uint8]:
+    """Return an image (H, W, C) as RGB, with sides of at least ``SMALLEST_SIDE``."""
+    pixels = image.cpu().numpy() if isinstance(image, Tensor) else np.asarray(image)
+    factor = -(-SMALLEST_SIDE // min(pixels.shape[:2]))
+    pixels = pixels.repeat(factor, axis=0).repeat(factor, axis=1)
+    return np.broadcast_to(pixels, (*pixels.shape[:2], 3))
+
+
+def _classes(
+    name: str, images: NDArray[np.uint8] | Tensor, labels_name: str, labels: Tensor | ArrayLike
+) -> Tensor:
+    """Return the labels of images that are fit to be drawn."""
+    check_images(name, images)
+    if images.shape[3] not in (1, 3):
+        raise ValueError(f"{name} must have 1 or 3 channels, but have {images.shape[3]}.")
+    classes = integers(labels, labels_name).cpu()
+    if len(classes) != len(images):
+        raise ValueError(
+            f"{labels_name} must have shape ({len(images)},) like {name}, but got "
+            f"{tuple(classes.shape)}."
+        )
+    return classes
+
+
+def _indices(name: str, values: Tensor | ArrayLike, size: int, ndim: int) -> Tensor:
+    """Return indices below ``size`` as int64 on the CPU."""
+    indices = tensor(values, name).cpu()
+    if indices.ndim != ndim or indices.numel() == 0:
+        shape = "(Q,)" if ndim == 1 else "(Q, K)"
+        raise ValueError(
+            f"{name} must have shape {shape} and not be empty, but got {tuple(indices.shape)}."
+        )
+    if indices.is_floating_point() or indices.is_complex() or indices.dtype == torch.bool:
+        raise ValueError(f"{name} must be indices, but their dtype is {indices.dtype}.")
+    lowest, highest = (int(end) for end in indices.aminmax())
+    if lowest < 0 or highest >= size:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(f"{name} must be indices from 0 to {size - 1}, but one is {wrong}.")
+    return indices.long()
