@@ -15,6 +15,9 @@ from pml_extensions.evaluation import _inputs
 from pml_extensions.modules import BinaryEmbedding
 
 RECALL_AT = (1, 2, 4, 8)
+# Neighbours looked at first: most queries find one of their class here, so that few need all of a
+# large K.
+FIRST_LOOK = 16
 
 
 @torch.no_grad()
@@ -56,15 +59,19 @@ def hamming_retrieval(
     ks, chunk_size = _ks(ks), _checks.positive_integer("chunk_size", chunk_size)
     index = faiss.IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
-    depths = task.relevant.clamp(min=max(ks)).clamp(max=task.candidates)
+    deepest = min(max(ks), task.candidates)
     order = _scored(task.relevant)
-    # Chunks of similar depth, so that one large class does not deepen the search of all others.
-    order = order[depths[order].argsort(stable=True)]
+    # Chunks of similar R, so that one large class does not deepen the search of all others.
+    order = order[task.relevant[order].argsort(stable=True)]
     totals = torch.zeros(3 + len(ks), dtype=torch.float64)
     for rows in order.split(chunk_size):
-        nearest = _nearest(index, task, rows, int(depths[rows[-1]]))
-        matches = task.reference_labels[nearest] == task.labels[rows].unsqueeze(1)
-        totals += _scores(matches, task.relevant[rows], ks).cpu()
+        relevant = task.relevant[rows]
+        matches = _matches(index, task, rows, max(int(relevant[-1]), min(FIRST_LOOK, deepest)))
+        first = _first_hit(matches)
+        if (missed := first > matches.shape[1]).any() and matches.shape[1] < deepest:
+            first[missed] = _first_hit(_matches(index, task, rows[missed], deepest))
+        recalls = torch.stack([(first <= k).sum() for k in ks])
+        totals += torch.cat([_scores(matches, relevant), recalls]).cpu()
     names = ["precision_at_1", "r_precision", "mean_average_precision_at_r"]
     names += [f"recall_at_{k}" for k in ks]
     return dict(zip(names, (totals / len(order)).tolist(), strict=True))
@@ -186,36 +193,44 @@ def _ks(ks: Sequence[int]) -> list[int]:
     return sorted({_checks.positive_integer("each K of ks", k) for k in ks})
 
 
-def _nearest(index: faiss.IndexBinaryFlat, task: _Task, rows: Tensor, depth: int) -> Tensor:
-    """Return the first ``depth`` references of each query, by (distance, index)."""
+def _matches(index: faiss.IndexBinaryFlat, task: _Task, rows: Tensor, depth: int) -> Tensor:
+    """Return which of the first ``depth`` references, by (distance, index), have the query's class.
+
+    Returns:
+        Booleans, shape (B, depth), nearest first.
+    """
     # faiss keeps that order, although it does not promise it: the tests hold it to it.
     wanted = depth + int(task.self_retrieval)
     found = torch.from_numpy(index.search(task.codes[rows].cpu().numpy(), wanted)[1]).to(rows)
-    if not task.self_retrieval:
-        return found
-    is_self = found == rows.unsqueeze(1)
-    # Where enough duplicates come before the query itself, the last one is too many.
-    is_self[~is_self.any(dim=1), -1] = True
-    return found[~is_self].view(len(rows), depth)
+    if task.self_retrieval:
+        is_self = found == rows.unsqueeze(1)
+        # Where enough duplicates come before the query itself, the last one is too many.
+        is_self[~is_self.any(dim=1), -1] = True
+        found = found[~is_self].view(len(rows), depth)
+    return task.reference_labels[found] == task.labels[rows].unsqueeze(1)
 
 
-def _scores(matches: Tensor, relevant: Tensor, ks: Sequence[int]) -> Tensor:
-    """Return the sums over queries of P@1, R-precision, MAP@R and Recall@K, shape (3 + ks,).
+def _first_hit(matches: Tensor) -> Tensor:
+    """Return the rank of the first match of each query, one more than the last rank if none."""
+    rank = matches.byte().argmax(dim=1) + 1
+    return rank.masked_fill(~matches.any(dim=1), matches.shape[1] + 1)
+
+
+def _scores(matches: Tensor, relevant: Tensor) -> Tensor:
+    """Return the sums over queries of P@1, R-precision and MAP@R, shape (3,).
 
     Args:
         matches: Whether each neighbour has the query's class, nearest first, shape (B, depth).
         relevant: R of each query, at most depth, shape (B,).
-        ks: The K of Recall@K.
     """
     rank = torch.arange(1, matches.shape[1] + 1, device=matches.device)
     hits = (matches & (rank <= relevant.unsqueeze(1))).double()
     precision = hits.cumsum(dim=1) / rank
-    per_query = [
+    per_query = (
         matches[:, 0].double(),
         hits.sum(dim=1) / relevant,
         (hits * precision).sum(dim=1) / relevant,
-        *(matches[:, :k].any(dim=1).double() for k in ks),
-    ]
+    )
     return torch.stack(per_query).sum(dim=1)
 
 

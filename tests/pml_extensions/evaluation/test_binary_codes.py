@@ -16,6 +16,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pml_extensions.evaluation import binary_codes
 from pml_extensions.evaluation.binary_codes import expected_hamming_recall, hamming_retrieval
 from pml_extensions.evaluation.retrieval_metrics import RetrievalMetrics
 from pml_extensions.modules import BinaryEmbedding
@@ -58,12 +59,16 @@ def mean(per_query: list[dict[str, float]]) -> dict[str, float]:
     return {name: sum(q[name] for q in per_query) / len(per_query) for name in per_query[0]}
 
 
-def by_loops(x: Any, y: Any, ref: Any = None, ref_y: Any = None) -> dict[str, float] | None:
+def by_loops(
+    x: Any, y: Any, ref: Any = None, ref_y: Any = None, ks: Any = KS
+) -> dict[str, float] | None:
     """Average over queries ranked by (distance, index); None if no query can be scored."""
     ref, ref_y = (x, y) if ref is None else (ref, ref_y)
     ranked = [sorted(neighbours(x, y, ref, ref_y, i)) for i in range(len(x))]
     hits = [[same for _, _, same in query] for query in ranked]
-    return mean([scores(query) for query in hits if any(query)]) if any(map(any, hits)) else None
+    return (
+        mean([scores(query, ks) for query in hits if any(query)]) if any(map(any, hits)) else None
+    )
 
 
 def over_all_orders(x: Any, y: Any) -> dict[str, float]:
@@ -104,6 +109,16 @@ class TestHammingRetrieval:
             return
         result = hamming_retrieval(signed(x), y, KS, chunk_size=chunk_size)
         assert result == pytest.approx(expected, abs=1e-12)
+
+    @pytest.mark.parametrize("first_look", [1, 3, 16])
+    def test_far_neighbours(self, first_look: int, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Random codes of many classes: most queries find their class late, some beyond each K."""
+        monkeypatch.setattr(binary_codes, "FIRST_LOOK", first_look)
+        rng = np.random.default_rng(0)
+        x, y = rng.normal(size=(150, 7)), rng.integers(0, 50, 150)
+        ks = (1, 2, 10, 60, 149, 500)
+        expected = by_loops((x > 0).tolist(), y.tolist(), ks=ks)
+        assert hamming_retrieval(x, y, ks, chunk_size=40) == pytest.approx(expected, abs=1e-12)
 
     @given(data=bits, split=st.integers(1, 20))
     @settings(max_examples=60, deadline=None)
