@@ -110,6 +110,7 @@ class TestPairVerification:
 
     def test_paper004(self) -> None:
         a, b, same = pairs()
+        a, b = 9 * a, 9 * b
         d = [math.dist(p, q) for p, q in zip(a, b, strict=True)]
         accuracies, chosen = by_loops(d, same, np.arange(0, 100, 0.01), 4)
         result = pair_verification(a, b, torch.tensor(same), folds=4, convention="paper004")
