@@ -115,5 +115,5 @@ def score_baselines(
     scores = {}
     for name, forward in forwards.items():
         embeddings = embed(forward, network, test.images, transform, device)
-        scores[name] = RetrievalMetrics(normalize=True)(embeddings, test.labels)
+        scores[name] = dict(RetrievalMetrics(normalize=True)(embeddings, test.labels))
     return scores

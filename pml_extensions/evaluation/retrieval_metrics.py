@@ -1,48 +1,110 @@
-"""Exact retrieval metrics: precision at 1, R-precision and mean average precision at R."""
+"""Exact retrieval metrics of any number of embeddings, in one pass."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from typing import Literal
 
 import numpy as np
 import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions.functional import at_least_float32, unit_vectors, without_autocast
+from pml_extensions import _checks
+from pml_extensions.evaluation import _inputs
+from pml_extensions.evaluation._tiles import (
+    Side,
+    Task,
+    rank_among_themselves,
+    rank_by_sorting,
+    rank_in_gallery,
+)
+from pml_extensions.functional import unit_vectors, without_autocast
 
-METRICS = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
+Average = Literal["queries", "classes"]
+#: The metrics by name; ``recall_at_K`` is named by ``recall_at``.
+METRICS = (
+    "precision_at_1",
+    "r_precision",
+    "mean_average_precision_at_r",
+    "mean_average_precision",
+    "mean_reciprocal_rank",
+)
+#: (Query, own reference) pairs kept at once, 20 bytes each; queries of larger classes are sorted.
+_KEPT_PAIRS = 2**22
+#: Similarities held at once while sorting.
+_SORTED_ENTRIES = 2**24
+
+
+class RetrievalResult(dict[str, float]):
+    """The averages by name, and how many queries they are over.
+
+    Attributes:
+        num_queries: Queries with a reference of their class.
+        num_lone_queries: Queries without one, which have no metrics and count for no average.
+    """
+
+    num_queries: int = 0
+    num_lone_queries: int = 0
 
 
 class RetrievalMetrics:
-    """Ranks references by Euclidean distance to each query and scores the first R of them.
+    """Ranks references by similarity to each query and scores those of the query's class.
 
-    R is the number of references of the query's class, the query itself left out. With
-    ``rel_i = 1`` if the i-th neighbour has the query's class:
+    R is the number of references of the query's class, the query itself left out, and
+    ``rank_k`` the place of the k-th best of them:
 
-    - ``precision_at_1``: rel_1
-    - ``r_precision``: (1/R) sum_{i<=R} rel_i
-    - ``mean_average_precision_at_r``: (1/R) sum_{i<=R} rel_i (1/i) sum_{j<=i} rel_j
+    - ``precision_at_1``: 1 if rank_1 is 1
+    - ``r_precision``: (1/R) #{k: rank_k <= R}
+    - ``mean_average_precision_at_r``: (1/R) sum of k / rank_k over {k: rank_k <= R}
+    - ``mean_average_precision``: (1/R) sum of k / rank_k over all k
+    - ``mean_reciprocal_rank``: 1 / rank_1
+    - ``recall_at_K``: 1 if rank_1 is at most K
 
-    each averaged over queries ("A Metric Learning Reality Check", section 2.3). In self-retrieval
-    a query is excluded from its own neighbours by its index, so duplicates of it still count.
-    Queries without any reference of their class are no queries, but stay references. References at
-    the same distance rank by index.
+    averaged over queries or, first within each, over classes. The first three are those of "A
+    Metric Learning Reality Check", section 2.3.
+
+    In self-retrieval a query is excluded from its own neighbours by its index, so duplicates of it
+    still count. Queries without any reference of their class have no metrics, but stay references;
+    the result says how many they are. Equally similar references rank by index.
+
+    Similarities come from tiles of a matrix product (one for both directions in self-retrieval),
+    and ranks from counting who beats the references of the query's class: memory grows with
+    ``chunk_size`` squared and the size of the data, never with queries x references. Classes of
+    very many references are sorted instead, ``chunk_size`` queries or fewer at a time.
 
     Args:
-        normalize: Scale embeddings to unit length first. Without it raw vectors are compared, in
-            float64, because their distances lose too many digits in float32.
-        chunk_size: Queries ranked at a time; memory grows with chunk_size x references.
+        normalize: Scale embeddings to unit length first (cosine). Without it raw vectors are
+            compared by Euclidean distance, in float64, because float32 loses too many digits.
+        chunk_size: Side of the tiles.
+        metrics: Which of the above, in any order; the last two look further than the first three
+            and take longer.
+        recall_at: The K of ``recall_at_K``.
+        average: ``"queries"``, or ``"classes"`` for the mean of the classes' means.
 
     Raises:
-        ValueError: ``chunk_size`` is not a whole number of at least 1.
+        ValueError: An argument is not allowed.
     """
 
-    def __init__(self, normalize: bool = True, chunk_size: int = 512) -> None:
-        if isinstance(chunk_size, bool) or not isinstance(chunk_size, int) or chunk_size < 1:
-            raise ValueError(
-                f"chunk_size must be a whole number of at least 1, got {chunk_size!r}."
-            )
-        self.normalize = normalize
-        self.chunk_size = chunk_size
+    def __init__(
+        self,
+        normalize: bool = True,
+        chunk_size: int = 1024,
+        metrics: Sequence[str] = METRICS[:3],
+        recall_at: Sequence[int] = (),
+        average: Average = "queries",
+    ) -> None:
+        self.normalize = _checks.one_of("normalize", normalize, (True, False))
+        self.chunk_size = _checks.positive_integer("chunk_size", chunk_size)
+        names = [metrics] if isinstance(metrics, str) else list(metrics)
+        for name in names:
+            _checks.one_of("metrics", name, METRICS)
+        self.recall_at = tuple(_checks.positive_integer("recall_at", k) for k in recall_at)
+        self.metrics = (*names, *(f"recall_at_{k}" for k in self.recall_at))
+        if not self.metrics:
+            raise ValueError("metrics and recall_at are both empty; name at least one metric.")
+        self.average = _checks.one_of("average", average, ("queries", "classes"))
 
     def __call__(
         self,
@@ -50,26 +112,37 @@ class RetrievalMetrics:
         labels: Tensor | ArrayLike,
         reference: Tensor | ArrayLike | None = None,
         reference_labels: Tensor | ArrayLike | None = None,
-    ) -> dict[str, float]:
-        """Return the mean of each metric over all queries.
+    ) -> RetrievalResult:
+        """Return the average of each metric.
 
         Args:
             embeddings: Queries, shape (N, D).
-            labels: Integer class of each query, shape (N,).
+            labels: Integer class of each query, shape (N,); or (N, L) for L levels of labels.
             reference: What is searched, shape (M, D); None: the queries themselves.
-            reference_labels: Integer class of each reference, shape (M,).
+            reference_labels: Integer class of each reference, shape (M,) or (M, L).
 
         Returns:
-            ``precision_at_1``, ``r_precision`` and ``mean_average_precision_at_r``.
+            The averages by name; with L levels each name ends in ``_level0``, ``_level1``, ...
 
         Raises:
             ValueError: Shapes or types do not fit, an embedding is NaN or infinite, or no query
                 has a reference of its class.
         """
-        per_query = self.per_query(embeddings, labels, reference, reference_labels)
-        return {name: float(np.nanmean(values)) for name, values in per_query.items()}
+        x, refs = self._vectors(embeddings, reference)
+        by_level = self._by_level(x, labels, refs, reference_labels)
+        result = RetrievalResult()
+        for level, (own, values) in enumerate(by_level):
+            is_query = ~np.isnan(next(iter(values.values())))
+            if level == 0:
+                result.num_queries = int(is_query.sum())
+                result.num_lone_queries = len(is_query) - result.num_queries
+            if self.average == "classes":
+                values = class_means(values, own[is_query], is_query)[1]
+            ending = "" if len(by_level) == 1 else f"_level{level}"
+            for name, array in values.items():
+                result[name + ending] = float(np.nanmean(array))
+        return result
 
-    @torch.no_grad()
     def per_query(
         self,
         embeddings: Tensor | ArrayLike,
@@ -77,151 +150,229 @@ class RetrievalMetrics:
         reference: Tensor | ArrayLike | None = None,
         reference_labels: Tensor | ArrayLike | None = None,
     ) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of each query, in the order given; NaN marks those that are none.
+        """Return the metrics of each query, in the order given; NaN marks those that have none.
 
-        Arguments and errors are those of calling the object.
+        Arguments and errors are those of calling the object, with one level of labels.
 
         Returns:
             One array of shape (N,) for each metric.
         """
-        queries, query_labels = _embeddings_and_labels(embeddings, labels, "embeddings", "labels")
-        if reference is None and reference_labels is None:
-            return self._score(queries, query_labels, queries, query_labels, self_retrieval=True)
-        if reference is None or reference_labels is None:
-            raise ValueError("reference and reference_labels must be given together.")
-        references, ref_labels = _embeddings_and_labels(
-            reference, reference_labels, "reference", "reference_labels"
-        )
-        if references.shape[1] != queries.shape[1]:
-            raise ValueError(
-                f"embeddings have {queries.shape[1]} dimensions, but reference has "
-                f"{references.shape[1]}."
-            )
-        references, ref_labels = references.to(queries.device), ref_labels.to(queries.device)
-        return self._score(queries, query_labels, references, ref_labels, self_retrieval=False)
+        x, refs = self._vectors(embeddings, reference)
+        ((_, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
+        return values
 
-    def _score(
+    def per_class(
         self,
-        queries: Tensor,
-        labels: Tensor,
-        references: Tensor,
-        reference_labels: Tensor,
-        self_retrieval: bool,
-    ) -> dict[str, NDArray[np.float64]]:
-        relevant = _relevant_counts(labels, reference_labels) - int(self_retrieval)
-        # Chunks of similar R, so that one large class does not deepen the search of all others.
-        order = relevant.argsort(stable=True)
-        order = order[int((relevant == 0).sum()) :]
-        if len(order) == 0:
+        embeddings: Tensor | ArrayLike,
+        labels: Tensor | ArrayLike,
+        reference: Tensor | ArrayLike | None = None,
+        reference_labels: Tensor | ArrayLike | None = None,
+    ) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+        """Return the mean metrics of the queries of each class.
+
+        Arguments and errors are those of calling the object, with one level of labels.
+
+        Returns:
+            The classes that have any, ascending, and one array of their length for each metric.
+        """
+        x, refs = self._vectors(embeddings, reference)
+        ((own, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
+        is_query = ~np.isnan(next(iter(values.values())))
+        return class_means(values, own[is_query], is_query)
+
+    def _vectors(
+        self, embeddings: Tensor | ArrayLike, reference: Tensor | ArrayLike | None
+    ) -> tuple[Tensor, Tensor | None]:
+        x = _inputs.matrix(embeddings, "embeddings")
+        if reference is None:
+            return x, None
+        refs = _inputs.matrix(reference, "reference")
+        if refs.shape[1] != x.shape[1]:
+            raise ValueError(
+                f"embeddings have {x.shape[1]} dimensions, but reference has {refs.shape[1]}."
+            )
+        return x, refs.to(x.device)
+
+    @torch.no_grad()
+    def _by_level(
+        self,
+        x: Tensor,
+        labels: Tensor | ArrayLike,
+        refs: Tensor | None,
+        reference_labels: Tensor | ArrayLike | None,
+        most_levels: int | None = None,
+    ) -> list[tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]]:
+        """Return the queries' labels and metrics for each level of labels."""
+        if (refs is None) != (reference_labels is None):
+            raise ValueError("reference and reference_labels must be given together.")
+        own_levels = _columns(labels)
+        if most_levels is not None and len(own_levels) > most_levels:
+            raise ValueError(
+                f"labels must have shape ({len(x)},) here, but have {len(own_levels)} levels; "
+                "pass one of them."
+            )
+        ref_levels = own_levels if reference_labels is None else _columns(reference_labels)
+        if len(own_levels) != len(ref_levels):
+            raise ValueError(
+                f"labels have {len(own_levels)} levels, but reference_labels have "
+                f"{len(ref_levels)}."
+            )
+        results = []
+        with without_autocast(x), _full_precision(x):
+            for own, others in zip(own_levels, ref_levels, strict=True):
+                y = _inputs.labels_of(x, own, "embeddings", "labels")
+                ref_y = y
+                if refs is not None:
+                    ref_y = _inputs.labels_of(refs, others, "reference", "reference_labels")
+                scores = _Scores(self.metrics, self.recall_at, len(x), x.device)
+                self._rank(x, y, refs, ref_y, scores)
+                results.append((y.cpu().numpy(), scores.arrays()))
+        return results
+
+    def _rank(
+        self, x: Tensor, labels: Tensor, refs: Tensor | None, ref_labels: Tensor, scores: _Scores
+    ) -> None:
+        classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
+        query_class = ref_class if refs is None else _place(labels, classes)
+        asked = query_class[query_class < len(classes)].bincount(minlength=len(classes))
+        own = members - int(refs is None)
+        if not bool(((asked > 0) & (own > 0)).any()):
             raise ValueError(
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
-        scores = torch.full((len(METRICS), len(labels)), torch.nan, dtype=torch.float64)
-        with without_autocast(queries):
-            index = _Index(references, self.normalize)
-            for rows in order.split(self.chunk_size):
-                similarities = index.similarities(queries[rows])
-                if self_retrieval:
-                    similarities.scatter_(1, rows.unsqueeze(1), -torch.inf)
-                counts = relevant[rows]
-                nearest = _nearest(similarities, int(counts[-1]))
-                matches = reference_labels[nearest] == labels[rows].unsqueeze(1)
-                scores[:, rows.cpu()] = _metrics(matches, counts).cpu()
-        return dict(zip(METRICS, scores.numpy(), strict=True))
+        small = self._kept_classes(members, asked, by_tile=refs is None)
+        by_size = (members + torch.where(small, 0, len(ref_labels))).argsort(stable=True)
+        start = torch.empty_like(members)
+        start[by_size] = members[by_size].cumsum(0) - members[by_size]
+        limit = len(ref_labels) if "mean_average_precision" in self.metrics else None
+        first_limit = max((*self.recall_at, 1))
+        if "mean_reciprocal_rank" in self.metrics:
+            first_limit = len(ref_labels)
+        task = Task(own, members, start, limit, first_limit)
+        order = start[ref_class].argsort(stable=True)
+        references = self._side(x if refs is None else refs, ref_class, order)
+        if refs is None:
+            ranked = int(members[small].sum())
+            rank_among_themselves(references, task, ranked, self.chunk_size, scores.add)
+            sorted_queries = order[ranked:]
+        else:
+            chosen = (query_class < len(classes)).nonzero().squeeze(1)
+            chosen = chosen[start[query_class[chosen]].argsort(stable=True)]
+            is_small = small[query_class[chosen]]
+            queries = self._side(x, query_class, chosen[is_small])
+            rank_in_gallery(queries, references, task, self.chunk_size, scores.add)
+            sorted_queries = chosen[~is_small]
+        if len(sorted_queries):
+            every = torch.arange(len(ref_labels), device=x.device)
+            del references
+            references = self._side(x if refs is None else refs, ref_class, every)
+            rank_by_sorting(
+                self._side(x, query_class, sorted_queries),
+                references,
+                task,
+                max(1, min(self.chunk_size, _SORTED_ENTRIES // len(every))),
+                scores.add,
+                exclude=sorted_queries if refs is None else None,
+            )
+
+    def _kept_classes(self, members: Tensor, asked: Tensor, by_tile: bool) -> Tensor:
+        """Return the classes, smallest first, whose pairs with their queries may be kept."""
+        order = members.argsort(stable=True)
+        fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
+        if by_tile:
+            fits &= members[order] <= self.chunk_size
+        small = torch.empty_like(fits)
+        small[order] = fits
+        return small
+
+    def _side(self, vectors: Tensor, classes: Tensor, rows: Tensor) -> Side:
+        dtype = torch.float64 if vectors.dtype == torch.float64 or not self.normalize else None
+        vectors = vectors[rows].to(dtype or torch.float32)
+        if self.normalize:
+            # Part by part, so that no second copy of the data is needed.
+            for part in vectors.split(self.chunk_size):
+                part.copy_(unit_vectors(part))
+            return Side(vectors, None, classes[rows], rows)
+        # -|x - y|^2 / 2 = xy - xx/2 - yy/2
+        return Side(vectors, vectors.square().sum(dim=1) / -2, classes[rows], rows)
 
 
-class _Index:
-    """References made ready for products that order them as Euclidean distance does."""
+class _Scores:
+    """Metrics of queries, made of the ranks of their own references."""
 
-    def __init__(self, references: Tensor, normalize: bool) -> None:
-        self._prepare = unit_vectors if normalize else Tensor.double
-        self._vectors = self._prepare(references)
-        # |x - y|^2 / 2 = xx/2 - (xy - yy/2): the first term is constant for a query, and on unit
-        # vectors the last one is constant too.
-        self._half_squares = None if normalize else self._vectors.square().sum(dim=1) / 2
+    def __init__(
+        self, names: Sequence[str], recall_at: Sequence[int], queries: int, device: torch.device
+    ) -> None:
+        self.names = names
+        self.recall_at = recall_at
+        shape = (len(names), queries)
+        self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
-    def similarities(self, queries: Tensor) -> Tensor:
-        """Return the similarity of each query (row) and reference (column): larger is nearer."""
-        products = self._prepare(queries) @ self._vectors.t()
-        return products if self._half_squares is None else products.sub_(self._half_squares)
+    def add(self, queries: Tensor, ranks: Tensor, own: Tensor) -> None:
+        """Take the ranks of the ``own`` (Q,) references of ``queries`` (Q,), shape (Q, K)."""
+        is_query = own > 0
+        queries, ranks, own = queries[is_query], ranks[is_query], own[is_query].unsqueeze(1)
+        k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device)
+        precision = torch.where(k <= own, k / ranks.double(), 0.0)
+        in_first_r = (ranks <= own) & (k <= own)
+        r, first = own.squeeze(1).double(), ranks[:, 0]
+        found = {
+            "precision_at_1": first == 1,
+            "r_precision": in_first_r.sum(dim=1) / r,
+            "mean_average_precision_at_r": (precision * in_first_r).sum(dim=1) / r,
+            "mean_average_precision": precision.sum(dim=1) / r,
+            "mean_reciprocal_rank": 1 / first.double(),
+            **{f"recall_at_{n}": first <= n for n in self.recall_at},
+        }
+        for row, name in enumerate(self.names):
+            self.values[row, queries] = found[name].double()
 
-
-def _nearest(similarities: Tensor, count: int) -> Tensor:
-    """Return the columns of the ``count`` largest values of each row, ties in order of index."""
-    values, columns = similarities.topk(min(count + 1, similarities.shape[1]), dim=1)
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
-    columns = columns[:, :count]
-    if bool(tied.any()):
-        # topk leaves open which of several equal values it keeps and in which order.
-        columns[tied] = _nearest_by_index(similarities[tied], values[tied, count - 1], count)
-    return columns
-
-
-def _nearest_by_index(similarities: Tensor, smallest: Tensor, count: int) -> Tensor:
-    """Do as ``_nearest`` for rows with ties, given the ``count``-th largest value of each row."""
-    smallest = smallest.unsqueeze(1)
-    above, level = similarities > smallest, similarities == smallest
-    vacant = count - above.sum(dim=1, keepdim=True)
-    kept = above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= vacant))
-    columns = kept.nonzero()[:, 1].reshape(-1, count)
-    order = similarities.gather(1, columns).argsort(dim=1, descending=True, stable=True)
-    return columns.gather(1, order)
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return the metrics of all queries."""
+        return dict(zip(self.names, self.values.cpu().numpy(), strict=True))
 
 
-def _metrics(matches: Tensor, relevant: Tensor) -> Tensor:
-    """Return the three metrics of each query, shape (3, B).
+def class_means(
+    per_query: dict[str, NDArray[np.float64]],
+    labels: NDArray[np.int64],
+    is_query: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+    """Return the classes of queries and the mean of each metric within them.
 
     Args:
-        matches: Whether each neighbour has the query's class, nearest first, shape (B, K).
-        relevant: R of each query, at most K, shape (B,).
+        per_query: Metrics, shape (N,) each.
+        labels: Classes of the queries, shape (Q,).
+        is_query: Which of the N are queries, shape (N,), Q of them.
     """
-    rank = torch.arange(1, matches.shape[1] + 1, device=matches.device)
-    hits = (matches & (rank <= relevant.unsqueeze(1))).double()
-    precision = hits.cumsum(dim=1) / rank
-    return torch.stack(
-        (
-            matches[:, 0].double(),
-            hits.sum(dim=1) / relevant,
-            (hits * precision).sum(dim=1) / relevant,
-        )
-    )
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    means = {
+        name: np.bincount(place, values[is_query], len(classes)) / counts
+        for name, values in per_query.items()
+    }
+    return classes, means
 
 
-def _relevant_counts(labels: Tensor, reference_labels: Tensor) -> Tensor:
-    """Return how many references have the class of each query, shape (N,)."""
-    classes, class_of, counts = reference_labels.unique(return_inverse=True, return_counts=True)
-    if labels is reference_labels:
-        return counts[class_of]
+def _columns(labels: Tensor | ArrayLike) -> list[Tensor]:
+    y = _inputs.tensor(labels, "labels")
+    return [y] if y.ndim != 2 else list(y.unbind(dim=1))
+
+
+def _place(labels: Tensor, classes: Tensor) -> Tensor:
+    """Return the place of each label among ``classes``, and their number for those that miss."""
     place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
-    return torch.where(classes[place] == labels, counts[place], 0)
+    return torch.where(classes[place] == labels, place, len(classes))
 
 
-def _embeddings_and_labels(
-    embeddings: Tensor | ArrayLike, labels: Tensor | ArrayLike, name: str, labels_name: str
-) -> tuple[Tensor, Tensor]:
-    """Return both as tensors on the device of the embeddings, checked."""
-    x = _tensor(embeddings)
-    if x.ndim != 2 or len(x) == 0:
-        raise ValueError(f"{name} must have shape (N, D) with N > 0, but got {tuple(x.shape)}.")
-    if not x.isfinite().all():
-        bad = int((~x.isfinite().all(dim=1)).sum())
-        raise ValueError(f"{name} must be finite, but {bad} of {len(x)} rows hold NaN or infinity.")
-    y = _tensor(labels).to(x.device)
-    if y.shape != x.shape[:1]:
-        raise ValueError(
-            f"{labels_name} must have shape ({len(x)},) like {name}, but got {tuple(y.shape)}."
-        )
-    if y.is_floating_point() or y.is_complex():
-        raise ValueError(f"{labels_name} must be integers, but their dtype is {y.dtype}.")
-    return at_least_float32(x), y.long()
-
-
-def _tensor(values: Tensor | ArrayLike) -> Tensor:
-    if isinstance(values, Tensor):
-        return values
-    array = np.asarray(values)
-    # torch refuses arrays turned around and warns about read-only ones, such as memory maps.
-    if not array.flags.writeable or min(array.strides, default=0) < 0:
-        array = array.copy()
-    return torch.from_numpy(array)
+@contextmanager
+def _full_precision(x: Tensor) -> Iterator[None]:
+    """Keep TF32 out of the products on a GPU, whatever the training loop has allowed."""
+    if x.device.type != "cuda":
+        yield
+        return
+    allowed = torch.backends.cuda.matmul.allow_tf32
+    torch.backends.cuda.matmul.allow_tf32 = False
+    try:
+        yield
+    finally:
+        torch.backends.cuda.matmul.allow_tf32 = allowed

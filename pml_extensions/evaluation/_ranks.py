@@ -1,0 +1,164 @@
+"""Ranks of the references of a query's own class, by counting who is more similar.
+
+The metrics of retrieval need the ranks of a query's R own references only, and the rank of the
+k-th best of them is k plus the number of references of other classes that are more similar. So
+nothing is sorted and no list of neighbours is kept: tiles of similarities come and go, and each
+adds to the counts. Where a rank has passed the last one that any metric looks at, its count no
+longer matters, and soon most rows of most tiles need no more than their maximum.
+"""
+
+from __future__ import annotations
+
+import torch
+from torch import Tensor
+
+#: Up to this many ranks of a row, comparing with each is faster than looking at single hits.
+_FEW = 8
+
+
+class Ranks:
+    """Counts, for a tile of queries, the references that beat each of their own references.
+
+    Args:
+        similarities: Of each query to the references of its class, in any order, shape (Q, K);
+            minus infinity where a query has fewer.
+        positions: Index of these references in the data, which decides between equal similarities,
+            shape (Q, K).
+        own: How many there are, R, shape (Q,).
+        limits: Last rank that matters for each of the K in order of rank, shape (Q, K).
+    """
+
+    def __init__(
+        self, similarities: Tensor, positions: Tensor, own: Tensor, limits: Tensor
+    ) -> None:
+        positions, by_position = positions.int().sort(dim=1, stable=True)
+        similarities = similarities.gather(1, by_position)
+        del by_position
+        self.thresholds, order = similarities.sort(dim=1, descending=True, stable=True)
+        self.positions = positions.gather(1, order)
+        del order
+        self.own = own
+        k = torch.arange(1, similarities.shape[1] + 1, dtype=torch.int32, device=own.device)
+        self._rank = k.expand_as(similarities)
+        # A rank that does not exist never matters.
+        self._most_beaten = torch.where(k <= own.unsqueeze(1), limits.int() - k, -1)
+        self.beaten = torch.zeros_like(self.positions)
+        self._update(slice(None))
+
+    def ranks(self) -> Tensor:
+        """Return the ranks of the own references, best first, from 1, shape (Q, K).
+
+        A rank above its limit is just some number above it.
+        """
+        return self._rank + self.beaten
+
+    @property
+    def finished(self) -> bool:
+        """Whether no rank matters any more."""
+        return not bool((self._alive > 0).any())
+
+    def count_tile(self, similarities: Tensor, positions: Tensor) -> None:
+        """Count the tile that holds the own references, or is the first for other reasons.
+
+        There most ranks still matter in most rows, so passes over the tile beat single hits.
+
+        Args:
+            similarities: Of the queries to these references, shape (Q, M); minus infinity where
+                a reference is to be left out.
+            positions: Index of the references in the data, shape (M,).
+        """
+        rows = torch.arange(len(self.own), device=self.own.device)
+        few = self._alive <= 2 * _FEW
+        for chosen, count in ((rows[few], self._count_few), (rows[~few], self._count_hits)):
+            if len(chosen):
+                count(similarities.index_select(0, chosen), positions, chosen)
+                self._update(chosen)
+
+    def count(self, similarities: Tensor, positions: Tensor) -> None:
+        """Count a tile of references of other classes where it can matter.
+
+        Args:
+            similarities: Of the queries to these references, shape (Q, M).
+            positions: Index of the references in the data, shape (M,).
+        """
+        rows = (similarities.amax(dim=1) >= self._lowest).nonzero().squeeze(1)
+        if len(rows) == 0:
+            return
+        few = self._alive[rows] <= _FEW
+        for chosen, count in ((rows[few], self._count_few), (rows[~few], self._count_hits)):
+            if len(chosen):
+                count(similarities.index_select(0, chosen), positions, chosen)
+                self._update(chosen)
+
+    def count_columns(self, similarities: Tensor, positions: Tensor) -> None:
+        """Do as ``count`` with queries in columns, shape (M, Q)."""
+        columns = (similarities.amax(dim=0) >= self._lowest).nonzero().squeeze(1)
+        if len(columns) == 0:
+            return
+        few = self._alive[columns] <= _FEW
+        for chosen, count in ((columns[few], self._count_few), (columns[~few], self._count_hits)):
+            if len(chosen):
+                count(similarities.index_select(1, chosen).t().contiguous(), positions, chosen)
+                self._update(chosen)
+
+    def _count_few(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
+        depths = self._alive[rows]
+        for k in range(int(depths.max())):
+            if k > 0:
+                deeper = (depths > k).nonzero().squeeze(1)
+                similarities = similarities.index_select(0, deeper)
+                rows, depths = rows[deeper], depths[deeper]
+            self.beaten[rows, k] += self._beaten_in(similarities, positions, k, rows)
+
+    def _beaten_in(
+        self, similarities: Tensor, positions: Tensor, k: int, rows: Tensor | slice
+    ) -> Tensor:
+        """Return how many of the references beat the k-th own one of each row."""
+        threshold = self.thresholds[rows, k].unsqueeze(1)
+        # Float results, because sums of them run several times as fast as sums of bools.
+        mask = torch.empty_like(similarities)
+        above = torch.gt(similarities, threshold, out=mask).sum(dim=1)
+        level = torch.ge(similarities, threshold, out=mask).sum(dim=1)
+        beaten = above.int()
+        tied = (level != above).nonzero().squeeze(1)
+        if len(tied):
+            equal = similarities[tied] == threshold[tied]
+            earlier = positions < self.positions[rows, k][tied].unsqueeze(1)
+            beaten[tied] += (equal & earlier).sum(dim=1, dtype=torch.int32)
+        return beaten
+
+    def _count_hits(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
+        """Place each similarity that beats a rank that matters among its row's thresholds."""
+        hits = (similarities >= self._lowest[rows].unsqueeze(1)).nonzero()
+        row, value = rows[hits[:, 0]], similarities[hits[:, 0], hits[:, 1]]
+        position = positions[hits[:, 1]]
+        first, last = torch.zeros_like(row), torch.full_like(row, self.thresholds.shape[1])
+        for _ in range(self.thresholds.shape[1].bit_length()):
+            middle = (first + last) // 2
+            inside = middle.clamp(max=self.thresholds.shape[1] - 1)
+            threshold, other = self.thresholds[row, inside], self.positions[row, inside]
+            is_beaten = (value > threshold) | ((value == threshold) & (position < other))
+            open_ = first < last
+            last = torch.where(open_ & is_beaten, middle, last)
+            first = torch.where(open_ & ~is_beaten, middle + 1, first)
+        wins = first < self.thresholds.shape[1]
+        added = torch.zeros_like(self.beaten[rows])
+        place = torch.empty(len(self.own), dtype=torch.long, device=rows.device)
+        place[rows] = torch.arange(len(rows), device=rows.device)
+        flat = place[row[wins]] * added.shape[1] + first[wins]
+        added.view(-1).index_add_(0, flat, added.new_ones(len(flat)))
+        self.beaten[rows] += added.cumsum(dim=1, dtype=torch.int32)
+
+    def _update(self, rows: Tensor | slice) -> None:
+        """Find how many ranks still matter in these rows, and the lowest similarity among them."""
+        matters = self.beaten[rows] <= self._most_beaten[rows]
+        k = self._rank[rows]
+        alive = (k * matters).amax(dim=1)
+        lowest = (
+            self.thresholds[rows].gather(1, (alive.long() - 1).clamp(min=0).unsqueeze(1)).squeeze(1)
+        )
+        lowest = lowest.masked_fill(alive == 0, torch.inf)
+        if isinstance(rows, slice):
+            self._alive, self._lowest = alive, lowest
+        else:
+            self._alive[rows], self._lowest[rows] = alive, lowest
