@@ -129,25 +129,42 @@ class Ranks:
 
     def _count_hits(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
         """Place each similarity that beats a rank that matters among its row's thresholds."""
-        hits = (similarities >= self._lowest[rows].unsqueeze(1)).nonzero()
-        row, value = rows[hits[:, 0]], similarities[hits[:, 0], hits[:, 1]]
-        position = positions[hits[:, 1]]
-        first, last = torch.zeros_like(row), torch.full_like(row, self.thresholds.shape[1])
-        for _ in range(self.thresholds.shape[1].bit_length()):
-            middle = (first + last) // 2
-            inside = middle.clamp(max=self.thresholds.shape[1] - 1)
-            threshold, other = self.thresholds[row, inside], self.positions[row, inside]
-            is_beaten = (value > threshold) | ((value == threshold) & (position < other))
-            open_ = first < last
-            last = torch.where(open_ & is_beaten, middle, last)
-            first = torch.where(open_ & ~is_beaten, middle + 1, first)
-        wins = first < self.thresholds.shape[1]
-        added = torch.zeros_like(self.beaten[rows])
-        place = torch.empty(len(self.own), dtype=torch.long, device=rows.device)
-        place[rows] = torch.arange(len(rows), device=rows.device)
-        flat = place[row[wins]] * added.shape[1] + first[wins]
-        added.view(-1).index_add_(0, flat, added.new_ones(len(flat)))
-        self.beaten[rows] += added.cumsum(dim=1, dtype=torch.int32)
+        width = self.thresholds.shape[1]
+        is_hit = similarities >= self._lowest[rows].unsqueeze(1)
+        flat = is_hit.flatten().nonzero().squeeze(1)
+        row = torch.div(flat, similarities.shape[1], rounding_mode="floor")
+        value = similarities.flatten()[flat]
+        base = (rows * width)[row]
+        place = self._places(value, base)
+        position = positions[flat - row * similarities.shape[1]].int()
+        self._move_ties(place, value, base, position)
+        wins = (place < width).nonzero().squeeze(1)
+        added = self.beaten.new_zeros(len(rows) * width)
+        added.index_add_(0, row[wins] * width + place[wins], added.new_ones(len(wins)))
+        self.beaten[rows] += added.view(-1, width).cumsum(dim=1, dtype=torch.int32)
+
+    def _places(self, value: Tensor, base: Tensor) -> Tensor:
+        """Return how many thresholds of its row are above each value, by bisection."""
+        thresholds, width = self.thresholds.flatten(), self.thresholds.shape[1]
+        place = torch.zeros_like(base)
+        for bit in reversed(range(width.bit_length())):
+            further = place + (1 << bit)
+            above = thresholds[base + further.clamp(max=width) - 1] > value
+            place = torch.where(above & (further <= width), further, place)
+        return place
+
+    def _move_ties(self, place: Tensor, value: Tensor, base: Tensor, position: Tensor) -> None:
+        """Move each place behind equal thresholds that stand earlier in the data, in place."""
+        width = self.thresholds.shape[1]
+        tied = torch.arange(len(place), device=place.device)
+        while len(tied):
+            tied = tied[place[tied] < width]
+            at = base[tied] + place[tied]
+            later = (self.thresholds.flatten()[at] == value[tied]) & (
+                self.positions.flatten()[at] < position[tied]
+            )
+            tied = tied[later]
+            place[tied] += 1
 
     def _update(self, rows: Tensor | slice) -> None:
         """Find how many ranks still matter in these rows, and the lowest similarity among them."""

@@ -1,0 +1,165 @@
+"""Time and memory of exact retrieval metrics, beside PML's calculator and the bare matrix product.
+
+    python benchmarks/evaluation.py
+    python benchmarks/evaluation.py --cases sop-512 million --threads 1
+    python benchmarks/evaluation.py --device cuda
+
+Each case prints MAP@R, R-precision and P@1 on unit vectors by ``RetrievalMetrics`` (alone and with
+Recall@K to 1,000), by PML's ``AccuracyCalculator`` (faiss, ``k="max_bin_count"``) and the time of
+the matrix product of all queries with all references alone, in one process. Memory is what is
+needed beyond the embeddings and labels themselves. Embeddings are noisy class centres, in random
+order; ``--noise`` sets how noisy, and P@1 is printed to show what that means.
+"""
+
+from __future__ import annotations
+
+import argparse
+import ctypes
+import gc
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from torch import Tensor
+
+from pml_extensions.evaluation import RetrievalMetrics
+
+RECALL_AT = (1, 10, 100, 1000)
+SOP = {"items": 60502, "classes": 11316}
+CASES: dict[str, dict[str, int]] = {
+    "fold": {"items": 1500, "classes": 50, "size": 128},
+    "cub": {"items": 5924, "classes": 100, "size": 128},
+    "sop-128": {**SOP, "size": 128},
+    "sop-512": {**SOP, "size": 512},
+    "skewed-128": {**SOP, "size": 128, "largest": 1000},
+    "million": {"items": 1_000_000, "classes": 200_000, "size": 128, "queries": 5000},
+}
+
+
+def main() -> None:
+    """Parse the command line and print one table for each case."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--noise", type=float, default=1.5)
+    parser.add_argument("--device", default="cpu")
+    parser.add_argument("--threads", type=int, default=torch.get_num_threads())
+    parser.add_argument("--without-pml", action="store_true", help="PML takes 7 GB for sop-*")
+    arguments = parser.parse_args()
+    torch.set_num_threads(arguments.threads)
+    device = torch.device(arguments.device)
+    print(f"torch {torch.__version__}, {device}, {arguments.threads} threads")
+    for name in arguments.cases:
+        run(name, arguments.noise, device, not arguments.without_pml)
+
+
+def run(name: str, noise: float, device: torch.device, with_pml: bool) -> None:
+    """Print the table of one case."""
+    case = CASES[name]
+    x, labels, queries = data(case, noise, device)
+    reference: tuple[Any, ...] = () if queries is None else (x, labels)
+    q, y = (x, labels) if queries is None else (x[queries], labels[queries])
+    asked = f", {len(q):,} queries" if queries is not None else ""
+    product = seconds(lambda: multiply(F.normalize(q), F.normalize(x)), device)
+    rows: dict[str, Callable[[], Any]] = {
+        "ours": lambda: RetrievalMetrics()(q, y, *reference),
+        "ours with Recall@1..1,000": lambda: RetrievalMetrics(recall_at=RECALL_AT)(
+            q, y, *reference
+        ),
+    }
+    if with_pml and queries is None:
+        calculator = AccuracyCalculator(
+            include=("mean_average_precision_at_r", "r_precision", "precision_at_1"),
+            k="max_bin_count",
+            device=device,
+        )
+        rows["PML AccuracyCalculator"] = lambda: calculator.get_accuracy(F.normalize(x), labels)
+    size = f"{len(x):,} x {x.shape[1]}, {len(labels.unique()):,} classes{asked}"
+    print(f"\n{name}: {size}; the product alone takes {product:.2f} s")
+    for row, measure in rows.items():
+        before = reset_peak(device)
+        start = time.perf_counter()
+        result = measure()
+        wait(device)
+        took = time.perf_counter() - start
+        extra = (peak(device) - before) / 2**20
+        print(
+            f"  {row:28}{took:8.2f} s{took / product:7.2f} x product{extra:8.0f} MiB"
+            f"   P@1 {result['precision_at_1']:.4f}"
+            f"  MAP@R {result['mean_average_precision_at_r']:.6f}"
+        )
+
+
+def data(
+    case: dict[str, int], noise: float, device: torch.device
+) -> tuple[Tensor, Tensor, Tensor | None]:
+    """Return embeddings, labels and the rows of the queries (None: all)."""
+    generator = torch.Generator().manual_seed(0)
+    labels = torch.randint(case["classes"], (case["items"],), generator=generator)
+    labels[: case.get("largest", 0)] = case["classes"]
+    labels = labels[torch.randperm(len(labels), generator=generator)]
+    x = torch.randn(case["items"], case["size"], generator=generator).mul_(noise)
+    centres = torch.randn(case["classes"] + 1, case["size"], generator=generator)
+    for part in torch.arange(len(x)).split(100_000):
+        x[part] += centres[labels[part]]
+    queries = None
+    if "queries" in case:
+        queries = torch.randperm(len(x), generator=generator)[: case["queries"]].to(device)
+    return x.to(device), labels.to(device), queries
+
+
+def multiply(q: Tensor, x: Tensor) -> None:
+    """Compute all similarities, part by part."""
+    for part in q.split(1024):
+        for other in x.split(65_536):
+            part @ other.t()
+
+
+def seconds(step: Callable[[], Any], device: torch.device) -> float:
+    """Return how long a step takes."""
+    wait(device)
+    start = time.perf_counter()
+    step()
+    wait(device)
+    return time.perf_counter() - start
+
+
+def wait(device: torch.device) -> None:
+    """Let a GPU finish."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
+
+
+def reset_peak(device: torch.device) -> int:
+    """Return the bytes in use and start the peak anew."""
+    gc.collect()
+    if device.type == "cuda":
+        torch.cuda.reset_peak_memory_stats(device)
+        return torch.cuda.memory_allocated(device)
+    ctypes.CDLL("libc.so.6").malloc_trim(0)
+    Path("/proc/self/clear_refs").write_text("5", encoding="ascii")
+    return status("VmRSS")
+
+
+def peak(device: torch.device) -> int:
+    """Return the most bytes in use since ``reset_peak``."""
+    if device.type == "cuda":
+        return torch.cuda.max_memory_allocated(device)
+    return status("VmHWM")
+
+
+def status(field: str) -> int:
+    """Return a field of this process's status in bytes (Linux)."""
+    for line in Path("/proc/self/status").read_text(encoding="ascii").splitlines():
+        if line.startswith(field + ":"):
+            return int(line.split()[1]) * 1024
+    raise RuntimeError(f"/proc/self/status has no {field}; CPU memory is measured on Linux only")
+
+
+if __name__ == "__main__":
+    main()
