@@ -28,8 +28,8 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
 
     DistributedDataParallel around the wrapper is allowed; it changes no gradient and makes the
     start equal. All ranks must have batches of equal size (``drop_last=True``).
-    ``indices_tuple`` is as for PML's wrapper: from its DistributedMinerWrapper, or from a miner
-    that saw the own batch. Outside of a process group the loss is called as it is.
+    An ``indices_tuple`` comes from PML's DistributedMinerWrapper. Outside of a process group the
+    loss is called as it is.
 
     Args:
         loss: A loss or CrossBatchMemory, of PML or of this package.
@@ -63,7 +63,7 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
         Args:
             embeddings: Those of this rank, shape (N, D).
             labels: Shape (N,).
-            indices_tuple: What a miner returned.
+            indices_tuple: What PML's DistributedMinerWrapper returned.
             ref_emb: References of this rank, shape (M, D); not for CrossBatchMemory.
             ref_labels: Shape (M,).
             enqueue_mask: Which samples enter a CrossBatchMemory, shape (N,).

@@ -6,6 +6,7 @@ As a program (``python distributed_steps.py RANK FOLDER``) it runs all cases as 
 from __future__ import annotations
 
 import datetime
+import os
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -87,6 +88,11 @@ MINED: dict[str, tuple[Make, Make]] = {
         lambda: miners.TripletMarginMiner(margin=0.3),
     ),
 }
+#: Losses that compare with references, one with a miner.
+REFERENCED: dict[str, tuple[Make, Make]] = {
+    "grad_ml_references": (GradMLLoss, lambda: None),
+    "mined_references": (pml_losses.TripletMarginLoss, miners.MultiSimilarityMiner),
+}
 #: DistributedDataParallel takes sparse gradients of torch.nn.Embedding only.
 SPARSE: dict[str, Make] = {
     "normalized_softmax_sparse": lambda: NormalizedSoftmaxLoss(
@@ -100,7 +106,7 @@ LOSSES: dict[str, Make] = {
     **SPARSE,
     **PER_SAMPLE,
     **PER_BATCH,
-    **{name: make for name, (make, _) in MINED.items()},
+    **{name: make for name, (make, _) in (MINED | REFERENCED).items()},
 }
 WRAPPERS: dict[str, Callable[[Any], Any]] = {
     "wrapper": DistributedLossWrapper,
@@ -153,7 +159,7 @@ def run(name: str, rank: int | None = None, wrapper: str = "wrapper") -> list[di
         torch.manual_seed(0)
         network: Any = torch.nn.Linear(10, SIZE)
         loss = LOSSES[name]()
-        miner = MINED[name][1]() if name in MINED else None
+        miner = (MINED | REFERENCED)[name][1]() if name in MINED | REFERENCED else None
     called = loss
     if rank is not None:
         network = DistributedDataParallel(network)
@@ -164,8 +170,10 @@ def run(name: str, rank: int | None = None, wrapper: str = "wrapper") -> list[di
     for _ in range(STEPS):
         optimizer.zero_grad()
         embeddings = network(images)
-        mined = () if miner is None else (miner(embeddings, labels),)
-        value = called(embeddings, labels, *mined)
+        # Another number of references than of embeddings.
+        references = (network(0.9 * images[::2]), labels[::2]) if name in REFERENCED else ()
+        mined = miner and miner(embeddings, labels, *references)
+        value = called(embeddings, labels, mined, *references)
         value.backward()
         modules = {"network": getattr(network, "module", network), "loss": loss}
         steps.append({"value": value.detach(), **_state(torch.nn.ModuleDict(modules))})
@@ -195,7 +203,9 @@ def main() -> None:
     )
     found = {case: run(case[0], rank, case[1]) for case in cases()}
     torch.save(found, folder / f"rank{rank}.pt")
-    torch.distributed.destroy_process_group()
+    torch.distributed.barrier()
+    # Gloo's threads may abort the interpreter while it shuts down (PyTorch's issue 190489).
+    os._exit(0)
 
 
 if __name__ == "__main__":
