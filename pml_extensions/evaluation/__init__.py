@@ -1,5 +1,6 @@
 """Exact evaluation of embeddings."""
 
+from pml_extensions.evaluation.accuracy_calculator import AccuracyCalculator
 from pml_extensions.evaluation.binary_codes import expected_hamming_recall, hamming_retrieval
 from pml_extensions.evaluation.clustering import (
     PairwiseF1,
@@ -30,6 +31,7 @@ from pml_extensions.evaluation.verification import (
 
 __all__ = [
     "CORRUPTIONS",
+    "AccuracyCalculator",
     "ClassSeparability",
     "PairwiseF1",
     "RetrievalMetrics",

@@ -140,8 +140,13 @@ def _own_columns(classes: Tensor, task: Task, start: int) -> tuple[Tensor, Tenso
     return first + torch.where(step < members, step, 0), step < members
 
 
-def rank_in_gallery(queries: Side, gallery: Side, task: Task, size: int, found: Found) -> None:
-    """Rank the gallery for queries, which stand in the order of its classes."""
+def rank_in_gallery(
+    queries: Side, gallery: Side, task: Task, size: int, found: Found, exclude_self: bool = False
+) -> None:
+    """Rank the gallery for queries, which stand in the order of its classes.
+
+    With ``exclude_self`` no query finds the reference at its own position.
+    """
     tiles = [
         slice(i, min(i + size, len(gallery.classes))) for i in range(0, len(gallery.classes), size)
     ]
@@ -150,7 +155,7 @@ def rank_in_gallery(queries: Side, gallery: Side, task: Task, size: int, found: 
         first = int(task.start[tile.classes[0]])
         last = int(task.start[tile.classes[-1]] + task.members[tile.classes[-1]])
         near = [rows for rows in tiles if rows.stop > first and rows.start < last]
-        ranks = _start_in_gallery(tile, gallery, near, task)
+        ranks = _start_in_gallery(tile, gallery, near, task, exclude_self)
         for rows in (*near, *(rows for rows in tiles if rows not in near)):
             if ranks.finished:
                 break
@@ -164,8 +169,13 @@ def rank_in_gallery(queries: Side, gallery: Side, task: Task, size: int, found: 
         found(tile.positions, ranks.ranks(), ranks.own)
 
 
-def _start_in_gallery(tile: Side, gallery: Side, near: list[slice], task: Task) -> Ranks:
+def _start_in_gallery(
+    tile: Side, gallery: Side, near: list[slice], task: Task, exclude_self: bool
+) -> Ranks:
     columns, exists = _own_columns(tile.classes, task, 0)
+    positions = gallery.positions[columns]
+    if exclude_self:
+        exists &= positions != tile.positions.unsqueeze(1)
     own_similarities = tile.vectors.new_full(columns.shape, -torch.inf)
     for rows in near:
         similarities = tile.similarities(gallery.tile(rows))
@@ -174,7 +184,7 @@ def _start_in_gallery(tile: Side, gallery: Side, near: list[slice], task: Task) 
         own_similarities = torch.where(here, similarities.gather(1, local), own_similarities)
     own = task.own[tile.classes]
     limits = task.limits(own, columns.shape[1])
-    return Ranks(own_similarities, gallery.positions[columns], own, limits)
+    return Ranks(own_similarities, positions, own, limits)
 
 
 def rank_by_sorting(
@@ -196,10 +206,10 @@ def rank_by_sorting(
         if exclude is not None:
             similarities.scatter_(1, exclude[start : start + size].unsqueeze(1), -torch.inf)
         own = task.own[tile.classes]
-        width = int(own.max())
-        count = len(references.classes) - int(exclude is not None)
-        if task.limit is None:
-            count = min(count, max(width, task.first_limit))
+        # At least one, because a query without own references may come alone.
+        width = max(1, int(own.max()))
+        others = len(references.classes) - int(exclude is not None)
+        count = min(others, max(width, task.limit or 0, task.first_limit))
         nearest = _nearest(similarities, count)
         matches = references.classes[nearest] == tile.classes.unsqueeze(1)
         place = torch.arange(1, count + 1, device=own.device)

@@ -191,6 +191,8 @@ class RetrievalMetrics:
             raise ValueError(
                 f"embeddings have {x.shape[1]} dimensions, but reference has {refs.shape[1]}."
             )
+        if torch.float64 in (x.dtype, refs.dtype):
+            x, refs = x.double(), refs.double()
         return x, refs.to(x.device)
 
     @torch.no_grad()
@@ -218,24 +220,51 @@ class RetrievalMetrics:
                 f"{len(ref_levels)}."
             )
         results = []
-        with without_autocast(x), _full_precision(x):
-            for own, others in zip(own_levels, ref_levels, strict=True):
-                y = _inputs.labels_of(x, own, "embeddings", "labels")
-                ref_y = y
-                if refs is not None:
-                    ref_y = _inputs.labels_of(refs, others, "reference", "reference_labels")
-                scores = _Scores(self.metrics, self.recall_at, len(x), x.device)
-                self._rank(x, y, refs, ref_y, scores)
-                results.append((y.cpu().numpy(), scores.arrays()))
+        for own, others in zip(own_levels, ref_levels, strict=True):
+            y = _inputs.labels_of(x, own, "embeddings", "labels")
+            ref_y = y
+            if refs is not None:
+                ref_y = _inputs.labels_of(refs, others, "reference", "reference_labels")
+            results.append((y.cpu().numpy(), self._checked(x, y, refs, ref_y)))
         return results
 
+    def _checked(
+        self,
+        x: Tensor,
+        labels: Tensor,
+        refs: Tensor | None,
+        ref_labels: Tensor,
+        includes_query: bool = False,
+        nearest: int | None = None,
+    ) -> dict[str, NDArray[np.float64]]:
+        """Return the metrics of each query; arguments are tensors that fit each other.
+
+        Args:
+            x: Queries.
+            labels: Their classes, int64.
+            refs: References; None: the queries themselves.
+            ref_labels: Their classes, int64.
+            includes_query: The first references are the queries, none of which finds itself.
+            nearest: How many neighbours count; None: all.
+        """
+        scores = _Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
+        with without_autocast(x), _full_precision(x):
+            self._rank(x, labels, refs, ref_labels, scores, includes_query or refs is None)
+        return scores.arrays()
+
     def _rank(
-        self, x: Tensor, labels: Tensor, refs: Tensor | None, ref_labels: Tensor, scores: _Scores
+        self,
+        x: Tensor,
+        labels: Tensor,
+        refs: Tensor | None,
+        ref_labels: Tensor,
+        scores: _Scores,
+        includes_query: bool,
     ) -> None:
         classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
         query_class = ref_class if refs is None else _place(labels, classes)
         asked = query_class[query_class < len(classes)].bincount(minlength=len(classes))
-        own = members - int(refs is None)
+        own = members - int(includes_query)
         if not bool(((asked > 0) & (own > 0)).any()):
             raise ValueError(
                 "no query has a reference of its class other than itself, so there is nothing to "
@@ -245,10 +274,9 @@ class RetrievalMetrics:
         by_size = (members + torch.where(small, 0, len(ref_labels))).argsort(stable=True)
         start = torch.empty_like(members)
         start[by_size] = members[by_size].cumsum(0) - members[by_size]
-        limit = len(ref_labels) if "mean_average_precision" in self.metrics else None
-        first_limit = max((*self.recall_at, 1))
-        if "mean_reciprocal_rank" in self.metrics:
-            first_limit = len(ref_labels)
+        last = min(scores.nearest or len(ref_labels), len(ref_labels))
+        limit = last if "mean_average_precision" in self.metrics else None
+        first_limit = last if "mean_reciprocal_rank" in self.metrics else max((*self.recall_at, 1))
         task = Task(own, members, start, limit, first_limit)
         order = start[ref_class].argsort(stable=True)
         references = self._side(x if refs is None else refs, ref_class, order)
@@ -261,7 +289,7 @@ class RetrievalMetrics:
             chosen = chosen[start[query_class[chosen]].argsort(stable=True)]
             is_small = small[query_class[chosen]]
             queries = self._side(x, query_class, chosen[is_small])
-            rank_in_gallery(queries, references, task, self.chunk_size, scores.add)
+            rank_in_gallery(queries, references, task, self.chunk_size, scores.add, includes_query)
             sorted_queries = chosen[~is_small]
         if len(sorted_queries):
             every = torch.arange(len(ref_labels), device=x.device)
@@ -273,7 +301,7 @@ class RetrievalMetrics:
                 task,
                 max(1, min(self.chunk_size, _SORTED_ENTRIES // len(every))),
                 scores.add,
-                exclude=sorted_queries if refs is None else None,
+                exclude=sorted_queries if includes_query else None,
             )
 
     def _kept_classes(self, members: Tensor, asked: Tensor, by_tile: bool) -> Tensor:
@@ -299,13 +327,19 @@ class RetrievalMetrics:
 
 
 class _Scores:
-    """Metrics of queries, made of the ranks of their own references."""
+    """Metrics of queries, made of the ranks of their own references up to ``nearest``."""
 
     def __init__(
-        self, names: Sequence[str], recall_at: Sequence[int], queries: int, device: torch.device
+        self,
+        names: Sequence[str],
+        recall_at: Sequence[int],
+        queries: int,
+        device: torch.device,
+        nearest: int | None = None,
     ) -> None:
         self.names = names
         self.recall_at = recall_at
+        self.nearest = nearest
         shape = (len(names), queries)
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
@@ -314,15 +348,18 @@ class _Scores:
         is_query = own > 0
         queries, ranks, own = queries[is_query], ranks[is_query], own[is_query].unsqueeze(1)
         k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device)
-        precision = torch.where(k <= own, k / ranks.double(), 0.0)
-        in_first_r = (ranks <= own) & (k <= own)
+        is_found = k <= own
+        if self.nearest is not None:
+            is_found &= ranks <= self.nearest
+        precision = torch.where(is_found, k / ranks.double(), 0.0)
+        in_first_r = is_found & (ranks <= own)
         r, first = own.squeeze(1).double(), ranks[:, 0]
         found = {
             "precision_at_1": first == 1,
-            "r_precision": in_first_r.sum(dim=1) / r,
+            "r_precision": in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
             "mean_average_precision_at_r": (precision * in_first_r).sum(dim=1) / r,
             "mean_average_precision": precision.sum(dim=1) / r,
-            "mean_reciprocal_rank": 1 / first.double(),
+            "mean_reciprocal_rank": precision[:, 0],
             **{f"recall_at_{n}": first <= n for n in self.recall_at},
         }
         for row, name in enumerate(self.names):
