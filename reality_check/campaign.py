@@ -248,7 +248,8 @@ class Campaign:
             self._embed_test(method.name, "reproductions", attempt.slot, fold, size)
             for fold in range(len(results))
         ]
-        scores = score_folds(embeddings, self.test_set.labels, method.normalize_embeddings)
+        labels, normalize = self.test_set.labels, method.normalize_embeddings
+        scores = score_folds(embeddings, labels, normalize, self.experiment.protocol.final_metrics)
         return _outcome(results, scores)
 
     def _complete(self, method: Method, attempt: Attempt) -> Outcome:
@@ -260,25 +261,30 @@ class Campaign:
         task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
         result = self._run(task, self.trainval_set, None, method.name, "complete", attempt.slot, 0)
         embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
-        metrics = measure(embeddings, self.test_set.labels, method.normalize_embeddings)
+        labels, normalize = self.test_set.labels, method.normalize_embeddings
+        metrics = measure(embeddings, labels, normalize, protocol.final_metrics)
         return Outcome(metrics[PRIMARY], {"scores": {"complete": metrics}, "epochs": result.epoch})
 
     def _score_baselines(self, slot: int) -> dict[str, dict[str, float]]:
         """Untrained networks of the slot's seeds, mean over folds; in slot 0 raw pixels too."""
-        training = self.experiment.protocol.training
+        protocol = self.experiment.protocol
         folds = [
             score_baselines(
                 self.experiment.model,
-                training,
+                protocol.training,
                 self._network_seed("reproductions", slot, fold),
                 self.test_set,
                 self.device,
                 raw_pixels=slot == fold == 0,
+                also=protocol.final_metrics,
             )
-            for fold in range(self.experiment.protocol.split.folds)
+            for fold in range(protocol.split.folds)
         ]
         return {
-            name: {key: fmean(fold[name][key] for fold in folds if name in fold) for key in METRICS}
+            name: {
+                key: fmean(fold[name][key] for fold in folds if name in fold)
+                for key in (*METRICS, *protocol.final_metrics)
+            }
             for name in folds[0]
         }
 

@@ -136,7 +136,8 @@ def _rows(experiment: Experiment, method: str, study: Stage | None) -> list[Resu
 
 def _zero_scores(experiment: Experiment, stage: str) -> dict[str, dict[str, float]]:
     categories = ["complete"] if stage == "complete" else ["aggregate", "ensemble"]
-    return {category: dict.fromkeys(METRICS, 0.0) for category in categories}
+    metrics = (*METRICS, *experiment.protocol.final_metrics)
+    return {category: dict.fromkeys(metrics, 0.0) for category in categories}
 
 
 def _baseline_rows(experiment: Experiment, study: Stage) -> list[ResultRow]:

@@ -50,7 +50,8 @@ def check_same_experiment(
     if not file.exists():
         _check_empty(out_dir)
         return False
-    there, ours = _read_locked(file), experiment.plain()
+    # Through the schema, so that a key that is newer than the folder has its default there.
+    there, ours = load_locked(out_dir).plain(), experiment.plain()
     free = {*_FREE, *(f"code.{name}" for name in may_change)}
     keys = [key for key in differing_keys(there, ours) if key not in free]
     keys.sort(key=lambda key: key.startswith("code."))

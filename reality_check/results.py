@@ -29,8 +29,9 @@ STAGES = ("search", "reproductions", "complete")
 class ResultRow:
     """One line of ``results.csv``: one metric of one reproduction in one category.
 
-    ``value`` is a fraction (0..1). ``metric`` is a key of :data:`METRICS`; a name with the suffix
-    ``_raw`` or ``_normalized`` is the same metric on the geometry that the method does not use.
+    ``value`` is a fraction (0..1), except for ``separability``. ``metric`` is a key of
+    :data:`METRICS` or one of the protocol's ``final_metrics``; a name with the suffix ``_raw`` or
+    ``_normalized`` is the same metric on the geometry that the method does not use.
     """
 
     experiment: str

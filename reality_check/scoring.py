@@ -13,19 +13,22 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics
 from reality_check import checkpoints
 from reality_check.config.schema import Model, Training
 from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
-from reality_check.measuring import embed, measure, measure_geometries
+from reality_check.measuring import (
+    Metrics,
+    embed,
+    measure,
+    measure_geometries,
+    measure_one,
+)
 from reality_check.model import Network, build_network
-
-Metrics = dict[str, float]
 
 
 def score_folds(
-    embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool
+    embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
 ) -> dict[str, Metrics]:
     """Aggregate and ensemble of one reproduction.
 
@@ -33,17 +36,20 @@ def score_folds(
         embeddings: of the test images by each fold's best model, in fold order; each (N, D), raw.
         labels: (N,).
         normalize: whether the method's own geometry is that of unit vectors.
+        also: metrics beside the protocol's three, see :mod:`reality_check.final_metrics`.
 
     Returns:
         ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
         :func:`reality_check.measuring.measure`.
     """
-    per_fold = [measure(fold, labels, normalize) for fold in embeddings]
+    per_fold = [measure(fold, labels, normalize, also) for fold in embeddings]
     aggregate = {name: float(np.mean([fold[name] for fold in per_fold])) for name in per_fold[0]}
-    return {"aggregate": aggregate, "ensemble": ensemble(embeddings, labels, normalize)}
+    return {"aggregate": aggregate, "ensemble": ensemble(embeddings, labels, normalize, also)}
 
 
-def ensemble(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) -> Metrics:
+def ensemble(
+    embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
+) -> Metrics:
     """Metrics of the concatenated embeddings, in both geometries.
 
     Each fold's rows are L2-normalised before they are concatenated, so that every fold has equal
@@ -52,7 +58,7 @@ def ensemble(embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool) 
     """
     unit = torch.cat([torch.nn.functional.normalize(fold) for fold in embeddings], dim=1)
     raw = torch.cat(list(embeddings), dim=1)
-    return measure_geometries(unit, raw, labels, normalize)
+    return measure_geometries(unit, raw, labels, normalize, also)
 
 
 def load_network(
@@ -87,6 +93,7 @@ def score_baselines(
     test: ImageSet,
     device: torch.device,
     raw_pixels: bool = True,
+    also: Sequence[str] = (),
 ) -> dict[str, Metrics]:
     """What no training at all reaches on the test classes, on unit vectors.
 
@@ -97,6 +104,7 @@ def score_baselines(
         test: the test classes.
         device: where to compute.
         raw_pixels: whether to score the pixels too, which do not depend on the seed.
+        also: metrics beside the protocol's three.
 
     Returns:
         Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol) and
@@ -115,5 +123,5 @@ def score_baselines(
     scores = {}
     for name, forward in forwards.items():
         embeddings = embed(forward, network, test.images, transform, device)
-        scores[name] = dict(RetrievalMetrics(normalize=True)(embeddings, test.labels))
+        scores[name] = measure_one(embeddings, test.labels, normalize=True, also=also)
     return scores

@@ -20,6 +20,7 @@ from reality_check.config.values import (
     parse_tunable,
     parse_value,
 )
+from reality_check.final_metrics import check_name
 
 Tunable = Annotated[
     float | Range | Choices | None,
@@ -172,7 +173,11 @@ class Published(Strict):
 
 
 class Protocol(Strict):
-    """The rules that all methods of an experiment share."""
+    """The rules that all methods of an experiment share.
+
+    ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
+    is selected by them (names: :mod:`reality_check.final_metrics`).
+    """
 
     name: Name
     reference: Name
@@ -183,6 +188,7 @@ class Protocol(Strict):
     reproductions: PositiveInt = 10
     categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
     complete: Complete = Field(default_factory=Complete)
+    final_metrics: list[str] = Field(default_factory=list)
     published: Published = Field(default_factory=Published)
 
     @field_validator("categories")
@@ -190,6 +196,16 @@ class Protocol(Strict):
     def _distinct(cls, value: list[str]) -> list[str]:
         if len(set(value)) != len(value):
             raise ValueError("each category may be listed once")
+        return value
+
+    @field_validator("final_metrics")
+    @classmethod
+    def _known_metrics(cls, value: list[str]) -> list[str]:
+        for name in value:
+            check_name(name)
+        twice = sorted({name for name in value if value.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]!r} is listed twice; list each metric once")
         return value
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from reality_check.report._elements import Html, breakable, element
 from reality_check.report._sections import PlainTable
-from reality_check.report._text import NOTHING, interval_text
+from reality_check.report._text import NOTHING
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
 
 
@@ -45,7 +45,7 @@ def _column_head(text: str, number: bool) -> Html:
 def _cell(cell: Cell) -> Html:
     if cell.interval is None:
         return element("td", NOTHING, class_="number")
-    mean, sign, width = interval_text(cell.interval).partition(" ± ")
+    mean, sign, width = cell.text.partition(" ± ")
     value = element("strong", mean) if cell.best else mean
     spread = element("span", f"±\N{NO-BREAK SPACE}{width}", class_="spread") if sign else ""
     mark = element("sup", CLOSE_MARK if cell.close else "", class_="mark")

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.compose import dump_yaml
+from reality_check.final_metrics import is_fraction
 from reality_check.report._summary import (
     Progress,
     Summary,
@@ -220,14 +222,18 @@ def baseline_table(summary: Summary) -> PlainTable:
     for row in summary.results.baselines:
         metrics = found.setdefault((row.method, row.category), {})
         metrics.setdefault(row.metric, []).append(float(row.value))
-    rows = tuple((*key, *_baseline_cells(metrics)) for key, metrics in found.items())
-    header = ("Baseline", "Category", *METRICS.values(), "n")
+    shown = METRICS | summary.final_metrics
+    rows = tuple((*key, *_baseline_cells(metrics, shown)) for key, metrics in found.items())
+    header = ("Baseline", "Category", *shown.values(), "n")
     caption = "Without any training, in percent: mean ± half-width of the 95 % t-interval."
     return PlainTable(caption, header, rows, words=("Baseline", "Category"))
 
 
-def _baseline_cells(metrics: dict[str, list[float]]) -> list[str]:
-    cells = [interval_text(t_interval(metrics[m])) if m in metrics else NOTHING for m in METRICS]
+def _baseline_cells(metrics: dict[str, list[float]], shown: Iterable[str]) -> list[str]:
+    cells = [
+        interval_text(t_interval(metrics[m]), is_fraction(m)) if m in metrics else NOTHING
+        for m in shown
+    ]
     return [*cells, str(max(map(len, metrics.values())))]
 
 
@@ -243,6 +249,15 @@ def config_text(summary: Summary) -> str:
     """The resolved experiment as YAML."""
     plain = _plain(summary.results.config)
     return dump_yaml(plain) if plain else ""
+
+
+def other_note(summary: Summary) -> str:
+    """What the table of other metrics holds."""
+    plain = "" if all(map(is_fraction, summary.final_metrics)) else " (separability: a ratio)"
+    return (
+        f"Asked for beside the protocol's three metrics, in percent{plain}; nothing was selected "
+        "by them."
+    )
 
 
 def search_note(summary: Summary) -> str:

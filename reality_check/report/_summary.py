@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
+from reality_check.final_metrics import title
 from reality_check.report.statistics import Comparison, compare_pairs
 from reality_check.results import (
     CATEGORIES,
@@ -17,8 +18,6 @@ from reality_check.results import (
     MethodResults,
     TrialRecord,
 )
-
-#: The metric that decides: the one the protocol selects hyper-parameters by.
 
 _PLANS = {
     "search": ("protocol", "search", "trials"),
@@ -94,6 +93,13 @@ class Summary:
             for metric, label in METRICS.items()
             if metric + suffix in present
         }
+
+    @cached_property
+    def final_metrics(self) -> dict[str, str]:
+        """Metrics asked for beside the three and measured, with their printed names."""
+        asked = _lookup(self.results.config, "protocol", "final_metrics")
+        present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
+        return {name: title(name) for name in asked or () if name in present}
 
     def progress(self, method: MethodResults, stage: str) -> Progress:
         """How many slots of a stage are complete, and how many there will be."""

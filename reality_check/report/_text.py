@@ -23,11 +23,22 @@ def points(difference: float) -> str:
     return f"{100 * difference:.2f}".replace("-", "−").replace("−0.00", "0.00")
 
 
-def interval_text(interval: Interval) -> str:
-    """``"25.25 ± 0.13"``, or the mean alone where no interval can be given."""
+def number(value: float) -> str:
+    """``1.23456`` -> ``"1.235"``: what is no fraction, and so not printed in percent."""
+    return f"{value:.3f}" if math.isfinite(value) else "not finite"
+
+
+def interval_text(interval: Interval, fraction: bool = True) -> str:
+    """``"25.25 ± 0.13"``, or the mean alone where no interval can be given.
+
+    Args:
+        interval: of fractions, which are printed in percent, or of plain numbers.
+        fraction: which of the two.
+    """
+    written = percent if fraction else number
     if interval.half_width is None:
-        return percent(interval.mean)
-    return f"{percent(interval.mean)} ± {percent(interval.half_width)}"
+        return written(interval.mean)
+    return f"{written(interval.mean)} ± {written(interval.half_width)}"
 
 
 def duration(seconds: float | None) -> str:

@@ -14,6 +14,7 @@ from reality_check.report._sections import (
     config_text,
     deviation_box,
     facts_table,
+    other_note,
     progress_lines,
     reproduction_table,
     search_note,
@@ -27,6 +28,7 @@ from reality_check.report.tables import (
     CLOSE_NOTE,
     comparison_table,
     comparison_tables,
+    other_tables,
 )
 from reality_check.report.verdict import (
     NOISE_NOTE,
@@ -136,6 +138,12 @@ def _comparison(summary: Summary) -> Html:
         class_="note",
     )
     children = [element("div", *tables, class_="tables"), legend]
+    if others := [comparison(table) for table in other_tables(summary)]:
+        children += [
+            element("h3", "Other metrics"),
+            element("p", other_note(summary)),
+            element("div", *others, class_="tables"),
+        ]
     if summary.other_geometries:
         others = [
             comparison(comparison_table(summary, category, summary.other_geometries))

@@ -1,11 +1,16 @@
-"""``tables.tex``: the comparison table for a paper (needs ``booktabs``)."""
+"""``tables.tex``: the comparison tables for a paper (needs ``booktabs``)."""
 
 from __future__ import annotations
 
-from reality_check.report._sections import deviation_box
+from reality_check.report._sections import deviation_box, other_note
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, counted, interval_text
-from reality_check.report.tables import Cell, ComparisonTable, comparison_tables
+from reality_check.report._text import NOTHING, counted
+from reality_check.report.tables import (
+    Cell,
+    ComparisonTable,
+    comparison_tables,
+    other_tables,
+)
 from reality_check.results import METRICS
 
 _ESCAPES = {
@@ -19,6 +24,11 @@ _ESCAPES = {
     **{character: "\\" + character for character in "&%$#_{}"},
 }
 
+_MARKS = (
+    r" Best means are bold; $\dagger$: cannot be told from the best "
+    r"(Welch test, Holm-corrected)."
+)
+
 
 def escape(text: str) -> str:
     """Return ``text`` with LaTeX's special characters made harmless, on one line."""
@@ -26,21 +36,32 @@ def escape(text: str) -> str:
 
 
 def tables_tex(summary: Summary) -> str:
-    """Return one ``table`` environment: a group of rows for each category."""
-    columns = len(METRICS) + 2
+    """Return a ``table`` environment, and one more where further metrics were asked for."""
     lines = [
         f"% {' '.join(summary.results.name.split())}: written by reality-check.",
         r"% In the preamble: \usepackage{booktabs}",
+        *_environment(_caption(summary), list(METRICS.values()), comparison_tables(summary)),
+    ]
+    if others := other_tables(summary):
+        titles = list(summary.final_metrics.values())
+        lines += ["", *_environment(_other_caption(summary), titles, others)]
+    return "\n".join([*lines, ""])
+
+
+def _environment(caption: str, titles: list[str], tables: list[ComparisonTable]) -> list[str]:
+    """One ``table``: a group of rows for each category."""
+    columns = len(titles) + 2
+    lines = [
         r"\begin{table}",
         r"  \centering",
-        rf"  \caption{{{_caption(summary)}}}",
+        rf"  \caption{{{caption}}}",
         rf"  \begin{{tabular}}{{l{'r' * (columns - 1)}}}",
         r"    \toprule",
-        "    " + " & ".join(["Method", *map(escape, METRICS.values()), "$n$"]) + r" \\",
+        "    " + " & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\",
     ]
-    for table in comparison_tables(summary):
+    for table in tables:
         lines += ["    " + line for line in _group(table, columns)]
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+    return [*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
 
 
 def _group(table: ComparisonTable, columns: int) -> list[str]:
@@ -55,7 +76,7 @@ def _group(table: ComparisonTable, columns: int) -> list[str]:
 def _cell(cell: Cell) -> str:
     if cell.interval is None:
         return "--"
-    mean, _, width = interval_text(cell.interval).partition(" ± ")
+    mean, _, width = cell.text.partition(" ± ")
     text = rf"\textbf{{{mean}}}" if cell.best else mean
     text += r"$^\dagger$" if cell.close else ""
     return text + (rf" $\pm$ {width}" if width else "")
@@ -70,7 +91,12 @@ def _caption(summary: Summary) -> str:
         f"{results.name}: mean and 95 % t-interval over n reproductions, in percent. "
         f"{protocol}{results.reference}.{state}"
     )
-    return escape(text) + (
-        r" Best means are bold; $\dagger$: cannot be told from the best "
-        r"(Welch test, Holm-corrected)."
+    return escape(text) + _MARKS
+
+
+def _other_caption(summary: Summary) -> str:
+    text = (
+        f"{summary.results.name}, other metrics: mean and 95 % t-interval over n reproductions. "
+        f"{other_note(summary)}"
     )
+    return escape(text) + _MARKS

@@ -12,13 +12,14 @@ from reality_check.report._sections import (
     config_text,
     deviation_box,
     facts_table,
+    other_note,
     progress_lines,
     reproduction_table,
     search_note,
     winner_table,
 )
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, interval_text
+from reality_check.report._text import NOTHING
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -26,6 +27,7 @@ from reality_check.report.tables import (
     ComparisonTable,
     comparison_table,
     comparison_tables,
+    other_tables,
 )
 from reality_check.report.verdict import (
     NOISE_NOTE,
@@ -91,6 +93,10 @@ def _comparison(summary: Summary) -> list[str]:
     blocks = ["## Comparison", "Percent, mean ± half-width of the 95 % t-interval over n runs."]
     for table in comparison_tables(summary):
         blocks += [f"### {escape(table.category)}", markdown_table(table)]
+    if others := other_tables(summary):
+        blocks += ["### Other metrics", escape(other_note(summary))]
+        for table in others:
+            blocks += [f"{escape(table.category)}:", markdown_table(table)]
     blocks.append(f"**Bold**: best mean. {CLOSE_MARK}: {CLOSE_NOTE}.")
     if summary.other_geometries:
         blocks.append("### The other geometry")
@@ -110,7 +116,7 @@ def markdown_table(table: ComparisonTable) -> str:
 def _cell(cell: Cell) -> str:
     if cell.interval is None:
         return NOTHING
-    mean, sign, width = interval_text(cell.interval).partition(" ± ")
+    mean, sign, width = cell.text.partition(" ± ")
     mean = f"**{mean}**" if cell.best else mean
     return mean + (CLOSE_MARK if cell.close else "") + sign + width
 

@@ -8,8 +8,9 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from reality_check.final_metrics import is_fraction
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING
+from reality_check.report._text import NOTHING, interval_text
 from reality_check.report.statistics import Interval, t_interval
 from reality_check.results import METRICS, ResultRow
 
@@ -26,14 +27,21 @@ class Cell:
     """One method on one metric in one category.
 
     Attributes:
-        interval: mean and half-width as fractions; ``None`` without results.
+        interval: mean and half-width; ``None`` without results.
         best: whether the mean is the highest of its column (of at least two).
         close: whether it is not the best, but cannot be told from it.
+        fraction: whether the numbers are fractions, which are printed in percent.
     """
 
     interval: Interval | None
     best: bool = False
     close: bool = False
+    fraction: bool = True
+
+    @property
+    def text(self) -> str:
+        """``"25.25 ± 0.13"``, the mean alone, or a dash without results."""
+        return NOTHING if self.interval is None else interval_text(self.interval, self.fraction)
 
 
 @dataclass(frozen=True)
@@ -77,6 +85,14 @@ def comparison_tables(summary: Summary) -> list[ComparisonTable]:
     return [comparison_table(summary, category) for category in summary.categories]
 
 
+def other_tables(summary: Summary) -> list[ComparisonTable]:
+    """Return the tables of the metrics asked for beside the three; none where none was."""
+    metrics = summary.final_metrics
+    if not metrics:
+        return []
+    return [comparison_table(summary, category, metrics) for category in summary.categories]
+
+
 def csv_text(rows: Iterable[ResultRow]) -> str:
     """Return ``rows`` as CSV with a header; values keep every digit (``repr`` of the float)."""
     stream = io.StringIO()
@@ -106,7 +122,12 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     leader = comparisons[0].better if comparisons else None
     close = {c.other for c in comparisons if c.better == leader and not c.distinct}
     return {
-        method: Cell(interval, interval.mean == top, method in close and interval.mean != top)
+        method: Cell(
+            interval,
+            interval.mean == top,
+            method in close and interval.mean != top,
+            is_fraction(metric),
+        )
         for method, interval in intervals.items()
     }
 

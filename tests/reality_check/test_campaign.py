@@ -12,6 +12,7 @@ from sqlalchemy.event import listen
 
 from reality_check import campaign as room
 from reality_check.campaign import Campaign, complete_epochs, pick_device, remove_checkpoints
+from reality_check.collecting import collect
 from reality_check.config import Experiment, compose
 from reality_check.data import ImageSet
 from reality_check.errors import UsageError
@@ -227,6 +228,46 @@ def test_a_whole_small_campaign_trains_and_scores(make: Made) -> None:
                 assert scores is None
     worked = list(campaign.out_dir.rglob("model.pt"))
     assert len(worked) == 2 * 2 * 4 + 2 * 2
+
+
+def test_metrics_on_request_are_measured_on_the_test_classes_only(make: Made) -> None:
+    asked = ["recall_at_2", "NMI", "separability", "binary_recall_at_2"]
+    protocol = experiment().plain()["protocol"] | {"final_metrics": asked}
+    campaign = make(protocol=protocol)
+    campaign.work()
+    for unit in campaign.units():
+        for trial in unit.study.complete().values():
+            if unit.stage == "search":
+                assert not set(asked) & set(str(trial.user_attrs).split("'"))
+            else:
+                scores = trial.user_attrs["scores"]
+                assert all(set(asked) <= set(metrics) for metrics in scores.values())
+    for records in campaign.out_dir.rglob("records/curves.csv"):
+        assert not any(name in records.read_text() for name in asked)
+    rows = collect(campaign).rows
+    names = {(row.method, row.category, row.metric) for row in rows}
+    for method, suffix in (("contrastive", "_raw"), ("heated_up_softmax", "_raw")):
+        for category in ("aggregate", "ensemble", "complete"):
+            for metric in (*asked, "NMI" + suffix, "separability" + suffix):
+                assert (method, category, metric) in names
+
+
+def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(*_: Any) -> None:
+        raise Diverged("made up")
+
+    monkeypatch.setattr(Campaign, "_reproduce", diverge)
+    monkeypatch.setattr(Campaign, "_complete", diverge)
+    monkeypatch.setattr(Campaign, "complete_epochs", lambda *_: (1, 0))
+    protocol = experiment().plain()["protocol"] | {"final_metrics": ["recall_at_2", "AMI"]}
+    campaign = make(protocol=protocol)
+    campaign.work()
+    values = {(row.category, row.metric): row.value for row in collect(campaign).rows}
+    assert len(values) == 3 * 5
+    assert set(values.values()) == {0.0}
+    assert ("ensemble", "AMI") in values
 
 
 # -- epochs of the complete run ----------------------------------------------------------------

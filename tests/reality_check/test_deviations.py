@@ -59,6 +59,10 @@ def test_the_protocol_itself_has_no_deviation(protocol: str) -> None:
     assert find({"protocol": protocol, "model": model}) == []
 
 
+def test_metrics_on_request_are_no_deviation() -> None:
+    assert find(overrides=("protocol.final_metrics=[recall_at_2, NMI]",)) == []
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics
-from reality_check import checkpoints
+from reality_check import checkpoints, measuring
 from reality_check.config.schema import Model, Training
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged, embed, measure
@@ -163,3 +163,163 @@ def test_raw_pixels_are_scored_only_when_asked_for(make_images: Callable[..., Im
     whole = score_baselines(MODEL, TRAINING, 3, images, CPU)
     assert whole.pop("raw pixels")
     assert score_baselines(MODEL, TRAINING, 3, images, CPU, raw_pixels=False) == whole
+
+
+# -- metrics on request --------------------------------------------------------------------------
+
+ASKED = [
+    "recall_at_1",
+    "recall_at_2",
+    "mean_average_precision",
+    "mean_reciprocal_rank",
+    "NMI",
+    "AMI",
+    "F1",
+    "separability",
+    "binary_precision_at_1",
+    "binary_recall_at_2",
+    "binary_mean_average_precision_at_r",
+]
+
+
+def neighbours_by_hand(points: list[list[float]], query: int) -> list[int]:
+    """The others by distance, ties by index."""
+    others = [i for i in range(len(points)) if i != query]
+    squared = {
+        i: sum((a - b) ** 2 for a, b in zip(points[query], points[i], strict=True)) for i in others
+    }
+    return sorted(others, key=lambda i: (round(squared[i], 9), i))
+
+
+def retrieval_by_hand(embeddings: Tensor, labels: np.ndarray) -> dict[str, float]:
+    """Recall, MAP and MRR over whole rankings, with plain loops."""
+    points = embeddings.double().tolist()
+    sums = dict.fromkeys(["recall_at_1", "recall_at_2", *ASKED[2:4]], 0.0)
+    for query in range(len(points)):
+        hits = [labels[i] == labels[query] for i in neighbours_by_hand(points, query)]
+        places = [place for place, hit in enumerate(hits, 1) if hit]
+        sums["recall_at_1"] += places[0] <= 1
+        sums["recall_at_2"] += places[0] <= 2
+        sums["mean_reciprocal_rank"] += 1 / places[0]
+        precisions = [count / place for count, place in enumerate(places, 1)]
+        sums["mean_average_precision"] += sum(precisions) / len(precisions)
+    return {name: total / len(points) for name, total in sums.items()}
+
+
+def separability_by_hand(embeddings: Tensor, labels: np.ndarray) -> float:
+    points = embeddings.double().numpy()
+    centre, between, within = points.mean(axis=0), 0.0, 0.0
+    for label in set(labels.tolist()):
+        members = points[labels == label]
+        mean = members.mean(axis=0)
+        between += len(members) * ((mean - centre) ** 2).sum()
+        within += ((members - mean) ** 2).sum()
+    return between / within
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_metrics_on_request_are_those_of_their_geometry(normalize: bool) -> None:
+    measured = measure(FOLD_1, LABELS, normalize, ASKED)
+    unit = FOLD_1 / FOLD_1.norm(dim=1, keepdim=True)
+    suffixes = ("", "_raw") if normalize else ("_normalized", "")
+    for vectors, suffix in zip((unit, FOLD_1), suffixes, strict=True):
+        for name, value in retrieval_by_hand(vectors, LABELS).items():
+            assert measured[name + suffix] == pytest.approx(value, abs=1e-12), name
+        expected = separability_by_hand(vectors, LABELS)
+        assert measured["separability" + suffix] == pytest.approx(expected, rel=1e-6)
+
+
+def test_asking_for_more_leaves_the_three_as_they_are() -> None:
+    draw = torch.Generator().manual_seed(0)
+    embeddings, labels = torch.randn(60, 5, generator=draw), np.repeat(np.arange(12), 5)
+    for normalize in (True, False):
+        few, many = (measure(embeddings, labels, normalize, also) for also in ((), ASKED))
+        assert {name: many[name] for name in few} == few
+        suffix = "_raw" if normalize else "_normalized"
+        geometric = [name for name in ASKED if not name.startswith("binary_")]
+        extra = {*ASKED, *(name + suffix for name in geometric)}
+        assert set(many) - set(few) == extra
+
+
+def test_clusters_are_found_in_each_geometry() -> None:
+    draw = np.random.default_rng(0)
+    angles = np.repeat([0.0, 2.1, 4.2], 40) + draw.normal(0, 0.02, 120)
+    lengths = np.exp(draw.uniform(-3, 3, 120))
+    points = torch.from_numpy(np.stack([np.cos(angles), np.sin(angles)], 1) * lengths[:, None])
+    labels = np.repeat([0, 1, 2], 40)
+    measured = measure(points.float(), labels, True, ["NMI", "AMI", "F1"])
+    for name in ("NMI", "AMI", "F1"):
+        assert measured[name] == pytest.approx(1)
+        assert measured[name + "_raw"] < 0.9
+    again = measure(points.float(), labels, False, ["NMI", "AMI", "F1"])
+    assert again["NMI_normalized"] == measured["NMI"]
+    assert again["NMI"] == measured["NMI_raw"]
+
+
+def test_nmi_is_the_papers_geometric_one() -> None:
+    sklearn_metrics = pytest.importorskip("sklearn.metrics")
+    from pml_extensions.evaluation import kmeans_clusters
+
+    draw = torch.Generator().manual_seed(1)
+    embeddings, labels = torch.randn(60, 5, generator=draw), np.repeat(np.arange(6), 10)
+    clusters = kmeans_clusters(torch.nn.functional.normalize(embeddings), 6).numpy()
+    expected = sklearn_metrics.normalized_mutual_info_score(
+        labels, clusters, average_method="geometric"
+    )
+    assert measure(embeddings, labels, True, ["NMI"])["NMI"] == pytest.approx(expected)
+
+
+def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*_: object, **__: object) -> None:
+        raise AssertionError("computed without being asked for")
+
+    for name in ("kmeans_clusters", "class_separability", "hamming_retrieval"):
+        monkeypatch.setattr(f"reality_check.measuring.{name}", refuse)
+    measure(FOLD_1, LABELS, True)
+    measure(FOLD_1, LABELS, True, ["recall_at_2", "mean_average_precision"])
+    monkeypatch.undo()
+    monkeypatch.setitem(measuring._CLUSTERING, "AMI", refuse)  # type: ignore[arg-type]
+    measure(FOLD_1, LABELS, True, ["NMI", "F1"])
+
+
+def test_binary_codes_are_the_signs_and_the_same_in_both_geometries() -> None:
+    bits = (FOLD_1 > 0).double()
+    hits = {"P@1": 0.0, "R@2": 0.0, "MAP@R": 0.0}
+    for query in range(len(bits)):
+        near = neighbours_by_hand(bits.tolist(), query)
+        right = [LABELS[i] == LABELS[query] for i in near]
+        hits["P@1"] += right[0]
+        hits["R@2"] += any(right[:2])
+        hits["MAP@R"] += sum(sum(right[: i + 1]) / (i + 1) for i in range(2) if right[i]) / 2
+    for normalize in (True, False):
+        measured = measure(FOLD_1, LABELS, normalize, ASKED)
+        expected = [total / len(bits) for total in hits.values()]
+        assert [measured[name] for name in ASKED[-3:]] == pytest.approx(expected)
+
+
+def test_every_category_has_the_metrics_on_request() -> None:
+    scores = score_folds([FOLD_1, FOLD_2], LABELS, normalize=True, also=ASKED)
+    folds = [measure(fold, LABELS, True, ASKED) for fold in (FOLD_1, FOLD_2)]
+    for name, value in scores["aggregate"].items():
+        assert value == pytest.approx((folds[0][name] + folds[1][name]) / 2)
+    assert set(scores["ensemble"]) == set(scores["aggregate"]) == set(folds[0])
+    unit = torch.cat([fold / fold.norm(dim=1, keepdim=True) for fold in (FOLD_1, FOLD_2)], 1)
+    for vectors, suffix in ((unit, ""), (torch.cat([FOLD_1, FOLD_2], 1), "_raw")):
+        for name, value in retrieval_by_hand(vectors, LABELS).items():
+            assert scores["ensemble"][name + suffix] == pytest.approx(value, abs=1e-12)
+    # Unit rows of both folds have length sqrt(2); the ratio does not depend on it.
+    expected = separability_by_hand(unit, LABELS)
+    assert scores["ensemble"]["separability"] == pytest.approx(expected, rel=1e-6)
+
+
+def test_baselines_have_the_metrics_on_request(make_images: Callable[..., ImageSet]) -> None:
+    images = make_images(4)
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, also=ASKED)
+    plain = score_baselines(MODEL, TRAINING, 3, images, CPU)
+    pixels = (torch.from_numpy(images.images).float() / 255 - 0.5) / 0.5
+    flat = torch.nn.functional.normalize(pixels.reshape(len(images), -1))
+    for name, value in retrieval_by_hand(flat, images.labels).items():
+        assert scores["raw pixels"][name] == pytest.approx(value)
+    for baseline, metrics in scores.items():
+        assert list(metrics) == [*METRICS, *ASKED]
+        assert {name: metrics[name] for name in METRICS} == plain[baseline]

@@ -123,6 +123,38 @@ def make_results(runs: dict[str, int] | None = None) -> ExperimentResults:
     )
 
 
+ASKED = {"recall_at_2": "R@2", "AMI": "AMI", "separability": "separability (ratio)"}
+
+
+def with_other_metrics(results: ExperimentResults) -> ExperimentResults:
+    """The same with three more metrics, whose values follow the run: 0.1, 0.2, ... and 1, 2, ..."""
+    rows = [
+        dataclasses.replace(row, metric=name, value=(row.reproduction + 1) / 10 * factor)
+        for row in results.rows
+        if row.metric == "precision_at_1"
+        for name, factor in zip(ASKED, (1.0, -0.5, 10.0), strict=True)
+    ]
+    baselines = [
+        dataclasses.replace(row, metric=name, value=value)
+        for row in results.baselines
+        if row.metric == "precision_at_1"
+        for name, value in zip(ASKED, (0.25, 0.5, 1.5), strict=True)
+    ]
+    protocol = results.config["protocol"] | {"final_metrics": [*ASKED, "NMI"]}
+    return dataclasses.replace(
+        results,
+        rows=(*results.rows, *rows),
+        baselines=(*results.baselines, *baselines),
+        config=results.config | {"protocol": protocol},
+    )
+
+
+@pytest.fixture
+def asked(finished: ExperimentResults) -> ExperimentResults:
+    """The finished experiment, which asked for four more metrics; of NMI there are no values."""
+    return with_other_metrics(finished)
+
+
 @pytest.fixture
 def results() -> ExperimentResults:
     return make_results()

@@ -222,6 +222,49 @@ def test_baselines_are_means_over_their_runs(results: ExperimentResults) -> None
     )
 
 
+def test_other_metrics_have_a_table_of_their_own_for_each_category(
+    asked: ExperimentResults, tmp_path: Path
+) -> None:
+    write_report(asked, tmp_path)
+    page = Page((tmp_path / "report.html").read_text()).text
+    text = (tmp_path / "report.md").read_text()
+    tex = (tmp_path / "tables.tex").read_text()
+    # Five values 0.1 .. 0.5: t(0.975, 4) x sqrt(0.025 / 5) = 0.1963.
+    assert page.count("30.00 ± 19.63") == 3 * 4
+    assert text.count("30.00** ± 19.63") + text.count(" 30.00 ± 19.63") == 3 * 4
+    assert "| Method | R@2 | AMI | separability (ratio) | n |" in text
+    assert text.count("3.000** ± 1.963") == 3 * 4, "all means are the best, and no percentages"
+    assert text.count("-15.00") == 3 * 4
+    for written in (page, text):
+        assert "Other metrics" in written
+        assert "nothing was selected by them" in written
+        assert "NMI" not in written.split("Search and budget")[0], "of which there are no values"
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 2
+    assert r"Method & R@2 & AMI & separability (ratio) & $n$ \\" in tex
+    assert r"\textbf{3.000} $\pm$ 1.963" in tex
+    lines = (tmp_path / "results.csv").read_text().splitlines()
+    assert sum(",recall_at_2," in line for line in lines) == 4 * 3 * 5
+    assert "| raw pixels | aggregate | 3.00 | 3.00 | 3.00 | 25.00 | 50.00 | 1.500 | 1 |" in text
+
+
+def test_without_other_metrics_nothing_is_said_of_them(
+    finished: ExperimentResults, tmp_path: Path
+) -> None:
+    write_report(finished, tmp_path)
+    for name in ("report.html", "report.md", "tables.tex"):
+        assert "ther metrics" not in (tmp_path / name).read_text().replace("for the other m", "")
+    assert (tmp_path / "tables.tex").read_text().count(r"\begin{table}") == 1
+
+
+def test_a_ratio_that_is_not_finite_says_so(asked: ExperimentResults) -> None:
+    rows = [
+        dataclasses.replace(row, value=math.inf) if row.metric == "separability" else row
+        for row in asked.rows
+    ]
+    text = report_md(Summary(dataclasses.replace(asked, rows=tuple(rows))), {})
+    assert text.count("not finite") == 3 * 4
+
+
 def test_the_other_geometry_is_shown_apart(finished: ExperimentResults) -> None:
     extra = tuple(dataclasses.replace(row, metric=row.metric + "_raw") for row in finished.rows)
     summary = Summary(dataclasses.replace(finished, rows=finished.rows + extra))

@@ -1,0 +1,79 @@
+"""Metrics that an experiment may ask for beside the protocol's three: names, titles and units.
+
+They are measured on the test classes only, when a reproduction is scored (``final_metrics`` of the
+protocol); nothing is ever selected by them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+
+from reality_check.results import METRICS
+
+#: Those of one name, and how tables print them.
+RETRIEVAL = {"mean_average_precision": "MAP", "mean_reciprocal_rank": "MRR"}
+CLUSTERING = {"NMI": "NMI", "AMI": "AMI", "F1": "F1"}
+SEPARABILITY = "separability"
+
+#: What the names of metrics of binary codes begin with.
+BINARY = "binary_"
+
+_NAMED = {
+    **RETRIEVAL,
+    **CLUSTERING,
+    SEPARABILITY: "separability (ratio)",
+    **{BINARY + name: f"binary {title}" for name, title in METRICS.items()},
+}
+_RECALL = re.compile(r"(?:binary_)?recall_at_([1-9][0-9]{0,5})")
+
+
+def recall_depth(name: str) -> int | None:
+    """The K of ``recall_at_K`` or ``binary_recall_at_K``; ``None`` for any other name."""
+    match = _RECALL.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def is_binary(name: str) -> bool:
+    """Whether the metric is one of binary codes, which are the same in both geometries."""
+    return name.startswith(BINARY)
+
+
+def is_fraction(name: str) -> bool:
+    """Whether the metric lies in 0..1 and is printed in percent; else it is a plain number."""
+    return name != SEPARABILITY
+
+
+def title(name: str) -> str:
+    """How tables print a metric: ``recall_at_2`` as ``R@2``."""
+    depth = recall_depth(name)
+    if depth is None:
+        return _NAMED[name]
+    return f"binary R@{depth}" if is_binary(name) else f"R@{depth}"
+
+
+def check_name(name: str) -> None:
+    """Make sure that a metric can be asked for.
+
+    Raises:
+        ValueError: it is always measured, or there is none of that name.
+    """
+    if name in METRICS:
+        raise ValueError(
+            f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
+            "out"
+        )
+    if name in _NAMED or recall_depth(name):
+        return
+    known = [*_NAMED, "recall_at_K", "binary_recall_at_K"]
+    raise ValueError(f"there is no metric {name!r}; known: {', '.join(known)}.{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """The nearest valid name as a question, whatever the case in which the user wrote."""
+    spelled = {valid.lower(): valid for valid in (*_NAMED, *METRICS)}
+    depth = re.search(r"\d*$", name)[0].lstrip("0")  # type: ignore[index]
+    recalls = [f"{prefix}recall_at_{depth or 1}" for prefix in ("", BINARY)]
+    spelled |= {recall: recall for recall in recalls if recall_depth(recall)}
+    close = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
+    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
