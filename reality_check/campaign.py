@@ -21,11 +21,18 @@ import torch
 from reality_check.config.schema import Experiment, Method
 from reality_check.data import ClassSplits, ImageSet, class_splits, load_dataset
 from reality_check.errors import UsageError
+from reality_check.gallery import GALLERY_FILE, draw_gallery
 from reality_check.measuring import Diverged, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
 from reality_check.results import METRICS, PRIMARY
-from reality_check.scoring import embed_test, load_network, score_baselines, score_folds
+from reality_check.scoring import (
+    concatenate,
+    embed_test,
+    load_network,
+    score_baselines,
+    score_folds,
+)
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
 from reality_check.seeds import derive
 from reality_check.training import FoldResult, FoldRun, FoldTask
@@ -243,14 +250,23 @@ class Campaign:
 
     def _reproduce(self, method: Method, attempt: Attempt) -> Outcome:
         results = self._train_folds(method, "reproductions", attempt)
-        size = self.experiment.protocol.training.embedding_size
+        protocol = self.experiment.protocol
+        size = protocol.training.embedding_size
         embeddings = [
             self._embed_test(method.name, "reproductions", attempt.slot, fold, size)
             for fold in range(len(results))
         ]
         labels, normalize = self.test_set.labels, method.normalize_embeddings
-        scores = score_folds(embeddings, labels, normalize, self.experiment.protocol.final_metrics)
+        scores = score_folds(embeddings, labels, normalize, protocol.final_metrics)
+        if protocol.gallery and attempt.slot == 0:
+            path = self.gallery_path(method.name)
+            vectors = concatenate(embeddings, normalize)
+            draw_gallery(path, self.test_set, vectors, normalize, protocol.gallery)
         return _outcome(results, scores)
+
+    def gallery_path(self, method: str) -> Path:
+        """Where the worker of the first reproduction leaves the gallery, where one is asked for."""
+        return self.folder(method, "reproductions", 0) / GALLERY_FILE
 
     def _complete(self, method: Method, attempt: Attempt) -> Outcome:
         protocol = self.experiment.protocol

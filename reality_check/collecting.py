@@ -26,7 +26,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
     """Read everything recorded so far. The experiment need not be finished."""
     experiment = campaign.experiment
     stages = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
-    methods = tuple(_method(experiment, method, stages) for method in experiment.methods)
+    methods = tuple(_method(campaign, method, stages) for method in experiment.methods)
     rows = tuple(
         row
         for method in methods
@@ -66,8 +66,10 @@ def _parallel_methods(stages: Mapping[tuple[str, str], Stage]) -> list[str]:
 
 
 def _method(
-    experiment: Experiment, method: Method, stages: Mapping[tuple[str, str], Stage]
+    campaign: Campaign, method: Method, stages: Mapping[tuple[str, str], Stage]
 ) -> MethodResults:
+    protocol = campaign.experiment.protocol
+    gallery = campaign.gallery_path(method.name) if protocol.gallery else None
     records = {
         stage: _records(method.name, stage, stages.get((method.name, stage))) for stage in STAGES
     }
@@ -77,8 +79,9 @@ def _method(
         search=records["search"],
         reproductions=records["reproductions"],
         complete=records["complete"],
-        searched=tuple(search_space(method, experiment.protocol)),
+        searched=tuple(search_space(method, protocol)),
         normalize_embeddings=method.normalize_embeddings,
+        gallery=gallery if gallery is not None and gallery.exists() else None,
     )
 
 

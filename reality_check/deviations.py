@@ -15,7 +15,7 @@ from reality_check.config.schema import Experiment, Protocol
 from reality_check.results import Deviation, MethodResults
 
 #: Keys of a protocol that say nothing about how it is run.
-_NOT_RULES = {"name", "reference", "note", "published", "final_metrics"}
+_NOT_RULES = {"name", "reference", "note", "published", "final_metrics", "gallery"}
 
 
 def find_deviations(

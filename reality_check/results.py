@@ -6,6 +6,7 @@ The campaign fills these classes from the storage; the report only reads them.
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
@@ -99,6 +100,7 @@ class MethodResults:
     complete: tuple[TrialRecord, ...] = ()
     searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
     normalize_embeddings: bool = True
+    gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
 
 
 @dataclass(frozen=True)

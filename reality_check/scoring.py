@@ -56,9 +56,14 @@ def ensemble(
     weight (protocol section 5); the raw geometry concatenates raw rows, which weights folds by
     their norms.
     """
-    unit = torch.cat([torch.nn.functional.normalize(fold) for fold in embeddings], dim=1)
-    raw = torch.cat(list(embeddings), dim=1)
+    unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
     return measure_geometries(unit, raw, labels, normalize, also)
+
+
+def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
+    """The embeddings of the ensemble: each fold's rows, of unit length or raw, side by side."""
+    parts = [torch.nn.functional.normalize(fold) if normalize else fold for fold in embeddings]
+    return torch.cat(parts, dim=1)
 
 
 def load_network(

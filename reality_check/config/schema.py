@@ -176,7 +176,8 @@ class Protocol(Strict):
     """The rules that all methods of an experiment share.
 
     ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
-    is selected by them (names: :mod:`reality_check.final_metrics`).
+    is selected by them (names: :mod:`reality_check.final_metrics`). ``gallery`` is a number of test
+    images whose nearest neighbours the report shows for each method.
     """
 
     name: Name
@@ -189,6 +190,7 @@ class Protocol(Strict):
     categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
     complete: Complete = Field(default_factory=Complete)
     final_metrics: list[str] = Field(default_factory=list)
+    gallery: Annotated[int, Field(ge=0, le=50)] = 0
     published: Published = Field(default_factory=Published)
 
     @field_validator("categories")

@@ -7,6 +7,7 @@ from pathlib import Path
 from reality_check.files import atomic_write
 from reality_check.report._summary import Summary
 from reality_check.report.figures import draw_figures
+from reality_check.report.galleries import galleries
 from reality_check.report.html import report_html
 from reality_check.report.latex import tables_tex
 from reality_check.report.markdown import report_md
@@ -38,6 +39,10 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     for figure in figures:
         for ending in ("png", "pdf"):
             atomic_write(out_dir / "figures" / f"{figure.stem}.{ending}", figure.files[ending])
+    shown = galleries(summary)
+    for gallery in shown:
+        atomic_write(out_dir / "figures" / f"{gallery.stem}.png", gallery.png)
     alternatives = {figure.stem: figure.alt for figure in figures}
+    alternatives |= {gallery.stem: gallery.alt for gallery in shown}
     atomic_write(out_dir / "report.md", report_md(summary, alternatives))
-    atomic_write(out_dir / "report.html", report_html(summary, figures))
+    atomic_write(out_dir / "report.html", report_html(summary, figures, shown))

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import base64
+from collections.abc import Sequence
 from importlib import resources
 
 from reality_check.report._elements import Html, element, escape, join
@@ -23,6 +25,7 @@ from reality_check.report._sections import (
 from reality_check.report._summary import Summary
 from reality_check.report._text import counted
 from reality_check.report.figures import DrawnFigure
+from reality_check.report.galleries import NOTE, Gallery
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -45,12 +48,13 @@ _DEVIATIONS_SHOWN = 6
 _SENTENCES_SHOWN = 3
 
 
-def report_html(summary: Summary, figures: list[DrawnFigure]) -> str:
+def report_html(summary: Summary, figures: list[DrawnFigure], shown: Sequence[Gallery] = ()) -> str:
     """Return the whole page.
 
     Args:
         summary: the results.
         figures: drawn figures, set into the page as SVG.
+        shown: the galleries, set into the page as PNG.
     """
     body = element(
         "main",
@@ -61,6 +65,7 @@ def report_html(summary: Summary, figures: list[DrawnFigure]) -> str:
         _intervals(figures),
         _verdicts(summary),
         _search(summary, figures),
+        _galleries(shown),
         _section("reproductions", "Every reproduction", _reproductions(summary)),
         _section("baselines", "Baselines", plain(baseline_table(summary))),
         _section("facts", "How it was run", plain(facts_table(summary)), _config(summary)),
@@ -199,6 +204,23 @@ def _search(summary: Summary, figures: list[DrawnFigure]) -> Html:
         plain(winner_table(summary)),
         *pictures[1:],
     )
+
+
+def _galleries(shown: Sequence[Gallery]) -> Html:
+    if not shown:
+        return Html("")
+    pictures = [
+        element(
+            "figure",
+            Html(
+                f'<img src="data:image/png;base64,{base64.b64encode(gallery.png).decode()}" '
+                f'alt="{escape(gallery.alt)}">'
+            ),
+            element("figcaption", gallery.method),
+        )
+        for gallery in shown
+    ]
+    return _section("galleries", "Nearest neighbours", element("p", NOTE), *pictures)
 
 
 def _reproductions(summary: Summary) -> Html:

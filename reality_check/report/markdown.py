@@ -20,6 +20,7 @@ from reality_check.report._sections import (
 )
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING
+from reality_check.report.galleries import NOTE
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -61,6 +62,7 @@ def report_md(summary: Summary, figures: dict[str, str]) -> str:
         *_figures(figures, "search", "validation"),
         _table(budget_table(summary)),
         _table(winner_table(summary)),
+        *_galleries(figures),
         "## Every reproduction",
         _table(reproduction_table(summary)),
         "## Baselines",
@@ -136,6 +138,11 @@ def _figures(figures: dict[str, str], *prefixes: str) -> list[str]:
         for stem, text in figures.items()
         if stem.startswith(prefixes)
     ]
+
+
+def _galleries(figures: dict[str, str]) -> list[str]:
+    shown = _figures(figures, "gallery_")
+    return ["## Nearest neighbours", escape(NOTE), *shown] if shown else []
 
 
 def _config(summary: Summary) -> list[str]:

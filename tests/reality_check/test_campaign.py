@@ -270,6 +270,18 @@ def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(
     assert ("ensemble", "AMI") in values
 
 
+def test_a_gallery_is_drawn_once_a_method_where_one_is_asked_for(make: Made) -> None:
+    campaign = make(protocol=experiment().plain()["protocol"] | {"gallery": 3})
+    campaign.work()
+    drawn = sorted(path.relative_to(campaign.out_dir) for path in campaign.out_dir.rglob("*.png"))
+    names = ("contrastive", "heated_up_softmax")
+    assert drawn == [Path(name, "reproductions", "000", "gallery.png") for name in names]
+    methods = collect(campaign).methods
+    assert [m.gallery for m in methods] == [campaign.out_dir / path for path in drawn]
+    (campaign.out_dir / drawn[0]).unlink()
+    assert collect(campaign).methods[0].gallery is None
+
+
 # -- epochs of the complete run ----------------------------------------------------------------
 
 

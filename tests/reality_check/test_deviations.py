@@ -60,7 +60,7 @@ def test_the_protocol_itself_has_no_deviation(protocol: str) -> None:
 
 
 def test_metrics_on_request_are_no_deviation() -> None:
-    assert find(overrides=("protocol.final_metrics=[recall_at_2, NMI]",)) == []
+    assert find(overrides=("protocol.final_metrics=[recall_at_2, NMI]", "protocol.gallery=3")) == []
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import dataclasses
 import math
 import os
@@ -50,7 +51,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.seen.append((tag, dict(attrs)))
-        if tag not in {"meta", "wbr"}:
+        if tag not in {"meta", "wbr", "img"}:
             self.open.append(tag)
 
     def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
@@ -263,6 +264,31 @@ def test_a_ratio_that_is_not_finite_says_so(asked: ExperimentResults) -> None:
     ]
     text = report_md(Summary(dataclasses.replace(asked, rows=tuple(rows))), {})
     assert text.count("not finite") == 3 * 4
+
+
+def test_galleries_are_copied_and_shown_with_what_they_show(
+    finished: ExperimentResults, tmp_path: Path
+) -> None:
+    drawn = tmp_path / "gallery.png"
+    drawn.write_bytes(b"\x89PNG made up")
+    methods = tuple(
+        dataclasses.replace(method, gallery=path)
+        for method, path in zip(
+            finished.methods, (drawn, None, tmp_path / "lost.png", None), strict=True
+        )
+    )
+    page = written(dataclasses.replace(finished, methods=methods), tmp_path / "out")
+    images = [attributes for tag, attributes in page.seen if tag == "img"]
+    encoded = base64.b64encode(drawn.read_bytes()).decode()
+    assert [image["src"] for image in images] == [f"data:image/png;base64,{encoded}"]
+    assert "by warped" in str(images[0]["alt"])
+    assert "the query" in page.text
+    assert "dashed red" in page.text
+    assert (tmp_path / "out/figures/gallery_warped.png").read_bytes() == drawn.read_bytes()
+    text = (tmp_path / "out/report.md").read_text()
+    assert text.count("](figures/gallery_") == text.count("](figures/gallery_warped.png)") == 1
+    without = written(finished, tmp_path / "none")
+    assert "Nearest neighbours" not in without.text
 
 
 def test_the_other_geometry_is_shown_apart(finished: ExperimentResults) -> None:
