@@ -46,6 +46,8 @@ protocol:
   training: {iterations_per_epoch: 3, max_epochs: 2, embedding_size: 8, batch_size: 4}
   search: {trials: 2, startup_trials: 1}
   reproductions: 2
+  final_metrics: [recall_at_2, NMI, separability, binary_recall_at_1]
+  gallery: 2
 methods: [contrastive, {base: normalized_softmax, name: a_name_so_long_that_few_tables_want_it}]
 """
 
@@ -236,6 +238,7 @@ def test_report_is_rebuilt_byte_for_byte(
     shutil.copytree(finished, out)
     written = ["results.csv", "baselines.csv", "report.html", "report.md", "tables.tex"]
     written += [str(path.relative_to(out)) for path in (out / "figures").iterdir()]
+    assert "figures/gallery_contrastive.png" in written
     before = {name: (out / name).read_bytes() for name in written}
     for name in written:
         (out / name).unlink()
