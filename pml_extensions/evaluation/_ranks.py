@@ -69,6 +69,7 @@ class Ranks:
         """
         rows = torch.arange(len(self.own), device=self.own.device)
         few = self._alive <= 2 * _FEW
+        self._raise_lowest(similarities, rows[~few])
         for chosen, count in ((rows[few], self._count_few), (rows[~few], self._count_hits)):
             if len(chosen):
                 count(similarities.index_select(0, chosen), positions, chosen)
@@ -100,6 +101,18 @@ class Ranks:
             if len(chosen):
                 count(similarities.index_select(1, chosen).t().contiguous(), positions, chosen)
                 self._update(chosen)
+
+    def _raise_lowest(self, similarities: Tensor, rows: Tensor) -> None:
+        """Look only at the L nearest of a tile where L others are enough to pass every limit."""
+        if len(rows) == 0:
+            return
+        enough = self._most_beaten[rows].amax(dim=1).clamp(min=0) + 1
+        most = int(enough.max())
+        if most > similarities.shape[1] // 4:
+            return
+        nearest = similarities.index_select(0, rows).topk(most, dim=1).values
+        last = nearest.gather(1, enough.long().unsqueeze(1) - 1).squeeze(1)
+        self._lowest[rows] = torch.maximum(self._lowest[rows], last)
 
     def _count_few(self, similarities: Tensor, positions: Tensor, rows: Tensor) -> None:
         depths = self._alive[rows]

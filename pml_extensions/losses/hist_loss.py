@@ -101,9 +101,9 @@ class HISTLoss(ProxyLoss):
         x = self._compared(embeddings)
         view = View(self.similarity, self.tau)
         sums = self._class_sums(x, self._distributions(rows), labels, view)
-        distances = -x @ sums.own_proxies.t()
-        own = -self.tau * distances.diagonal()
-        propagation = self._propagation(distances, labels)
+        # Not the diagonal of the distances below: torch's inductor loses the gradient of that.
+        own = self.tau * self.similarity.paired(x, sums.own_proxies)
+        propagation = self._propagation(-x @ sums.own_proxies.t(), labels)
         return {
             "distribution_loss": cross_entropy(own, sums.others[0]),
             "hypergraph_loss": self.hypergraph_weight

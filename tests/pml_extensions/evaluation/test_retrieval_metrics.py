@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -14,10 +15,22 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics
+from pml_extensions.evaluation import RetrievalMetrics, retrieval_metrics
 
 NAMES = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
 RAW = RetrievalMetrics(normalize=False)
+
+
+@pytest.fixture(scope="module", autouse=True, params=["counted", "sorted"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run everything in both ways, which the size of the data otherwise chooses between."""
+    if request.param == "sorted":
+        yield
+        return
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+        patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
+        yield
 
 
 def by_loops(x: Any, y: Any, ref: Any = None, ref_y: Any = None) -> dict[str, list[float]]:

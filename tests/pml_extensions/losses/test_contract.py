@@ -246,9 +246,6 @@ class HISTContract(OurProxyContract):
     phase: ClassVar = {"tau": 12.7, "alpha": 0.7, "hypergraph_weight": 2.7}
     wrong_phase: ClassVar = {"tau": 0, "alpha": -1.0, "hypergraph_weight": "much"}
     exempt: ClassVar = {"test_samples_are_independent": "the batch is the hypergraph"}
-    known_failures: ClassVar = {
-        "test_compiling_changes_nothing": "inductor (torch 2.13) loses the gradient of a diagonal"
-    }
 
 
 class TestHIST(HISTContract):
@@ -262,7 +259,6 @@ class TestHISTInChunks(HISTContract):
 class TestHISTSparse(HISTContract, SampledContract):
     arguments: ClassVar = {"hidden_size": 11, **SPARSE}
     exempt: ClassVar = SPARSE_EXEMPT
-    known_failures: ClassVar = {}
 
 
 class GradMLContract(OurContract):
