@@ -406,7 +406,7 @@ def _columns(labels: Tensor | ArrayLike) -> list[Tensor]:
 
 def _place(labels: Tensor, classes: Tensor) -> Tensor:
     """Return the place of each label among ``classes``, and their number for those that miss."""
-    place = torch.searchsorted(classes, labels).clamp(max=len(classes) - 1)
+    place = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
     return torch.where(classes[place] == labels, place, len(classes))
 
 

@@ -35,7 +35,7 @@ from pytorch_metric_learning.utils.inference import CustomKNN, FaissKMeans, Fais
 from sklearn import metrics as sklearn_metrics
 from torch import Tensor
 
-from pml_extensions.evaluation import AccuracyCalculator
+from pml_extensions.evaluation import AccuracyCalculator, retrieval_metrics
 
 COUNTED = (
     "mean_average_precision",
@@ -71,6 +71,19 @@ def assert_same(result: dict[str, Any], expected: dict[str, Any], tolerance: flo
         )
 
 
+@pytest.fixture(scope="module", params=["counted", "sorted"])
+def way(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Run a test in both ways, between which the size of the data otherwise chooses."""
+    with pytest.MonkeyPatch.context() as patch:
+        if request.param == "counted":
+            patch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+            patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
+        yield
+
+
+in_both_ways = pytest.mark.usefixtures("way")
+
+
 def no_search(self: FaissKNN, *args: Any, **kwargs: Any) -> Any:
     raise AssertionError("searched for neighbours")
 
@@ -99,7 +112,8 @@ def situation(name: str, x: Tensor, y: Tensor, others: Data) -> tuple[Any, ...]:
 SITUATIONS = ("alone", "itself", "itself, to be found", "gallery", "in front of a gallery")
 
 
-@settings(max_examples=150, deadline=None)
+@in_both_ways
+@settings(max_examples=100, deadline=None)
 @given(
     queries=points,
     others=points,
@@ -138,6 +152,7 @@ DATA = {
 }
 
 
+@in_both_ways
 @pytest.mark.parametrize("k", [None, "max_bin_count", 1, 7])
 @pytest.mark.parametrize("mode", MODES, ids=["queries", "classes", "per class"])
 @pytest.mark.parametrize("kind", DATA)
@@ -146,6 +161,7 @@ def test_equals_pml_in_float32(kind: str, mode: dict[str, bool], k: Any) -> None
     assert_same(ours(*data, k=k, **mode), pmls(*data, k=k, **mode), 1e-5)
 
 
+@in_both_ways
 @pytest.mark.parametrize("kind", DATA)
 @pytest.mark.parametrize("name", SITUATIONS)
 def test_every_kind_of_reference_equals_pml(kind: str, name: str) -> None:
@@ -155,6 +171,7 @@ def test_every_kind_of_reference_equals_pml(kind: str, name: str) -> None:
         assert_same(ours(*data, k=k), pmls(*data, k=k), 1e-5)
 
 
+@in_both_ways
 @pytest.mark.parametrize("sizes", [[25] * 6, [60, 40] + [2] * 30 + [1] * 10])
 def test_equals_pml_on_integers(sizes: list[int]) -> None:
     x, y = clustered(5, sizes, 1.0, 3)
@@ -180,6 +197,7 @@ def approx(precision: float, r_precision: float, map_at_r: float) -> Any:
     return pytest.approx(expected, abs=1e-6)
 
 
+@in_both_ways
 def test_golden_values() -> None:
     # protocol.md section 5, A to D.
     three = {"include": ("precision_at_1", "r_precision", "mean_average_precision_at_r")}
@@ -194,6 +212,7 @@ def test_golden_values() -> None:
     assert ours(*d, **three, k=2) == approx(0.5, 0.5, 0.305556)
 
 
+@in_both_ways
 def test_golden_folds() -> None:
     folds = [
         np.array([(4, 3), (2, 3), (3, -2), (1, -2), (-1, -2), (-4, 3)], dtype=float),
@@ -207,6 +226,7 @@ def test_golden_folds() -> None:
     assert ours(np.hstack(folds), y, **three) == approx(0.833333, 0.833333, 0.791667)
 
 
+@in_both_ways
 def test_equals_scikit_learn() -> None:
     x, y = DATA["singletons"]
     distances = torch.cdist(x.double(), x.double())
@@ -249,12 +269,14 @@ def test_default_metrics_and_their_order_are_pmls() -> None:
         assert mine.get_curr_metrics() == theirs.get_curr_metrics() == list(expected)
 
 
+@in_both_ways
 def test_lone_queries_leave_the_mean_and_nothing_else() -> None:
     x, y = line(0, 1, 3, 4), torch.tensor([0, 5, 0, 6])
     expected = {"mean_reciprocal_rank": (1 / 2 + 1 / 3) / 2, "precision_at_1": 0.0}
     assert ours(x, y, include=tuple(expected)) == pytest.approx(expected)
 
 
+@in_both_ways
 @pytest.mark.parametrize("k", [None, "max_bin_count", 3])
 @pytest.mark.parametrize("mode", MODES, ids=["queries", "classes", "per class"])
 def test_nothing_to_find_is_nan(mode: dict[str, bool], k: Any) -> None:
@@ -278,6 +300,7 @@ def test_k_that_is_too_small_is_said(caplog: pytest.LogCaptureFixture) -> None:
     assert "k (3)" in caplog.text
 
 
+@in_both_ways
 def test_k_beyond_the_references_means_all_of_them() -> None:
     x, y = line(0, 1, 2.5, 4.5, 7), torch.tensor([0, 1, 0, 0, 1])
     for data in ((x, y), (x[:2], y[:2], x, y)):
