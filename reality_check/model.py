@@ -16,7 +16,7 @@ from pml_extensions.modules import (
     MaxAveragePooling,
     MaxPooling,
 )
-from reality_check.config.schema import Model
+from reality_check.config.model import Model
 from reality_check.errors import UsageError
 from reality_check.objects import build, find_class
 

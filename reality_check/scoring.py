@@ -14,7 +14,8 @@ import torch
 from torch import Tensor
 
 from reality_check import checkpoints
-from reality_check.config.schema import Model, Training
+from reality_check.config.model import Model
+from reality_check.config.training import Training
 from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
 from reality_check.measuring import (

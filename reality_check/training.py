@@ -18,7 +18,8 @@ import torch
 from torch import Tensor, nn
 
 from reality_check import checkpoints
-from reality_check.config.schema import Model, Optimizer, Training
+from reality_check.config.model import Model
+from reality_check.config.training import Optimizer, Training
 from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
 from reality_check.data.sampler import ClassBalancedSampler

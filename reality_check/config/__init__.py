@@ -8,7 +8,9 @@ from reality_check.config.compose import (
     load_experiment,
     named_protocol,
 )
-from reality_check.config.schema import Experiment, Method, Model, Protocol, Training
+from reality_check.config.model import Model
+from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.training import Training
 from reality_check.config.values import Choices, Range
 
 __all__ = [

@@ -7,7 +7,8 @@ from typing import Any, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
 
-from reality_check.config.schema import Dataset, Experiment, Method, Protocol
+from reality_check.config.datasets import Dataset
+from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.errors import nearest
 
 #: Parts of pydantic's error locations that are not keys of the YAML.

@@ -9,139 +9,17 @@ from __future__ import annotations
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, PlainSerializer, field_validator, model_validator
+from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from reality_check.config.values import (
-    Choices,
-    Range,
-    Strict,
-    dump_value,
-    parse_tunable,
-    parse_value,
-)
+from reality_check.config.datasets import Dataset
+from reality_check.config.model import Model
+from reality_check.config.training import Training
+from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
+from reality_check.config.values import Strict
 from reality_check.final_metrics import check_name
 
-Tunable = Annotated[
-    float | Range | Choices | None,
-    BeforeValidator(parse_tunable),
-    PlainSerializer(dump_value),
-]
-Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
-Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 Category = Literal["aggregate", "ensemble", "complete"]
-PositiveInt = Annotated[int, Field(ge=1)]
-
-
-class GlyphsData(Strict):
-    """The embedded data set: distorted characters of the fonts inside matplotlib."""
-
-    name: Name = "glyphs"
-    reader: Literal["glyphs"]
-    classes: Annotated[int, Field(ge=8, le=400)] = 240
-    images_per_class: Annotated[int, Field(ge=2, le=1000)] = 24
-    size: Annotated[int, Field(ge=16, le=128)] = 32
-    seed: int = 0
-
-
-class ImageFolderData(Strict):
-    """A folder with one sub-folder of images per class."""
-
-    name: Name
-    reader: Literal["image_folder"]
-    path: str
-    size: Annotated[int, Field(ge=8, le=1024)] = 64
-    channels: Literal[1, 3] = 3
-    on_broken: Literal["error", "skip"] = "error"
-
-
-class NpzData(Strict):
-    """One .npz file: images uint8 (N, H, W[, C]), integer labels (N,), class_names."""
-
-    name: Name
-    reader: Literal["npz"]
-    path: str
-    images: str = "images"
-    labels: str = "labels"
-    class_names: str = "class_names"
-    where: dict[str, int | list[int]] | None = None
-
-
-Dataset = Annotated[GlyphsData | ImageFolderData | NpzData, Field(discriminator="reader")]
-
-
-class Model(Strict):
-    """Trunk, head and embedder. The width of the embedding is the protocol's."""
-
-    name: Name
-    trunk: str = "conv4"
-    arguments: dict[str, Any] = Field(default_factory=dict)
-    pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] = "average"
-    normalization: Literal["none", "layer_norm", "batch_norm"] = "none"
-
-
-class Optimizer(Strict):
-    """One of torch's optimisers. ``lr`` may be a range: then every method searches it."""
-
-    name: Literal["SGD", "Adam", "AdamW", "RMSprop"] = "RMSprop"
-    lr: Tunable
-    weight_decay: Annotated[float, Field(ge=0)] = 0.0
-    arguments: dict[str, Any] = Field(default_factory=dict)
-
-    @field_validator("lr")
-    @classmethod
-    def _lr(cls, value: Any) -> Any:
-        if value is None:
-            raise ValueError("a learning rate is needed here")
-        return check_learning_rate(value)
-
-
-class Optimizers(Strict):
-    """The three optimisers of a fold run."""
-
-    trunk: Optimizer
-    embedder: Optimizer
-    loss: Optimizer
-
-
-def check_learning_rate(value: Any) -> Any:
-    """Learning rates and their factors are not negative; 0 freezes the part."""
-    low = value.low if isinstance(value, Range) else value
-    if isinstance(value, Choices):
-        low = min(number for number in value.choices if isinstance(number, int | float))
-    if isinstance(low, int | float) and low < 0:
-        raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")
-    return value
-
-
-class Augment(Strict):
-    """Random changes of a training image, each off by default."""
-
-    rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
-    scale: tuple[float, float] = (1.0, 1.0)
-    shear: Annotated[float, Field(ge=0, le=60)] = 0.0
-    translation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
-    horizontal_flip: Annotated[float, Field(ge=0, le=1)] = 0.0
-    resized_crop_scale: tuple[float, float] | None = None
-    resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
-
-
-class Training(Strict):
-    """How one fold run trains."""
-
-    batch_size: Annotated[int, Field(ge=2)] = 32
-    iterations_per_epoch: PositiveInt = 100
-    max_epochs: PositiveInt = 1000
-    evaluate_every: PositiveInt = 2
-    patience: Annotated[int, Field(ge=0)] | None = 9
-    embedding_size: PositiveInt = 128
-    freeze_batchnorm: bool = True
-    optimizers: Optimizers
-    augmentation: Augment = Field(default_factory=Augment)
-    phases: Literal["method", "two"] = "method"
-    second_phase_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    autocast: Literal["none", "bf16", "fp16"] = "none"
-    gradient_clip: Annotated[float, Field(gt=0)] | None = None
 
 
 class Split(Strict):

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import nn
 
-from reality_check.config.schema import Model
+from reality_check.config.model import Model
 from reality_check.errors import UsageError
 from reality_check.model import TRUNKS, Head, build_network
 from reality_check.seeds import derive

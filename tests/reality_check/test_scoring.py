@@ -10,7 +10,8 @@ from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics
 from reality_check import checkpoints, measuring
-from reality_check.config.schema import Model, Training
+from reality_check.config.model import Model
+from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged, embed, measure
 from reality_check.model import build_network

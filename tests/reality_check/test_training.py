@@ -13,7 +13,8 @@ import torch
 from torch import Tensor, nn
 
 from reality_check import checkpoints
-from reality_check.config.schema import Model, Training
+from reality_check.config.model import Model
+from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.errors import UsageError
 from reality_check.measuring import Diverged
