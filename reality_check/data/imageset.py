@@ -5,11 +5,12 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from reality_check.data.images import Images
 from reality_check.errors import UsageError
 
 _HASH_CHUNK_BYTES = 1 << 26
@@ -20,26 +21,38 @@ class ImageSet:
     """Decoded images with their classes.
 
     Args:
-        images: uint8, shape (N, H, W, C) with C = 1 (grey) or 3 (RGB); may be memory-mapped.
+        images: N grey or RGB images; an array uint8 (N, H, W, C) is taken too. Pixels may be
+            memory-mapped.
         labels: int64, shape (N,), values 0..C-1; every class owns at least one image.
         class_names: one distinct name per label. Readers sort the classes, so that a label is the
             rank of its class; :meth:`subset` keeps the order that it was asked for.
         name: how reports call the data set.
+        test_classes: labels of the classes that the data set's own split tests on; None where it
+            has no such split.
+        queries: bool, shape (N,): the images of the test classes that are queries; their others
+            are the gallery. None where every image is both.
+        skipped: image files that could not be decoded and were left out, each as
+            ``"path: reason"``.
 
     Raises:
         UsageError: if an array has another type or shape, a label lies outside the classes, a
             class has no image or a name occurs twice.
     """
 
-    images: np.ndarray
+    images: Images
     labels: np.ndarray
     class_names: tuple[str, ...]
     name: str
+    test_classes: tuple[int, ...] | None = None
+    queries: np.ndarray | None = None
+    skipped: tuple[str, ...] = ()
     _digest: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        _check_images(self.name, self.images)
+        if isinstance(self.images, np.ndarray):
+            object.__setattr__(self, "images", Images.from_array(self.images))
         _check_labels(self.name, self.labels, len(self.images), self.class_names)
+        _check_official(self)
 
     def __len__(self) -> int:
         return len(self.labels)
@@ -50,10 +63,9 @@ class ImageSet:
         return len(self.class_names)
 
     @property
-    def image_shape(self) -> tuple[int, int, int]:
-        """Height, width and channels of every image."""
-        height, width, channels = self.images.shape[1:]
-        return int(height), int(width), int(channels)
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of every image; None where their sizes differ."""
+        return self.images.shape
 
     def subset(self, classes: Sequence[int]) -> ImageSet:
         """Keep some classes and relabel them 0..len(classes)-1 in the given order.
@@ -62,7 +74,8 @@ class ImageSet:
             classes: distinct labels of this set.
 
         Returns:
-            A new set; images stand in the order of this set, so also within each class.
+            A new set, a view of the same pixels; images stand in the order of this set, so also
+            within each class.
 
         Raises:
             UsageError: if ``classes`` is empty, repeats a class or names one that is not here.
@@ -74,7 +87,13 @@ class ImageSet:
         relabelled = new_label[self.labels]
         rows = np.flatnonzero(relabelled >= 0)
         names = tuple(self.class_names[label] for label in chosen)
-        return ImageSet(self.images[rows], relabelled[rows], names, self.name)
+        return ImageSet(
+            self.images[rows],
+            relabelled[rows],
+            names,
+            self.name,
+            queries=None if self.queries is None else self.queries[rows],
+        )
 
     def fingerprint(self) -> str:
         """Return the sha256 (hex) of images, labels and class names; computed once.
@@ -87,25 +106,45 @@ class ImageSet:
         return self._digest[0]
 
     def _hash_content(self) -> str:
+        images = self.images
+        sizes = images.shape or [images.heights.tolist(), images.widths.tolist(), images.channels]
         digest = hashlib.sha256()
-        digest.update(json.dumps([list(self.images.shape), list(self.class_names)]).encode())
+        digest.update(json.dumps([len(images), *sizes, list(self.class_names)]).encode())
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
-        rows = max(1, _HASH_CHUNK_BYTES // max(1, self.images[0].nbytes))
-        for start in range(0, len(self.images), rows):
-            digest.update(np.ascontiguousarray(self.images[start : start + rows]).data)
+        if self.queries is not None:
+            digest.update(np.packbits(self.queries).tobytes())
+        if self.test_classes is not None:
+            digest.update(json.dumps(list(self.test_classes)).encode())
+        for start, end in _runs(images):
+            digest.update(images.pixels[start:end].data)
         return digest.hexdigest()
 
 
-def _check_images(name: str, images: np.ndarray) -> None:
-    if images.dtype != np.uint8:
+def _runs(images: Images) -> Iterator[tuple[int, int]]:
+    """Stretches of the flat array that hold the images in their order, cut to chunks."""
+    ends = images.offsets + images.sizes
+    cuts = np.flatnonzero(images.offsets[1:] != ends[:-1]) + 1
+    for first, last in zip([0, *cuts], [*cuts, len(images)], strict=True):
+        start, end = int(images.offsets[first]), int(ends[last - 1])
+        for chunk in range(start, end, _HASH_CHUNK_BYTES):
+            yield chunk, min(end, chunk + _HASH_CHUNK_BYTES)
+
+
+def _check_official(data: ImageSet) -> None:
+    """A data set's own split must name classes and images that exist."""
+    if data.test_classes is not None:
+        classes = list(data.test_classes)
+        if sorted(set(classes) & set(range(data.num_classes))) != classes or not classes:
+            raise UsageError(
+                f"The test classes of {data.name!r} must be sorted labels among "
+                f"0..{data.num_classes - 1}, each once."
+            )
+    if data.queries is not None and (
+        data.queries.dtype != np.bool_ or data.queries.shape != data.labels.shape
+    ):
         raise UsageError(
-            f"The images of {name!r} are {images.dtype}, but they must be uint8 (0..255); "
-            "convert them with images.astype('uint8') after scaling to 0..255."
-        )
-    if images.ndim != 4 or images.shape[3] not in (1, 3) or 0 in images.shape:
-        raise UsageError(
-            f"The images of {name!r} have shape {images.shape}, but they must be (N, H, W, C) with "
-            "at least one image and C = 1 (grey) or 3 (RGB)."
+            f"The queries of {data.name!r} are {data.queries.dtype} of shape "
+            f"{data.queries.shape}, but they must be bool of shape {data.labels.shape}."
         )
 
 

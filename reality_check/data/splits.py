@@ -1,7 +1,8 @@
 """Class splits: which classes train, validate and test.
 
 The first half of the sorted classes is trainval, the second half is test; no shuffling and no seed,
-so every method, trial and laboratory sees the same classes. Trainval is cut into class-disjoint
+so every method, trial and laboratory sees the same classes. Where a data set has a split of its
+own, its test classes can be taken instead. Trainval is cut into class-disjoint
 folds by one of two rules:
 
 ``"mlrc"``
@@ -22,7 +23,7 @@ For an odd number of classes, test has the extra class under both rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -62,13 +63,20 @@ class ClassSplits:
                 _check_disjoint(what, self.folds[other].validation, fold.validation)
 
 
-def class_splits(num_classes: int, folds: int = 4, rule: Rule = "mlrc") -> ClassSplits:
+def class_splits(
+    num_classes: int,
+    folds: int = 4,
+    rule: Rule = "mlrc",
+    test_classes: Sequence[int] | None = None,
+) -> ClassSplits:
     """Split the classes 0..num_classes-1 into trainval folds and test.
 
     Args:
         num_classes: number of classes of the data set.
         folds: number of folds, at least 2.
         rule: ``"mlrc"`` (the published protocol) or ``"kfold"`` (see the module's text).
+        test_classes: the classes of a data set's own test split; all others are trainval, sorted.
+            None: the second half.
 
     Returns:
         The split; the classes of every part are sorted.
@@ -84,6 +92,8 @@ def class_splits(num_classes: int, folds: int = 4, rule: Rule = "mlrc") -> Class
         )
     if folds < 2:
         raise UsageError(f"folds={folds}, but a cross-validation needs at least 2; write folds: 4.")
+    if test_classes is not None:
+        return _official_splits(num_classes, folds, rule, test_classes)
     if num_classes < 4 * folds:
         raise UsageError(
             f"{num_classes} classes are too few for {folds} folds: half of them are for testing "
@@ -91,12 +101,34 @@ def class_splits(num_classes: int, folds: int = 4, rule: Rule = "mlrc") -> Class
             + (f" or write folds: {num_classes // 4}." if num_classes >= 8 else ".")
         )
     total = num_classes // 2
-    validations = _RULES[rule](total, folds)
-    return ClassSplits(
-        trainval=tuple(range(total)),
-        test=tuple(range(total, num_classes)),
-        folds=tuple(Fold(_without(total, validation), validation) for validation in validations),
-    )
+    return _splits(tuple(range(total)), tuple(range(total, num_classes)), folds, rule)
+
+
+def _official_splits(
+    num_classes: int, folds: int, rule: Rule, test_classes: Sequence[int]
+) -> ClassSplits:
+    test = tuple(sorted(int(label) for label in test_classes))
+    trainval = tuple(sorted(set(range(num_classes)) - set(test)))
+    if len(trainval) < 2 * folds or len(test) < 2:
+        raise UsageError(
+            f"The official split has {len(trainval)} classes to train and {len(test)} to test, but "
+            f"{folds} folds need at least {2 * folds} and 2; write split.test_classes: half."
+        )
+    return _splits(trainval, test, folds, rule)
+
+
+def _splits(
+    trainval: tuple[int, ...], test: tuple[int, ...], folds: int, rule: Rule
+) -> ClassSplits:
+    total = len(trainval)
+    parts = [
+        Fold(
+            train=tuple(trainval[place] for place in _without(total, places)),
+            validation=tuple(trainval[place] for place in places),
+        )
+        for places in _RULES[rule](total, folds)
+    ]
+    return ClassSplits(trainval, test, tuple(parts))
 
 
 def _mlrc_validations(total: int, folds: int) -> list[tuple[int, ...]]:

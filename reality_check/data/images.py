@@ -1,0 +1,140 @@
+"""Decoded images of one size or of many, in one flat array that all views and processes share."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from torch import Tensor
+
+from reality_check.errors import UsageError
+
+
+class PixelBatch(NamedTuple):
+    """A batch of images as augmentation takes it.
+
+    Attributes:
+        pixels: uint8, shape (B, H, W, C), H and W those of the largest image of the batch.
+        sizes: int64, shape (B, 2), on the CPU: height and width of each image, which fills the top
+            left corner of its slot (beyond it, its edge pixels are repeated). None where every
+            image fills its whole slot.
+    """
+
+    pixels: Tensor
+    sizes: Tensor | None = None
+
+
+class Images:
+    """N uint8 images. Indexing by rows gives a view: no pixel is copied.
+
+    Args:
+        pixels: uint8, shape (bytes,): all images one after the other; may be memory-mapped.
+        offsets: int64, shape (N,): where each image begins.
+        heights: int64, shape (N,), in pixels.
+        widths: int64, shape (N,), in pixels.
+        channels: 1 (grey) or 3 (RGB). Image i is ``pixels[o : o + h * w * c].reshape(h, w, c)``.
+    """
+
+    def __init__(
+        self,
+        pixels: np.ndarray,
+        offsets: np.ndarray,
+        heights: np.ndarray,
+        widths: np.ndarray,
+        channels: int,
+    ) -> None:
+        self.pixels = pixels
+        self.offsets = np.asarray(offsets, np.int64)
+        self.heights = np.asarray(heights, np.int64)
+        self.widths = np.asarray(widths, np.int64)
+        self.channels = channels
+
+    @classmethod
+    def from_array(cls, array: np.ndarray) -> Images:
+        """Images of one size.
+
+        Args:
+            array: uint8, shape (N, H, W, C); not copied if it is contiguous.
+
+        Raises:
+            UsageError: it has another type or shape, or is empty.
+        """
+        if array.dtype != np.uint8:
+            raise UsageError(
+                f"The images are {array.dtype}, but they must be uint8 (0..255); "
+                "convert them with images.astype('uint8') after scaling to 0..255."
+            )
+        if array.ndim != 4 or array.shape[3] not in (1, 3) or 0 in array.shape:
+            raise UsageError(
+                f"The images have shape {array.shape}, but they must be (N, H, W, C) with at least "
+                "one image and C = 1 (grey) or 3 (RGB)."
+            )
+        count, height, width, channels = array.shape
+        return cls(
+            np.ascontiguousarray(array).reshape(-1),
+            np.arange(count, dtype=np.int64) * (height * width * channels),
+            np.full(count, height, np.int64),
+            np.full(count, width, np.int64),
+            channels,
+        )
+
+    def __len__(self) -> int:
+        return len(self.offsets)
+
+    def __getitem__(self, rows: Any) -> Images:
+        """A view of some images: a slice, an integer array or a bool mask."""
+        return Images(
+            self.pixels,
+            np.atleast_1d(self.offsets[rows]),
+            np.atleast_1d(self.heights[rows]),
+            np.atleast_1d(self.widths[rows]),
+            self.channels,
+        )
+
+    @property
+    def shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels where all images have one size, else None."""
+        height, width = int(self.heights[0]), int(self.widths[0])
+        if (self.heights == height).all() and (self.widths == width).all():
+            return height, width, self.channels
+        return None
+
+    @property
+    def sizes(self) -> np.ndarray:
+        """Bytes of each image: int64, shape (N,)."""
+        return np.asarray(self.heights * self.widths * self.channels)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all images of this view."""
+        return int(self.sizes.sum())
+
+    def image(self, index: int) -> np.ndarray:
+        """One image: uint8, shape (H, W, C), not copied."""
+        start = int(self.offsets[index])
+        height, width = int(self.heights[index]), int(self.widths[index])
+        flat = self.pixels[start : start + height * width * self.channels]
+        return np.asarray(flat).reshape(height, width, self.channels)
+
+    def array(self) -> np.ndarray:
+        """All images of one size: uint8, shape (N, H, W, C); a copy only where rows were chosen.
+
+        Raises:
+            UsageError: the images have different sizes.
+        """
+        shape = self.shape
+        if shape is None:
+            raise UsageError(
+                "The images have different sizes, so they do not fit into one array; read them "
+                "with resize: square."
+            )
+        size = int(np.prod(shape))
+        start = int(self.offsets[0])
+        if (np.diff(self.offsets) == size).all():
+            flat = self.pixels[start : start + size * len(self)]
+            return np.asarray(flat).reshape(len(self), *shape)
+        return np.stack([self.image(index) for index in range(len(self))])
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.array()
+        return array.astype(dtype) if dtype is not None else array
