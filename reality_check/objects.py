@@ -112,23 +112,33 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
         cls: a class or function.
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
         what: how messages call it, e.g. ``"loss ProxyAnchorLoss"``.
-        extra: arguments passed only when the constructor takes them.
+        extra: arguments passed only when the constructor takes them and ``arguments`` does not
+            say ``null`` for them.
 
     Raises:
         UsageError: an unknown or missing argument, or the constructor refused the values.
     """
     accepted, open_ended = constructor_arguments(cls)
-    given = {key: _build_nested(key, value, what, extra) for key, value in arguments.items()}
+    withheld = {key for key, value in arguments.items() if key in extra and value is None}
+    given = {
+        key: _build_nested(key, value, what, extra)
+        for key, value in arguments.items()
+        if key not in withheld
+    }
     for key in given:
         if key in extra:
-            raise UsageError(f"{what}: {key!r} is set by the harness; remove it from arguments.")
+            raise UsageError(
+                f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
+                f"{key}: null, and the class is not told of it)."
+            )
         if key not in accepted and not open_ended:
             valid = [name for name in accepted if name not in extra]
             raise UsageError(
                 f"{what} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
                 f"{nearest(key, valid)}"
             )
-    given.update({key: value for key, value in extra.items() if key in accepted})
+    passed = [key for key in extra if key in accepted and key not in withheld]
+    given.update({key: extra[key] for key in passed})
     missing = [name for name in _required_arguments(cls) if name not in given]
     if missing:
         raise UsageError(

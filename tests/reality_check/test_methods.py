@@ -138,6 +138,17 @@ def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
     assert build_miner(fill_settings(method, protocol, {"learning_rates.trunk": 1})) is None
 
 
+def test_a_value_of_the_harness_can_be_withheld_from_a_loss() -> None:
+    """PML's MarginLoss learns one boundary a class as soon as it is told of the classes."""
+    values: dict[str, Any] = {"loss": "MarginLoss", "arguments": {"learn_beta": True, "beta": 0.5}}
+    values["learning_rates"] = {"trunk": 0.1, "loss": 0.1}
+    method, protocol = composed(**values)
+    assert build_loss(fill_settings(method, protocol, {}), 7, 5).beta.tolist() == [0.5] * 7
+    values["arguments"]["num_classes"] = None
+    method, protocol = composed(**values)
+    assert build_loss(fill_settings(method, protocol, {}), 7, 5).beta.tolist() == [0.5]
+
+
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
@@ -146,6 +157,7 @@ def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
         ({"loss": "pytorch_metric_learning.losses.Nothing"}, "'Nothing'"),
         ({"arguments": {"pos_margn": 1}}, "'pos_margn'.*mean 'pos_margin'"),
         ({"loss": "ProxyNCALoss", "arguments": {"num_classes": 3}}, "set by the harness"),
+        ({"loss": "ProxyNCALoss", "arguments": {"num_classes": None}}, "needs .* 'num_classes'"),
         ({"loss": "math.sqrt"}, "m"),
         ({"loss": "torch.Size"}, r"torch\.nn\.Module"),
         ({"arguments": {"distance": {"class": "LpDistanc"}}}, "mean 'LpDistance'"),
