@@ -4,20 +4,21 @@ from __future__ import annotations
 
 import contextlib
 import os
-import sys
-from collections.abc import Iterator
+import socket
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import ModuleType
 
 
 @contextlib.contextmanager
-def exclusive_lock(path: Path, waiting: str) -> Iterator[bool]:
+def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
     """Hold a lock file; where another process holds it, say so and wait until it is free.
 
     The system gives the lock back when its holder ends, killed or not, so nothing stale remains.
 
     Args:
         path: the lock file, in an existing folder; it is removed afterwards.
-        waiting: line printed to stderr once, before waiting.
+        waiting: called once before waiting, with the holder: ``"process 123 of the machine a"``.
 
     Yields:
         Whether the lock is held: False where the system or the file system has no locks, so that
@@ -42,6 +43,8 @@ def exclusive_lock(path: Path, waiting: str) -> Iterator[bool]:
             break
         os.close(descriptor)  # the holder before us removed it: others lock the new file
     try:
+        if held:
+            _sign(descriptor)
         yield held
     finally:
         with contextlib.suppress(OSError):
@@ -49,17 +52,24 @@ def exclusive_lock(path: Path, waiting: str) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _wait(fcntl: object, descriptor: int, waiting: str) -> bool:
-    lock = fcntl.flock  # type: ignore[attr-defined]
-    exclusive, at_once = fcntl.LOCK_EX, fcntl.LOCK_NB  # type: ignore[attr-defined]
+def _wait(fcntl: ModuleType, descriptor: int, waiting: Callable[[str], None]) -> bool:
     try:
-        lock(descriptor, exclusive | at_once)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        print(waiting, file=sys.stderr, flush=True)
-        lock(descriptor, exclusive)
+        holder = os.pread(descriptor, 300, 0).decode(errors="replace")
+        waiting(holder or "another process")
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
     except OSError:  # the file system has no locks
         return False
     return True
+
+
+def _sign(descriptor: int) -> None:
+    """Write who holds the lock, for those who wait."""
+    holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
+    with contextlib.suppress(OSError):  # a full disk
+        os.truncate(descriptor, 0)
+        os.write(descriptor, holder.encode())
 
 
 def _is_file(path: Path, descriptor: int) -> bool:

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reality_check.data._bytes import byte_progress, format_bytes
-from reality_check.data._locks import exclusive_lock
+from reality_check.data._locks import locked
 from reality_check.data._progress import say
 from reality_check.data._transfer import Unavailable, fetch, size_of
 from reality_check.errors import UsageError
@@ -52,8 +52,7 @@ def download(remote: RemoteFile, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / f".{remote.name}.lock"
-        waiting = f"Another process downloads {str(target)!r}; waiting for it."
-        with exclusive_lock(lock, waiting) as held:
+        with locked(lock, lambda holder: _wait_for(holder, target)) as held:
             if target.is_file():
                 check_file(target, remote)
             else:
@@ -69,6 +68,10 @@ def download(remote: RemoteFile, folder: Path) -> Path:
             f"({error.strerror or error}); {advice}."
         ) from error
     return target
+
+
+def _wait_for(holder: str, target: Path) -> None:
+    say(f"Waiting for {holder}, which downloads {str(target)!r}.")
 
 
 def check_file(path: Path, remote: RemoteFile) -> None:
