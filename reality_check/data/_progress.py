@@ -1,0 +1,62 @@
+"""How far a long piece of work is: a bar on a terminal, a line now and then in a log."""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+import time
+from collections.abc import Callable, Iterator
+
+#: Seconds between the lines of a log; what is done before the first is done silently.
+_LINE_SECONDS = 30.0
+
+
+def say(text: str) -> None:
+    """Print one line for the user to stderr, at once."""
+    print(text, file=sys.stderr, flush=True)
+
+
+@contextlib.contextmanager
+def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show progress on stderr while the block runs.
+
+    Args:
+        what: the work, such as ``"Decoding the images of 'cub200'"``.
+        total: number of all pieces.
+        done: pieces that were done before.
+
+    Yields:
+        A function that takes the number of pieces just done.
+    """
+    if sys.stderr.isatty():
+        with _bar(what, total, done) as advance:
+            yield advance
+    else:
+        yield _Lines(what, total, done).advance
+
+
+@contextlib.contextmanager
+def _bar(what: str, total: int, done: int) -> Iterator[Callable[[int], None]]:
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TimeRemainingColumn
+
+    columns = ("{task.description}", BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=Console(stderr=True), transient=True) as bar:
+        task = bar.add_task(escape(what), total=total, completed=done)
+        yield lambda count: bar.advance(task, count)
+
+
+class _Lines:
+    def __init__(self, what: str, total: int, done: int) -> None:
+        self._what, self._total = what, total
+        self._first = self._done = done
+        self._start = self._last = time.monotonic()
+
+    def advance(self, count: int) -> None:
+        self._done += count
+        now = time.monotonic()
+        if now - self._last >= _LINE_SECONDS:
+            self._last = now
+            rate = (self._done - self._first) / max(now - self._start, 1e-9)
+            say(f"{self._what}: {self._done:,} of {self._total:,} ({rate:,.0f}/s)")
