@@ -85,11 +85,11 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
                 references = len(embeddings if ref_emb is None else ref_emb)
                 indices_tuple = _in_order_of_ranks(indices_tuple, len(embeddings), references)
             labels, ref_labels, enqueue_mask = (
-                None if tensor is None else _gathered(c_f.to_device(tensor, embeddings))
+                None if tensor is None else gather_embeddings(c_f.to_device(tensor, embeddings))
                 for tensor in (labels, ref_labels, enqueue_mask)
             )
-            embeddings = _gathered(embeddings)
-            ref_emb = None if ref_emb is None else _gathered(ref_emb)
+            embeddings = gather_embeddings(embeddings)
+            ref_emb = None if ref_emb is None else gather_embeddings(ref_emb)
         if has_memory:
             return self.loss(embeddings, labels, indices_tuple, enqueue_mask)
         return self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
@@ -101,12 +101,19 @@ def _world_size() -> int:
     return torch.distributed.get_world_size()
 
 
-def _gathered(own: Tensor) -> Tensor:
+def gather_embeddings(own: Tensor) -> Tensor:
     """Return the tensors of all ranks, one after the other, with a gradient for the own one.
 
-    It is world_size times the gradient, because the average over ranks comes after it. To multiply
-    the loss instead, as PML does, would multiply the gradients of its parameters as well, which
-    each rank has in full.
+    For losses that cannot be wrapped: between a network in DistributedDataParallel and the loss,
+    each rank then computes the loss of the full batch. The gradient is multiplied by world_size,
+    because the average over ranks comes after it. To multiply the loss instead, as PML does, would
+    multiply the gradients of its parameters as well, which each rank has in full.
+
+    Args:
+        own: Embeddings of this rank, shape (N, D), N the same on all ranks.
+
+    Returns:
+        Shape (world_size N, D), in the order of the ranks on every rank.
     """
     parts = [torch.empty_like(own) for _ in range(_world_size())]
     torch.distributed.all_gather(parts, own.detach().contiguous())

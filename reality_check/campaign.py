@@ -19,12 +19,13 @@ import numpy as np
 import torch
 
 from reality_check.config.schema import Experiment, Method
-from reality_check.data import ClassSplits, ImageSet, class_splits, load_dataset
+from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
 from reality_check.errors import UsageError
 from reality_check.gallery import GALLERY_FILE, draw_gallery
 from reality_check.measuring import Diverged, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
+from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.results import METRICS, PRIMARY
 from reality_check.scoring import (
     concatenate,
@@ -35,7 +36,8 @@ from reality_check.scoring import (
 )
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
 from reality_check.seeds import derive
-from reality_check.training import FoldResult, FoldRun, FoldTask
+from reality_check.tasks import FoldResult, FoldTask
+from reality_check.training import FoldRun
 
 #: Name of the stage that scores what no training reaches; it belongs to no method.
 BASELINES = "baselines"
@@ -256,8 +258,10 @@ class Campaign:
             self._embed_test(method.name, "reproductions", attempt.slot, fold, size)
             for fold in range(len(results))
         ]
-        labels, normalize = self.test_set.labels, method.normalize_embeddings
-        scores = score_folds(embeddings, labels, normalize, protocol.final_metrics)
+        test, normalize = self.test_set, method.normalize_embeddings
+        scores = score_folds(
+            embeddings, test.labels, normalize, protocol.final_metrics, test.queries
+        )
         if protocol.gallery and attempt.slot == 0:
             path = self.gallery_path(method.name)
             vectors = concatenate(embeddings, normalize)
@@ -277,8 +281,8 @@ class Campaign:
         task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
         result = self._run(task, self.trainval_set, None, method.name, "complete", attempt.slot, 0)
         embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
-        labels, normalize = self.test_set.labels, method.normalize_embeddings
-        metrics = measure(embeddings, labels, normalize, protocol.final_metrics)
+        test, normalize = self.test_set, method.normalize_embeddings
+        metrics = measure(embeddings, test.labels, normalize, protocol.final_metrics, test.queries)
         return Outcome(metrics[PRIMARY], {"scores": {"complete": metrics}, "epochs": result.epoch})
 
     def _score_baselines(self, slot: int) -> dict[str, dict[str, float]]:
@@ -362,10 +366,9 @@ class Campaign:
 
     def _embed_test(self, method: str, stage: str, slot: int, fold: int, size: int) -> torch.Tensor:
         path = self.folder(method, stage, slot) / f"fold_{fold}" / "model.pt"
-        shape = self.dataset.image_shape
+        shape = input_shape(self.dataset, self.experiment.protocol.training)
         network = load_network(path, self.experiment.model, shape, size)
-        training = self.experiment.protocol.training
-        return embed_test(network, self.test_set, training, self.device)
+        return embed_test(network, self._test_images, self.device)
 
     def folder(self, method: str, stage: str, slot: int) -> Path:
         """Where the fold runs of a unit of work live."""
@@ -378,16 +381,20 @@ class Campaign:
 
     def record_data(self, dataset: ImageSet) -> None:
         """Keep with the studies what the report says of the data, so that it needs none later."""
-        split = self.experiment.protocol.split
-        splits = class_splits(dataset.num_classes, split.folds, split.rule)
+        splits = split_dataset(dataset, self.experiment.protocol.split)
+        test = dataset.subset(splits.test)
         facts = {
             "name": dataset.name,
             "classes": dataset.num_classes,
             "images": len(dataset),
-            "image_shape": list(dataset.image_shape),
+            "image_shape": list(dataset.image_shape or ()),
+            "input_shape": list(input_shape(dataset, self.experiment.protocol.training)),
             "trainval_classes": len(splits.trainval),
             "test_classes": len(splits.test),
-            "test_images": int(np.isin(dataset.labels, splits.test).sum()),
+            "test_images": len(test),
+            "queries": None if test.queries is None else int(test.queries.sum()),
+            "lone_images": int((np.bincount(dataset.labels) == 1).sum()),
+            "skipped": list(dataset.skipped),
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
             "device": str(self.device),
         }
@@ -403,8 +410,7 @@ class Campaign:
     @functools.cached_property
     def splits(self) -> ClassSplits:
         """The classes of every fold, and of the test half."""
-        split = self.experiment.protocol.split
-        return class_splits(self.dataset.num_classes, split.folds, split.rule)
+        return split_dataset(self.dataset, self.experiment.protocol.split)
 
     @functools.cached_property
     def trainval_set(self) -> ImageSet:
@@ -415,6 +421,14 @@ class Campaign:
     def test_set(self) -> ImageSet:
         """The test classes. Only scoring is handed them."""
         return self.dataset.subset(self.splits.test)
+
+    @functools.cached_property
+    def _test_images(self) -> Pipeline:
+        """The test classes as evaluation sees them."""
+        training = self.experiment.protocol.training
+        shape = input_shape(self.dataset, training)
+        augmentation = build_augmentation(self.experiment.model, training, shape[2])
+        return Pipeline(self.test_set, augmentation, shape, self.device)
 
 
 def complete_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:

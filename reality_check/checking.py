@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import time
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
 import torch
 
 from reality_check.config.schema import Experiment, Method
-from reality_check.data import Augmentation, ClassBalancedSampler, ImageSet, class_splits
+from reality_check.data import ClassBalancedSampler, ClassSplits, ImageSet, split_dataset
 from reality_check.errors import UsageError
+from reality_check.learner import build_optimizers, loss_value
 from reality_check.methods import (
     build_loss,
     build_miner,
@@ -20,7 +22,9 @@ from reality_check.methods import (
 )
 from reality_check.model import build_network
 from reality_check.objects import named_classes, one_line, source_fingerprint
-from reality_check.training import build_optimizers, loss_value
+from reality_check.pipeline import build_augmentation, input_shape
+from reality_check.tasks import FoldTask
+from reality_check.training import FoldRun
 
 
 @dataclass(frozen=True)
@@ -119,8 +123,9 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
     Raises:
         UsageError: too few classes, or a batch that has more classes than a fold.
     """
-    split, batch = experiment.protocol.split, experiment.protocol.training.batch_size
-    splits = class_splits(dataset.num_classes, split.folds, split.rule)
+    batch = experiment.protocol.training.batch_size
+    splits = split_dataset(dataset, experiment.protocol.split)
+    _check_class_sizes(dataset, splits)
     for method in experiment.methods:
         for fold in splits.folds:
             labels = np.repeat(np.arange(len(fold.train)), 2)
@@ -128,6 +133,18 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
                 ClassBalancedSampler(labels, batch, method.samples_per_class, seed=0)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from None
+
+
+def _check_class_sizes(dataset: ImageSet, splits: ClassSplits) -> None:
+    """A class of one image is no query; where a part has no other classes, nothing is measured."""
+    sizes = np.bincount(dataset.labels)
+    parts = {f"validation of fold {n}": fold.validation for n, fold in enumerate(splits.folds)}
+    for name, classes in {**parts, "test": splits.test}.items():
+        if sizes[list(classes)].max() < 2:
+            raise UsageError(
+                f"All {len(classes)} classes of {dataset.name!r} for {name} have a single image, "
+                "but retrieval needs at least 2 of a class; add images."
+            )
 
 
 def check_model(experiment: Experiment, dataset: ImageSet) -> None:
@@ -138,8 +155,9 @@ def check_model(experiment: Experiment, dataset: ImageSet) -> None:
     """
     protocol = experiment.protocol
     size = protocol.training.embedding_size
-    Augmentation(**protocol.training.augmentation.model_dump())
-    network = build_network(experiment.model, dataset.image_shape, size, seed=0)
+    shape = input_shape(dataset, protocol.training)
+    build_augmentation(experiment.model, protocol.training, shape[2])
+    network = build_network(experiment.model, shape, size, seed=0)
     for method in experiment.methods:
         settings = fill_settings(method, protocol, middle_params(method, protocol))
         loss = build_loss(settings, dataset.num_classes, size)
@@ -192,32 +210,14 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
     training, folds = protocol.training, protocol.split.folds
     method = experiment.methods[0]
     settings = fill_settings(method, protocol, middle_params(method, protocol))
-    splits = class_splits(dataset.num_classes, folds, protocol.split.rule)
-    train = dataset.subset(splits.folds[0].train)
-    network = build_network(experiment.model, dataset.image_shape, training.embedding_size, seed=0)
-    network.to(device)
-    loss = build_loss(settings, train.num_classes, training.embedding_size).to(device)
-    miner = build_miner(settings)
-    optimizers = build_optimizers(network, loss, settings, training)
-    sampler = ClassBalancedSampler(
-        train.labels, training.batch_size, settings.samples_per_class, seed=0
-    )
-    augmentation = Augmentation(**training.augmentation.model_dump())
-    generator = torch.Generator().manual_seed(0)
+    train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
+    task = FoldTask(settings, experiment.model, training, training.embedding_size, 0, 0, (1, 0))
+    run = FoldRun(task, train, None, Path("nowhere"), device)  # builds and steps write nothing
+    run.build()
+    run.train_steps(2)
     steps = 5
-    for step in range(steps + 2):
-        if step == 2:
-            started = time.perf_counter()
-        indices = sampler.next_batch()
-        images = torch.from_numpy(train.images[indices]).to(device)
-        labels = torch.from_numpy(train.labels[indices]).to(device)
-        value = loss_value(loss, miner, network(augmentation(images, generator)), labels)
-        for optimizer in optimizers.values():
-            optimizer.zero_grad()
-        value.backward()
-        for optimizer in optimizers.values():
-            optimizer.step()
-        float(value.detach())
+    started = time.perf_counter()
+    run.train_steps(steps)
     per_epoch = (time.perf_counter() - started) / steps * training.iterations_per_epoch
     per_method = (protocol.search.trials + protocol.reproductions) * folds
     if "complete" in protocol.categories:

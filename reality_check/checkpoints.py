@@ -28,6 +28,17 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | Non
     return loaded
 
 
+def clone(state: Any) -> Any:
+    """A copy of a state whose tensors no later step changes."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {key: clone(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(clone(value) for value in state)
+    return state
+
+
 def random_states() -> dict[str, Any]:
     """The states of all global generators that losses and miners may draw from."""
     kind, keys, position, has_gauss, gauss = np.random.get_state()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from reality_check.campaign import BASELINES, Campaign
@@ -159,7 +159,7 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
     data = campaign.baselines().noted("data") or {}
     per_class = ", ".join(f"{m.name} {m.samples_per_class}" for m in experiment.methods)
     return [
-        *_data_facts(data, protocol.split.rule),
+        *_data_facts(data, protocol.split.rule, protocol.split.test_classes),
         (
             "Trunk and head",
             f"{experiment.model.trunk}, pooling {experiment.model.pooling}, "
@@ -194,22 +194,43 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
     ]
 
 
-def _data_facts(data: Mapping[str, Any], rule: str) -> list[tuple[str, str]]:
+def _data_facts(data: Mapping[str, Any], rule: str, test_classes: str) -> list[tuple[str, str]]:
     """What :meth:`Campaign.record_data` kept, in words."""
     if not data:
         return [("Data set", "not recorded")]
-    height, width, channels = data["image_shape"]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
-    return [
+    queries = data.get("queries")
+    test = f"{data['test_images']} test images"
+    if queries is not None:
+        test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
+    chosen = "the data set's own test classes" if test_classes == "official" else "the second half"
+    facts = [
         (
             "Data set",
             f"{data['name']}: {data['classes']} classes, {data['images']} images of "
-            f"{height} x {width} x {channels}",
+            f"{_size(data['image_shape'])}",
         ),
         (
             "Classes",
-            f"{data['trainval_classes']} trainval, {data['test_classes']} test "
-            f"({data['test_images']} test images)",
+            f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
         ),
         ("Folds", f"rule {rule}; training + validation classes: {folds}"),
     ]
+    if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
+        facts.append(("Network input", _size(data["input_shape"])))
+    if data.get("lone_images"):
+        facts.append(
+            ("Classes of one image", f"{data['lone_images']}; their images are no queries")
+        )
+    if data.get("skipped"):
+        facts.append(("Images left out", _skipped(data["skipped"])))
+    return facts
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) if shape else "different sizes"
+
+
+def _skipped(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"

@@ -9,28 +9,33 @@ from __future__ import annotations
 from pathlib import Path
 
 import numpy as np
+from PIL import Image, ImageOps
 from torch import Tensor
 
 from pml_extensions.evaluation import nearest_neighbours, retrieval_gallery, save_gallery
+from reality_check.data.images import Images
 from reality_check.data.imageset import ImageSet
 
 #: Neighbours of each query, fewer where there are fewer images.
 NEIGHBOURS = 8
 
+_THUMBNAIL = 128
+
 #: Name of the file in the folder of the first reproduction.
 GALLERY_FILE = "gallery.png"
 
 
-def gallery_queries(labels: np.ndarray, count: int) -> np.ndarray:
+def gallery_queries(test: ImageSet, count: int) -> np.ndarray:
     """The first image of each of ``count`` evenly spaced classes: the same for all methods.
 
     Args:
-        labels: of the test images, (N,).
+        test: the test classes; where they have queries and a gallery, queries are chosen.
         count: how many; all classes where there are fewer.
     """
-    _, first = np.unique(labels, return_index=True)
+    rows = np.arange(len(test)) if test.queries is None else np.flatnonzero(test.queries)
+    _, first = np.unique(test.labels[rows], return_index=True)
     places = np.linspace(0, len(first) - 1, min(count, len(first))).round().astype(int)
-    return np.asarray(first[places])
+    return np.asarray(rows[first[places]])
 
 
 def draw_gallery(
@@ -45,15 +50,44 @@ def draw_gallery(
         normalize: whether neighbours are those on unit vectors.
         count: number of queries.
     """
-    queries = gallery_queries(test.labels, count)
-    depth = min(NEIGHBOURS, len(test) - 1)
-    neighbours = nearest_neighbours(embeddings, queries, depth, normalize=normalize)
+    queries = gallery_queries(test, count)
+    neighbours = _neighbours(test, embeddings.cpu(), queries, normalize)
     used = np.unique(np.concatenate([queries, neighbours.ravel()]))
-    images = np.ascontiguousarray(test.images[used])  # of a memory-mapped file, only these
     grid = retrieval_gallery(
-        images,
+        thumbnails(test.images[used]),
         np.searchsorted(used, neighbours),
         test.labels[used],
         np.searchsorted(used, queries),
     )
     save_gallery(path, grid)
+
+
+def _neighbours(
+    test: ImageSet, embeddings: Tensor, queries: np.ndarray, normalize: bool
+) -> np.ndarray:
+    """Rows of the test set, nearest first: of all others, or of the gallery where there is one."""
+    if test.queries is None:
+        depth = min(NEIGHBOURS, len(test) - 1)
+        return nearest_neighbours(embeddings, queries, depth, normalize=normalize)
+    gallery = np.flatnonzero(~test.queries)
+    found = nearest_neighbours(
+        embeddings, queries, min(NEIGHBOURS, len(gallery)), embeddings[gallery], normalize
+    )
+    return np.asarray(gallery[found])
+
+
+def thumbnails(images: Images) -> np.ndarray:
+    """Images as one array to show: uint8 (N, H, W, C).
+
+    Images of one size up to 128 pixels stay as they are; of others the centre square is resized to
+    128 pixels.
+    """
+    if images.shape is not None and max(images.shape[:2]) <= _THUMBNAIL:
+        return np.ascontiguousarray(images.array())
+    shown = np.empty((len(images), _THUMBNAIL, _THUMBNAIL, images.channels), np.uint8)
+    for row in range(len(images)):
+        pixels = images.image(row)
+        image = Image.fromarray(pixels[:, :, 0] if images.channels == 1 else pixels)
+        fitted = ImageOps.fit(image, (_THUMBNAIL, _THUMBNAIL))
+        shown[row] = np.asarray(fitted).reshape(shown.shape[1:])
+    return shown

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any
 
 import numpy as np
 import torch
@@ -21,8 +22,6 @@ from pml_extensions.functional import unit_vectors
 from reality_check.final_metrics import BINARY, RETRIEVAL, SEPARABILITY, is_binary, recall_depth
 from reality_check.results import METRICS
 
-_BATCH = 512
-
 Metrics = dict[str, float]
 
 #: Scores of k-means clusters, from classes and clusters.
@@ -39,33 +38,25 @@ class Diverged(Exception):
 
 @torch.no_grad()
 def embed(
-    forward: Callable[[Tensor], Tensor],
-    module: nn.Module,
-    images: np.ndarray,
-    transform: Callable[[Tensor], Tensor],
-    device: torch.device,
+    forward: Callable[[Tensor], Tensor], module: nn.Module, batches: Iterable[Tensor]
 ) -> Tensor:
-    """Embed images in evaluation mode, in batches; the module's mode is restored.
+    """Embed images in evaluation mode; the module's mode is restored.
 
     Args:
         forward: e.g. the network itself or ``network.features``.
         module: the module whose mode matters.
-        images: uint8 (N, H, W, C).
-        transform: from a uint8 batch to what ``forward`` takes.
-        device: where to compute.
+        batches: what ``forward`` takes, on its device; see
+            :meth:`reality_check.pipeline.Pipeline.evaluation_batches`.
 
     Returns:
-        float32 (N, D) on the CPU.
+        float32 (N, D) on the device of the batches.
 
     Raises:
         Diverged: an embedding is not finite.
     """
     modes = {name: part.training for name, part in module.named_modules()}
     module.eval()
-    parts = []
-    for start in range(0, len(images), _BATCH):
-        batch = torch.from_numpy(np.ascontiguousarray(images[start : start + _BATCH]))
-        parts.append(forward(transform(batch.to(device))).float().cpu())
+    parts = [forward(batch).float() for batch in batches]
     for name, part in module.named_modules():
         part.training = modes[name]
     embeddings = torch.cat(parts)
@@ -75,25 +66,36 @@ def embed(
 
 
 def measure(
-    embeddings: Tensor, labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
+    embeddings: Tensor,
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
 ) -> Metrics:
-    """MAP@R, RP and P@1 of self-retrieval, in both geometries.
+    """MAP@R, RP and P@1, in both geometries.
 
     Args:
         embeddings: (N, D), raw.
         labels: (N,).
         normalize: which geometry is the method's own.
         also: further metrics, by the names of :mod:`reality_check.final_metrics`.
+        queries: bool (N,): which rows are queries, the others are the gallery; None: all are both
+            (self-retrieval). Clusters and separability are of all rows.
 
     Returns:
         The metrics of the method's geometry under their names, those of the other one with the
         suffix ``_raw`` or ``_normalized``; binary codes are the same in both, and there once.
     """
-    return measure_geometries(embeddings, embeddings, labels, normalize, also)
+    return measure_geometries(embeddings, embeddings, labels, normalize, also, queries)
 
 
 def measure_geometries(
-    unit: Tensor, raw: Tensor, labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
+    unit: Tensor,
+    raw: Tensor,
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
 ) -> Metrics:
     """As :func:`measure`, with the vectors of each geometry given apart.
 
@@ -103,18 +105,23 @@ def measure_geometries(
         labels: (N,).
         normalize: which geometry is the method's own.
         also: further metrics.
+        queries: see :func:`measure`.
     """
     own, other = (unit, raw) if normalize else (raw, unit)
     suffix = "_raw" if normalize else "_normalized"
     geometric = [name for name in also if not is_binary(name)]
-    others = measure_one(other, labels, not normalize, geometric)
-    return measure_one(own, labels, normalize, also) | {
+    others = measure_one(other, labels, not normalize, geometric, queries)
+    return measure_one(own, labels, normalize, also, queries) | {
         name + suffix: value for name, value in others.items()
     }
 
 
 def measure_one(
-    embeddings: Tensor, labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
+    embeddings: Tensor,
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
 ) -> Metrics:
     """The three metrics, and those asked for, in one geometry.
 
@@ -123,6 +130,7 @@ def measure_one(
         labels: (N,).
         normalize: whether to scale them to unit length first.
         also: further metrics.
+        queries: see :func:`measure`.
     """
     plain, binary = ([n for n in also if is_binary(n) == wanted] for wanted in (False, True))
     retrieval = RetrievalMetrics(
@@ -130,13 +138,14 @@ def measure_one(
         metrics=[*METRICS, *(name for name in plain if name in RETRIEVAL)],
         recall_at=[depth for name in plain if (depth := recall_depth(name))],
     )
-    found = dict(retrieval(embeddings, labels))
+    sides = _sides(embeddings, labels, queries)
+    found = dict(retrieval(*sides))
     if any(name in _CLUSTERING for name in plain):
         found |= _clustering(embeddings, labels, normalize, plain)
     if SEPARABILITY in plain:
         found[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
     if binary:
-        found |= _binary(embeddings, labels, binary)
+        found |= _binary(sides, binary)
     return {name: found[name] for name in (*METRICS, *also)}
 
 
@@ -150,7 +159,16 @@ def _clustering(
     return {name: _CLUSTERING[name](classes, clusters) for name in names if name in _CLUSTERING}
 
 
-def _binary(embeddings: Tensor, labels: np.ndarray, names: Sequence[str]) -> Metrics:
+def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:
+    """Queries and their labels and, where it is a set of its own, the gallery and its labels."""
+    if queries is None:
+        return embeddings, labels
+    rows = torch.from_numpy(queries).to(embeddings.device)
+    return embeddings[rows], labels[queries], embeddings[~rows], labels[~queries]
+
+
+def _binary(sides: tuple[Any, ...], names: Sequence[str]) -> Metrics:
     depths = [depth for name in names if (depth := recall_depth(name))]
-    found = hamming_retrieval(embeddings, labels, ks=depths or [1])
+    x, y, *gallery = sides
+    found = hamming_retrieval(x, y, depths or [1], *gallery)
     return {BINARY + name: value for name, value in found.items()}

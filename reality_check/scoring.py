@@ -16,7 +16,6 @@ from torch import Tensor
 from reality_check import checkpoints
 from reality_check.config.model import Model
 from reality_check.config.training import Training
-from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
 from reality_check.measuring import (
     Metrics,
@@ -26,10 +25,15 @@ from reality_check.measuring import (
     measure_one,
 )
 from reality_check.model import Network, build_network
+from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 
 
 def score_folds(
-    embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
+    embeddings: Sequence[Tensor],
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
 ) -> dict[str, Metrics]:
     """Aggregate and ensemble of one reproduction.
 
@@ -38,18 +42,26 @@ def score_folds(
         labels: (N,).
         normalize: whether the method's own geometry is that of unit vectors.
         also: metrics beside the protocol's three, see :mod:`reality_check.final_metrics`.
+        queries: bool (N,): which images are queries, see :func:`reality_check.measuring.measure`.
 
     Returns:
         ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
         :func:`reality_check.measuring.measure`.
     """
-    per_fold = [measure(fold, labels, normalize, also) for fold in embeddings]
+    per_fold = [measure(fold, labels, normalize, also, queries) for fold in embeddings]
     aggregate = {name: float(np.mean([fold[name] for fold in per_fold])) for name in per_fold[0]}
-    return {"aggregate": aggregate, "ensemble": ensemble(embeddings, labels, normalize, also)}
+    return {
+        "aggregate": aggregate,
+        "ensemble": ensemble(embeddings, labels, normalize, also, queries),
+    }
 
 
 def ensemble(
-    embeddings: Sequence[Tensor], labels: np.ndarray, normalize: bool, also: Sequence[str] = ()
+    embeddings: Sequence[Tensor],
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
 ) -> Metrics:
     """Metrics of the concatenated embeddings, in both geometries.
 
@@ -58,7 +70,7 @@ def ensemble(
     their norms.
     """
     unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
-    return measure_geometries(unit, raw, labels, normalize, also)
+    return measure_geometries(unit, raw, labels, normalize, also, queries)
 
 
 def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
@@ -70,7 +82,17 @@ def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
 def load_network(
     path: Path, model: Model, image_shape: tuple[int, int, int], embedding_size: int
 ) -> Network:
-    """The trained network that a fold run left in ``model.pt``."""
+    """The trained network that a fold run left in ``model.pt``.
+
+    Args:
+        path: the file.
+        model: of the experiment.
+        image_shape: (H, W, C) of the network's input.
+        embedding_size: width of the embedding.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
     state = checkpoints.load(path)
     if state is None:
         raise FileNotFoundError(path)
@@ -79,17 +101,14 @@ def load_network(
     return network
 
 
-def embed_test(
-    network: Network, test: ImageSet, training: Training, device: torch.device
-) -> Tensor:
-    """Embed the test images: float32 (N, D), raw.
+def embed_test(network: Network, images: Pipeline, device: torch.device) -> Tensor:
+    """Embed the test images: float32 (N, D), raw, on the device.
 
     Raises:
         Diverged: an embedding is not finite.
     """
-    transform = Augmentation(**training.augmentation.model_dump()).evaluation_transform()
     network.to(device)
-    return embed(network, network, test.images, transform, device)
+    return embed(network, network, images.evaluation_batches())
 
 
 def score_baselines(
@@ -109,25 +128,34 @@ def score_baselines(
         network_seed: of the untrained weights.
         test: the test classes.
         device: where to compute.
-        raw_pixels: whether to score the pixels too, which do not depend on the seed.
+        raw_pixels: whether to score the pixels too, which do not depend on the seed. Images beyond
+            64 x 64 are averaged down to 32 x 32.
         also: metrics beside the protocol's three.
 
     Returns:
-        Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol) and
-        ``untrained embedder`` (epoch 0).
+        Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol: pretrained where
+        the model is) and ``untrained embedder`` (epoch 0).
     """
-    transform = Augmentation(**training.augmentation.model_dump()).evaluation_transform()
-    network = build_network(model, test.image_shape, training.embedding_size, network_seed)
+    shape = input_shape(test, training)
+    images = Pipeline(test, build_augmentation(model, training, shape[2]), shape, device)
+    network = build_network(model, shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Callable[[Tensor], Tensor]] = {}
     if raw_pixels:
-        forwards["raw pixels"] = torch.nn.Flatten()
+        forwards["raw pixels"] = _pixels
     forwards |= {
         "untrained trunk": network.features,
         "untrained embedder": network,
     }
     scores = {}
     for name, forward in forwards.items():
-        embeddings = embed(forward, network, test.images, transform, device)
-        scores[name] = measure_one(embeddings, test.labels, normalize=True, also=also)
+        embeddings = embed(forward, network, images.evaluation_batches())
+        scores[name] = measure_one(embeddings, test.labels, True, also, test.queries)
     return scores
+
+
+def _pixels(images: Tensor) -> Tensor:
+    """Pixels as a vector: of large images the means of 32 x 32 cells."""
+    if max(images.shape[2:]) > 64:
+        images = torch.nn.functional.adaptive_avg_pool2d(images, 32)
+    return images.flatten(1)

@@ -6,7 +6,6 @@ from its last checkpoint; on a CPU its result is then bit-identical to an uninte
 
 from __future__ import annotations
 
-import hashlib
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -15,70 +14,23 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from reality_check import checkpoints
-from reality_check.config.model import Model
-from reality_check.config.training import Optimizer, Training
-from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
 from reality_check.data.sampler import ClassBalancedSampler
 from reality_check.early_stopping import EarlyStopping
-from reality_check.errors import UsageError
-from reality_check.measuring import Diverged, embed, measure
-from reality_check.methods import MethodSettings, build_loss, build_miner, enter_second_phase
-from reality_check.model import Network, build_network
+from reality_check.learner import Learner
+from reality_check.measuring import Diverged, embed, measure_one
+from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.records import FoldRecords
 from reality_check.results import PRIMARY
 from reality_check.seeds import derive
+from reality_check.tasks import FoldResult, FoldTask
+from reality_check.team import Team
 
-
-@dataclass(frozen=True)
-class FoldTask:
-    """What one fold run is to do, as plain data.
-
-    Attributes:
-        network_seed: of the initial weights and the order of batches; the same for all methods.
-        loss_seed: of the initial parameters of the loss.
-        embedding_size: width of the embedding.
-        fixed_epochs: epochs of the first and second phase when there is no validation set
-            (the complete category); else ``None``.
-        keep_model: whether ``model.pt`` is written at the end.
-    """
-
-    settings: MethodSettings
-    model: Model
-    training: Training
-    embedding_size: int
-    network_seed: int
-    loss_seed: int
-    fixed_epochs: tuple[int, int] | None = None
-    keep_model: bool = True
-
-    def fingerprint(self) -> str:
-        """SHA-256 of all of it: a checkpoint of another task must not be continued."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
-
-
-@dataclass(frozen=True)
-class FoldResult:
-    """What a fold run found.
-
-    Attributes:
-        value: best validation MAP@R over trained epochs (0 without validation).
-        epoch: epochs of training in the best weights.
-        follow_up_epochs: those of them that belong to the second phase.
-        epochs_spent: all epochs trained, also those after the best.
-        seconds: wall time, training and evaluation.
-        curve: one row per evaluation, see :attr:`FoldRun.history`.
-    """
-
-    value: float
-    epoch: int
-    follow_up_epochs: int
-    epochs_spent: int
-    seconds: float
-    curve: tuple[dict[str, Any], ...]
+#: See :class:`FoldRun`.
+CHECKPOINT_SECONDS = 30.0
 
 
 @dataclass
@@ -103,6 +55,9 @@ class FoldRun:
         folder: of this fold run: ``latest.pt``, ``best-*.pt``, ``model.pt``, ``records/``.
         device: where to train.
         on_progress: called with the position after every epoch.
+        team: the processes that train this network together; the main one writes the files.
+        checkpoint_seconds: least time between two checkpoints, so that fast trainings do not wait
+            for the disk. A run that is killed loses at most this and one evaluation interval.
     """
 
     def __init__(
@@ -113,6 +68,8 @@ class FoldRun:
         folder: Path,
         device: torch.device,
         on_progress: Callable[[dict[str, Any]], None] = lambda position: None,
+        team: Team | None = None,
+        checkpoint_seconds: float = CHECKPOINT_SECONDS,
     ) -> None:
         if (validation is None) != (task.fixed_epochs is not None):
             raise ValueError("a fold run has either a validation set or fixed epochs")
@@ -122,6 +79,8 @@ class FoldRun:
         self.folder = folder
         self.device = device
         self.on_progress = on_progress
+        self.team = team or Team()
+        self.checkpoint_seconds = checkpoint_seconds
         self.history: list[dict[str, Any]] = []
 
     def run(self) -> FoldResult:
@@ -136,47 +95,49 @@ class FoldRun:
             state = None  # left by other parameters, say before the studies were deleted
         if state is not None and state["finished"]:
             return _result(state["result"])
-        self._build()
+        self.build()
         if state is not None:
             self._restore(state)
-        self.records = FoldRecords(self.folder / "records", self.history)
+        self.records = FoldRecords(self.folder / "records", self.history) if self.is_main else None
         try:
             if state is None:
                 self._evaluate_untrained()
             self._train_phases()
             return self._finish()
         finally:
-            self.records.close()
+            if self.records is not None:
+                self.records.close()
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes the files."""
+        return self.team.is_main
 
     # -- building ---------------------------------------------------------------------------
 
-    def _build(self) -> None:
+    def build(self) -> None:
+        """Build everything that learns and everything that batches come from."""
         task, training = self.task, self.task.training
-        shape = self.train_set.image_shape
-        self.network = build_network(task.model, shape, task.embedding_size, task.network_seed)
-        self.network.to(self.device)
-        checkpoints.seed_everything(task.loss_seed)
+        shape = input_shape(self.train_set, training)
         classes = self.train_set.num_classes
-        self.loss = build_loss(task.settings, classes, task.embedding_size).to(self.device)
-        self.miner = build_miner(task.settings)
-        if isinstance(self.miner, nn.Module):
-            self.miner.to(self.device)
-        self.optimizers = build_optimizers(self.network, self.loss, task.settings, training)
+        self.learner = Learner(task, classes, shape, self.device, self.team)
+        self.network, self.loss = self.learner.network, self.learner.loss
         self.sampler = ClassBalancedSampler(
             self.train_set.labels,
             training.batch_size,
             task.settings.samples_per_class,
             derive(task.network_seed, "batches"),
         )
-        self.augmentation = Augmentation(**training.augmentation.model_dump())
+        self.augmentation = build_augmentation(task.model, training, shape[2])
         self.generator = torch.Generator().manual_seed(derive(task.network_seed, "augmentation"))
-        self.scaler = torch.amp.GradScaler(
-            self.device.type, enabled=training.autocast == "fp16" and self.device.type == "cuda"
-        )
-        self.images = torch.from_numpy(np.ascontiguousarray(self.train_set.images))
-        self.labels = torch.from_numpy(self.train_set.labels)
+        self.images = Pipeline(self.train_set, self.augmentation, shape, self.device)
+        self.labels = torch.from_numpy(self.train_set.labels).to(self.device)
+        if self.validation is not None:
+            self.seen = Pipeline(self.validation, self.augmentation, shape, self.device)
         self.position = _Position()
         self.best: dict[str, Any] = {"value": None}
+        self._best_state: dict[str, Any] | None = None  # None: on disk, or there is no best yet
+        self._saved = time.monotonic()
         self.stopping = EarlyStopping(training.patience)
 
     # -- the loop ---------------------------------------------------------------------------
@@ -218,45 +179,42 @@ class FoldRun:
 
     def _train_epoch(self) -> None:
         started = time.perf_counter()
-        self.network.train()
-        if self.task.training.freeze_batchnorm:
-            freeze_batchnorm(self.network.trunk)
-        self.loss.train()
-        total = 0.0
-        for _ in range(self.task.training.iterations_per_epoch):
-            total += self._step()
+        self.mean_loss = self.train_steps(self.task.training.iterations_per_epoch)
         self.position.epoch += 1
         self.position.spent += 1
         self.position.phase_epochs += 1
         self.position.seconds += time.perf_counter() - started
-        self.mean_loss = total / self.task.training.iterations_per_epoch
 
-    def _step(self) -> float:
-        indices = torch.from_numpy(self.sampler.next_batch())
-        images = self.augmentation(self.images[indices].to(self.device), self.generator)
-        labels = self.labels[indices].to(self.device)
-        with self._autocast():
-            embeddings = self.network(images)
-        value = loss_value(self.loss, self.miner, embeddings.float(), labels)
-        number = float(value.detach())
+    def train_steps(self, count: int) -> float:
+        """Take some steps and return the mean of their losses.
+
+        Raises:
+            Diverged: a loss is not finite. On a CPU this is seen at once; elsewhere after the last
+                step, since looking at a value makes the device wait.
+        """
+        self.learner.train()
+        total = torch.zeros((), device=self.device)
+        for _ in range(count):
+            try:
+                total += self._step()
+            except Exception:
+                self._check_finite(total)  # of a diverged loss, that is the cause
+                raise
+            if self.device.type == "cpu":
+                self._check_finite(total)
+        self._check_finite(total)
+        return float(total) / count
+
+    def _check_finite(self, total: Tensor) -> None:
+        number = float(total)
         if not np.isfinite(number):
             raise Diverged(f"the loss became {number} in epoch {self.position.epoch + 1}")
-        for optimizer in self.optimizers.values():
-            optimizer.zero_grad(set_to_none=True)
-        self.scaler.scale(value).backward()
-        clip = self.task.training.gradient_clip
-        for name, optimizer in self.optimizers.items():
-            if clip is not None and name != "loss":
-                self.scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_value_(optimizer.param_groups[0]["params"], clip)
-            self.scaler.step(optimizer)
-        self.scaler.update()
-        return number
 
-    def _autocast(self) -> torch.autocast:
-        kind = self.task.training.autocast
-        dtype = torch.float16 if kind == "fp16" else torch.bfloat16
-        return torch.autocast(self.device.type, dtype=dtype, enabled=kind != "none")
+    def _step(self) -> Tensor:
+        rows = self.sampler.next_batch()
+        images = self.images.training_batch(rows, self.generator)
+        labels = self.labels[torch.from_numpy(rows).to(self.device, non_blocking=True)]
+        return self.learner.step(images, labels)
 
     # -- evaluation -------------------------------------------------------------------------
 
@@ -271,18 +229,20 @@ class FoldRun:
             self._record({"epoch": epoch, "step": epoch, "phase": 1, "loss": None, **metrics})
 
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
+        """Validation metrics, in the method's own geometry."""
         assert self.validation is not None
-        images = self.validation.images
-        with self._autocast():
-            transform = self.augmentation.evaluation_transform()
-            embeddings = embed(forward, self.network, images, transform, self.device)
-        return measure(embeddings, self.validation.labels, self.task.settings.normalize_embeddings)
+        parts = np.array_split(np.arange(len(self.validation)), self.team.size)
+        with self.learner.autocast():
+            batches = self.seen.evaluation_batches(parts[self.team.rank])
+            embeddings = self.team.gather_rows(embed(forward, self.network, batches))
+        normalize = self.task.settings.normalize_embeddings
+        return self.team.agree(measure_one(embeddings, self.validation.labels, normalize))
 
     def _evaluate_and_save(self) -> None:
         started = time.perf_counter()
         position = self.position
         if self.validation is None:
-            self._save_latest()
+            self._save_if_due()
             return
         metrics = self._measure(self.network)
         value = metrics[PRIMARY]
@@ -302,8 +262,8 @@ class FoldRun:
             self.best["follow_up"] = self._follow_up_epochs()
         position.seconds += time.perf_counter() - started
         if improved:
-            checkpoints.save(self._best_path(), self._state())
-        self._save_latest()
+            self._best_state = checkpoints.clone(self._state())
+        self._save_if_due()
 
     def _follow_up_epochs(self) -> int:
         """Epochs of the second phase in the current weights."""
@@ -312,7 +272,8 @@ class FoldRun:
 
     def _record(self, row: dict[str, Any]) -> None:
         self.history.append(row)
-        self.records.append(row)
+        if self.records is not None:
+            self.records.append(row)
 
     # -- phases -----------------------------------------------------------------------------
 
@@ -320,30 +281,19 @@ class FoldRun:
         """Continue from the best weights of the first phase, with the second-phase values."""
         if self.validation is not None:
             spent, seconds, history = self.position.spent, self.position.seconds, self.history
-            state = checkpoints.load(self._best_path(), self.device)
-            if state is None:
-                raise RuntimeError(f"{self._best_path()} is missing; delete {self.folder}")
-            self._restore(state)
+            best = self._best()
+            self._restore(best)
+            self._best_state = checkpoints.clone(best)
             self.position.spent, self.position.seconds = spent, seconds
             self.history = history
         self.position.phase = 2
         self.position.phase_epochs = 0
         self.position.phase_start = self.position.epoch
-        self._apply_second_phase()
+        self.learner.enter_second_phase(self.task.settings.second_phase)
         self.stopping = EarlyStopping(self.task.training.patience)
         if self.best["value"] is not None:
             self.stopping.update(self.position.epoch, self.best["value"])
-        self._save_latest()
-
-    def _apply_second_phase(self) -> None:
-        second = self.task.settings.second_phase
-        if second is None:
-            return
-        enter_second_phase(self.loss, second)
-        for name, optimizer in self.optimizers.items():
-            factor = second.loss_lr_factor if name == "loss" else second.lr_factor
-            for group in optimizer.param_groups:
-                group["lr"] *= factor
+        self._save_if_due()
 
     # -- state ------------------------------------------------------------------------------
 
@@ -358,10 +308,7 @@ class FoldRun:
             "best": dict(self.best),
             "stopping": self.stopping.state_dict(),
             "history": list(self.history),
-            "network": self.network.state_dict(),
-            "loss": self.loss.state_dict(),
-            "optimizers": {name: opt.state_dict() for name, opt in self.optimizers.items()},
-            "scaler": self.scaler.state_dict(),
+            **self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
             "generator": self.generator.get_state(),
             "random": checkpoints.random_states(),
@@ -374,36 +321,39 @@ class FoldRun:
         self.history = list(state["history"])
         if self.position.phase == 2:
             # Values that are plain attributes of a loss are not part of its state_dict.
-            self._apply_second_phase()
-        self.network.load_state_dict(state["network"])
-        self.loss.load_state_dict(state["loss"])
-        for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
-        self.scaler.load_state_dict(state["scaler"])
+            self.learner.enter_second_phase(self.task.settings.second_phase)
+        self.learner.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
         self.generator.set_state(state["generator"].cpu())
         checkpoints.restore_random_states(state["random"])
 
-    def _save_latest(self) -> None:
-        """Save the current state; only then is an older best checkpoint of no more use."""
-        checkpoints.save(self.folder / "latest.pt", self._state())
+    def _save_if_due(self) -> None:
+        if time.monotonic() - self._saved >= self.checkpoint_seconds and self.is_main:
+            self._save()
+
+    def _save(self) -> None:
+        """Save the best state, then the current one; only then an older best is of no more use."""
         keep = self._best_path() if self.best["value"] is not None else None
+        if keep is not None and self._best_state is not None and not keep.exists():
+            checkpoints.save(keep, self._best_state)
+        checkpoints.save(self.folder / "latest.pt", self._state())
         for path in self.folder.glob("best-*.pt"):
             if path != keep:
                 path.unlink()
+        self._saved = time.monotonic()
+
+    def _best(self) -> dict[str, Any]:
+        """The state with the best validation value so far, from memory or, resumed, from disk."""
+        state = self._best_state or checkpoints.load(self._best_path(), self.device)
+        if state is None:
+            raise RuntimeError(f"{self._best_path()} is missing; delete {self.folder}")
+        return state
 
     def _finish(self) -> FoldResult:
-        if self.validation is None:
-            network = self.network.state_dict()
-            follow_up = self._follow_up_epochs()
-            best = {"value": 0.0, "epoch": self.position.epoch, "follow_up": follow_up}
-        else:
-            state = checkpoints.load(self._best_path(), self.device)
-            if state is None:
-                raise RuntimeError(f"{self._best_path()} is missing; delete {self.folder}")
-            network, best = state["network"], self.best
-        if self.task.keep_model:
-            checkpoints.save(self.folder / "model.pt", network)
+        follow_up = self._follow_up_epochs()
+        best = {"value": 0.0, "epoch": self.position.epoch, "follow_up": follow_up}
+        if self.validation is not None:
+            best = self.best
         result = {
             "value": best["value"],
             "epoch": best["epoch"],
@@ -412,11 +362,20 @@ class FoldRun:
             "seconds": self.position.seconds,
             "curve": self.history,
         }
+        if self.is_main:
+            self._write_result(result)
+        return self.team.agree(_result(result))
+
+    def _write_result(self, result: dict[str, Any]) -> None:
+        if self.task.keep_model:
+            network = self.network.state_dict()
+            if self.validation is not None:
+                network = self._best()["network"]
+            checkpoints.save(self.folder / "model.pt", network)
         done = {"finished": True, "task": self.task.fingerprint(), "result": result}
         checkpoints.save(self.folder / "latest.pt", done)
         for path in self.folder.glob("best-*.pt"):
             path.unlink()
-        return _result(result)
 
     def _progress(self) -> dict[str, Any]:
         return {
@@ -432,64 +391,3 @@ class FoldRun:
 
 def _result(plain: dict[str, Any]) -> FoldResult:
     return FoldResult(**{**plain, "curve": tuple(plain["curve"])})
-
-
-def freeze_batchnorm(module: nn.Module) -> None:
-    """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train."""
-    for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
-            part.eval()
-
-
-def loss_value(
-    loss: nn.Module, miner: nn.Module | None, embeddings: Tensor, labels: Tensor
-) -> Tensor:
-    """The scalar loss of a batch, through the miner if there is one.
-
-    Raises:
-        UsageError: the loss is not a scalar tensor that depends on the embeddings.
-    """
-    value = (
-        loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(embeddings, labels)
-    )
-    name = type(loss).__name__
-    if not isinstance(value, Tensor) or value.numel() != 1:
-        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
-        raise UsageError(f"{name} must return one number as a tensor, got {got}.")
-    if embeddings.requires_grad and not value.requires_grad:
-        raise UsageError(
-            f"{name} returned a value without a gradient; compute it from the embeddings with "
-            "torch operations only (no .item(), .detach() or NumPy)."
-        )
-    return value.squeeze()
-
-
-def build_optimizers(
-    network: Network, loss: nn.Module, settings: MethodSettings, training: Training
-) -> dict[str, torch.optim.Optimizer]:
-    """The optimisers of trunk, embedder and, if it has parameters, of the loss."""
-    configs = training.optimizers
-    parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
-        "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
-        "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
-        "loss": (loss, configs.loss, settings.loss_weight_decay),
-    }
-    built = {}
-    for name, (module, config, decay) in parts.items():
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        if parameters:
-            built[name] = _optimizer(config, parameters, settings.learning_rates[name], decay)
-    return built
-
-
-def _optimizer(
-    config: Optimizer, parameters: list[nn.Parameter], lr: float, decay: float
-) -> torch.optim.Optimizer:
-    cls = getattr(torch.optim, config.name)
-    try:
-        optimizer: torch.optim.Optimizer = cls(
-            parameters, lr=lr, weight_decay=decay, **config.arguments
-        )
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"optimiser {config.name}: {error}") from None
-    return optimizer

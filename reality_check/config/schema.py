@@ -23,8 +23,13 @@ Category = Literal["aggregate", "ensemble", "complete"]
 
 
 class Split(Strict):
-    """Which classes train, validate and test (protocol section 1)."""
+    """Which classes train, validate and test (protocol section 1).
 
+    ``test_classes`` is ``half`` (the second half of the sorted classes, the protocol's rule) or
+    ``official`` (those that the data set's own split tests on).
+    """
+
+    test_classes: Literal["half", "official"] = "half"
     rule: Literal["mlrc", "kfold"] = "mlrc"
     folds: Annotated[int, Field(ge=2, le=20)] = 4
 
@@ -44,10 +49,17 @@ class Complete(Strict):
 
 
 class Published(Strict):
-    """What the published protocol used beyond our options; only compared, in the report."""
+    """What the published protocol used beyond our options; only compared, in the report.
+
+    ``methods`` lists folders of ``configs/methods/`` whose methods replace those of the same name,
+    the first folder first: search ranges that were published for one data set.
+    """
 
     trunk: str | None = None
+    pooling: str | None = None
+    normalization: str | None = None
     dataset: list[str] | None = None
+    methods: list[str] = Field(default_factory=list)
 
 
 class Protocol(Strict):

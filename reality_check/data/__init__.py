@@ -13,7 +13,7 @@ from reality_check.data.imagefolder import read_image_folder
 from reality_check.data.imageset import ImageSet
 from reality_check.data.npz import read_npz
 from reality_check.data.sampler import ClassBalancedSampler
-from reality_check.data.splits import ClassSplits, Fold, class_splits
+from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.errors import UsageError, nearest
 
 __all__ = [
@@ -28,6 +28,7 @@ __all__ = [
     "make_glyphs",
     "read_image_folder",
     "read_npz",
+    "split_dataset",
 ]
 
 
@@ -45,20 +46,17 @@ def load_dataset(config: Any) -> ImageSet:
               ``images``, ``labels``, ``class_names`` (:func:`read_npz`).
 
     Returns:
-        The decoded images; every class has at least two.
+        The decoded images.
 
     Raises:
-        UsageError: for an unknown reader, for data that cannot be read, and for a class with a
-            single image (it can never be retrieved).
+        UsageError: for an unknown reader, and for data that cannot be read.
     """
     if config.reader not in _READERS:
         raise UsageError(
             f"Reader {config.reader!r} does not exist; write reader: {' or '.join(_READERS)}."
             + nearest(str(config.reader), _READERS)
         )
-    data = _READERS[config.reader](config)
-    _check_class_sizes(data)
-    return data
+    return _READERS[config.reader](config)
 
 
 def _glyphs(config: Any) -> ImageSet:
@@ -66,7 +64,8 @@ def _glyphs(config: Any) -> ImageSet:
 
 
 def _image_folder(config: Any) -> ImageSet:
-    return read_image_folder(config.path, config.size, config.channels, config.on_broken)
+    resize = getattr(config, "resize", "short_side")
+    return read_image_folder(config.path, config.size, config.channels, config.on_broken, resize)
 
 
 def _npz(config: Any) -> ImageSet:
@@ -79,13 +78,3 @@ _READERS: dict[str, Callable[[Any], ImageSet]] = {
     "image_folder": _image_folder,
     "npz": _npz,
 }
-
-
-def _check_class_sizes(data: ImageSet) -> None:
-    single = np.flatnonzero(np.bincount(data.labels) < 2)
-    if single.size:
-        more = f" (and {single.size - 1} more classes)" if single.size > 1 else ""
-        raise UsageError(
-            f"Class {data.class_names[single[0]]!r} of {data.name!r} has a single image{more}, but "
-            "retrieval needs at least 2 of each class; add images or remove the class."
-        )

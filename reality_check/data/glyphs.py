@@ -25,6 +25,7 @@ from PIL import features
 from reality_check.data._glyph_characters import class_characters
 from reality_check.data._glyph_images import draw_class
 from reality_check.data._paths import cache_folder
+from reality_check.data.images import Images
 from reality_check.data.imageset import ImageSet
 from reality_check.errors import UsageError
 
@@ -68,7 +69,7 @@ def make_glyphs(
         _write(path, images)
     names = tuple(f"{rank:03d}_U+{code:04X}" for rank, code in enumerate(codes))
     labels = np.repeat(np.arange(classes, dtype=np.int64), images_per_class)
-    return ImageSet(images, labels, names, "glyphs")
+    return ImageSet(Images.from_array(images), labels, names, "glyphs")
 
 
 def _check(name: str, value: int, low: int, high: int) -> None:

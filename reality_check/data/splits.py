@@ -25,8 +25,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Literal
+from typing import Literal, Protocol
 
+from reality_check.data.imageset import ImageSet
 from reality_check.errors import UsageError, nearest
 
 Rule = Literal["mlrc", "kfold"]
@@ -102,6 +103,42 @@ def class_splits(
         )
     total = num_classes // 2
     return _splits(tuple(range(total)), tuple(range(total, num_classes)), folds, rule)
+
+
+class SplitOptions(Protocol):
+    """What a protocol says about its split; :class:`reality_check.config.schema.Split` is one."""
+
+    folds: int
+    rule: Rule
+    test_classes: Literal["half", "official"]
+
+
+def split_dataset(data: ImageSet, options: SplitOptions) -> ClassSplits:
+    """Split the classes of a data set.
+
+    Args:
+        data: the whole set.
+        options: ``folds`` and ``rule`` as in :func:`class_splits`, and ``test_classes``:
+            ``"half"``, the second half of the classes, or ``"official"``, those that the data
+            set's own split tests on.
+
+    Raises:
+        UsageError: the data set has no split of its own, or, with queries and a gallery, is to be
+            halved.
+    """
+    test = options.test_classes
+    if test == "official" and data.test_classes is None:
+        raise UsageError(
+            f"{data.name!r} has no split of its own, so split.test_classes cannot be official; "
+            "write half."
+        )
+    if test == "half" and data.queries is not None:
+        raise UsageError(
+            f"{data.name!r} tests with queries and a gallery, so its classes cannot be halved; "
+            "write protocol.split.test_classes: official."
+        )
+    official = data.test_classes if test == "official" else None
+    return class_splits(data.num_classes, options.folds, options.rule, official)
 
 
 def _official_splits(

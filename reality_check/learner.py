@@ -1,0 +1,206 @@
+"""Network, loss and optimisers of one training, and what one step does with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reality_check import checkpoints
+from reality_check.config.training import Optimizer, Training
+from reality_check.errors import UsageError
+from reality_check.measuring import Diverged
+from reality_check.methods import (
+    MethodSettings,
+    SecondPhaseSettings,
+    build_loss,
+    build_miner,
+    enter_second_phase,
+)
+from reality_check.model import Network, build_network
+from reality_check.objects import one_line
+from reality_check.tasks import FoldTask
+from reality_check.team import Team
+
+
+class Learner:
+    """Everything of a training that learns.
+
+    Args:
+        task: what is trained, and how.
+        num_classes: of the training set.
+        shape: (H, W, C) of the network's input.
+        device: where to train.
+        team: the processes that train this network together.
+    """
+
+    def __init__(
+        self,
+        task: FoldTask,
+        num_classes: int,
+        shape: tuple[int, int, int],
+        device: torch.device,
+        team: Team | None = None,
+    ) -> None:
+        settings, self.training = task.settings, task.training
+        self.device = device
+        self.team = team or Team()
+        network = build_network(task.model, shape, task.embedding_size, task.network_seed)
+        # Convolutions in half precision want the channels last.
+        self._format = (
+            torch.channels_last
+            if device.type == "cuda" and self.training.autocast != "none"
+            else torch.contiguous_format
+        )
+        self.network: Network = network.to(device).to(memory_format=self._format)  # type: ignore[call-overload]
+        checkpoints.seed_everything(task.loss_seed)
+        self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
+        self.miner = build_miner(settings)
+        if isinstance(self.miner, nn.Module):
+            self.miner.to(device)
+        self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
+        self._forward = self.team.parallel(self.network)
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
+        )
+
+    def train(self) -> None:
+        """Enter training mode, with BatchNorm as the protocol has it."""
+        self._forward.train()
+        if self.training.freeze_batchnorm:
+            freeze_batchnorm(self.network.trunk)
+        self.loss.train()
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Learn from one batch.
+
+        Args:
+            images: float32 (B, C, H, W); of this process's part of the batch.
+            labels: (N,), of the full batch.
+
+        Returns:
+            The value of the loss before the step, a scalar on the device.
+
+        Raises:
+            Diverged: the loss fails on embeddings that are not finite.
+            UsageError: the loss is not a scalar tensor that depends on the embeddings.
+        """
+        with self.autocast():
+            embeddings = self._forward(images.contiguous(memory_format=self._format))
+        embeddings = self.team.gather_with_gradient(embeddings.float())
+        try:
+            value = loss_value(self.loss, self.miner, embeddings, labels)
+        except Exception as error:
+            if not bool(torch.isfinite(embeddings).all()):
+                message = f"the embeddings are not finite, and the loss fails: {one_line(error)}"
+                raise Diverged(message) from error
+            raise
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(value).backward()
+        self._update()
+        return value.detach()
+
+    def _update(self) -> None:
+        clip = self.training.gradient_clip
+        for name, optimizer in self.optimizers.items():
+            if clip is not None and name != "loss":
+                self.scaler.unscale_(optimizer)
+                torch.nn.utils.clip_grad_value_(optimizer.param_groups[0]["params"], clip)
+            self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def autocast(self) -> torch.autocast:
+        """The precision of the network's forward pass."""
+        kind = self.training.autocast
+        dtype = torch.float16 if kind == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype=dtype, enabled=kind != "none")
+
+    def enter_second_phase(self, second: SecondPhaseSettings | None) -> None:
+        """Change the loss's values and the learning rates."""
+        if second is None:
+            return
+        enter_second_phase(self.loss, second)
+        for name, optimizer in self.optimizers.items():
+            factor = second.loss_lr_factor if name == "loss" else second.lr_factor
+            for group in optimizer.param_groups:
+                group["lr"] *= factor
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was learned, and the optimisers' state."""
+        return {
+            "network": self.network.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizers": {name: opt.state_dict() for name, opt in self.optimizers.items()},
+            "scaler": self.scaler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`; further keys are ignored."""
+        self.network.load_state_dict(state["network"])
+        self.loss.load_state_dict(state["loss"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def freeze_batchnorm(module: nn.Module) -> None:
+    """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train."""
+    for part in module.modules():
+        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+            part.eval()
+
+
+def loss_value(
+    loss: nn.Module, miner: nn.Module | None, embeddings: Tensor, labels: Tensor
+) -> Tensor:
+    """The scalar loss of a batch, through the miner if there is one.
+
+    Raises:
+        UsageError: the loss is not a scalar tensor that depends on the embeddings.
+    """
+    value = (
+        loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(embeddings, labels)
+    )
+    name = type(loss).__name__
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise UsageError(f"{name} must return one number as a tensor, got {got}.")
+    if embeddings.requires_grad and not value.requires_grad:
+        raise UsageError(
+            f"{name} returned a value without a gradient; compute it from the embeddings with "
+            "torch operations only (no .item(), .detach() or NumPy)."
+        )
+    return value.squeeze()
+
+
+def build_optimizers(
+    network: Network, loss: nn.Module, settings: MethodSettings, training: Training
+) -> dict[str, torch.optim.Optimizer]:
+    """The optimisers of trunk, embedder and, if it has parameters, of the loss."""
+    configs = training.optimizers
+    parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
+        "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
+        "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
+        "loss": (loss, configs.loss, settings.loss_weight_decay),
+    }
+    built = {}
+    for name, (module, config, decay) in parts.items():
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if parameters:
+            built[name] = _optimizer(config, parameters, settings.learning_rates[name], decay)
+    return built
+
+
+def _optimizer(
+    config: Optimizer, parameters: list[nn.Parameter], lr: float, decay: float
+) -> torch.optim.Optimizer:
+    cls = getattr(torch.optim, config.name)
+    try:
+        optimizer: torch.optim.Optimizer = cls(
+            parameters, lr=lr, weight_decay=decay, **config.arguments
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"optimiser {config.name}: {error}") from None
+    return optimizer

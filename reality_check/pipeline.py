@@ -1,0 +1,88 @@
+"""From stored images to what a network takes: gathering, augmentation and preprocessing."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.config.model import Model
+from reality_check.config.training import Training
+from reality_check.data.augment import Augmentation
+from reality_check.data.imageset import ImageSet
+from reality_check.data.store import PixelStore
+from reality_check.errors import UsageError
+
+#: Images of an evaluation batch: so many pixels (and more on a GPU), within limits.
+_PIXELS, _ON_GPU, _FEWEST, _MOST = 512 * 64 * 64, 8, 32, 512
+
+
+def build_augmentation(model: Model, training: Training, channels: int) -> Augmentation:
+    """The augmentation of a protocol, with the preprocessing of a trunk.
+
+    Args:
+        model: of the experiment.
+        training: of the protocol.
+        channels: of the images, 1 or 3.
+
+    Raises:
+        UsageError: an option is out of its range, or does not fit the channels.
+    """
+    return Augmentation(**training.augmentation.model_dump())
+
+
+def input_shape(images: ImageSet, training: Training) -> tuple[int, int, int]:
+    """Height, width and channels of what the network gets.
+
+    Raises:
+        UsageError: the images have different sizes and no crop size is given.
+    """
+    size = getattr(training.augmentation, "crop_size", None)
+    if size is not None:
+        return size, size, images.images.channels
+    if images.image_shape is None:
+        raise UsageError(
+            f"The images of {images.name!r} have different sizes, so the network needs crops of "
+            "one size: write protocol.training.augmentation.crop_size: 224, or dataset.resize: "
+            "square."
+        )
+    return images.image_shape
+
+
+class Pipeline:
+    """The images of one set, as batches for a network.
+
+    Args:
+        images: the set.
+        augmentation: of the training, see :func:`build_augmentation`.
+        shape: (H, W, C) of the network's input, see :func:`input_shape`.
+        device: where batches are wanted.
+    """
+
+    def __init__(
+        self,
+        images: ImageSet,
+        augmentation: Augmentation,
+        shape: tuple[int, int, int],
+        device: torch.device,
+    ) -> None:
+        self.augmentation = augmentation
+        self.evaluation = augmentation.evaluation_transform()
+        self.store = PixelStore(images.images, device)
+        pixels = _PIXELS * (_ON_GPU if device.type == "cuda" else 1)
+        self._batch = min(max(pixels // (shape[0] * shape[1]), _FEWEST), _MOST)
+
+    def __len__(self) -> int:
+        return len(self.store)
+
+    def training_batch(self, rows: np.ndarray, generator: torch.Generator) -> Tensor:
+        """Augmented images: float32 (B, C, H, W)."""
+        return self.augmentation(self.store.batch(rows).pixels, generator)
+
+    def evaluation_batches(self, rows: np.ndarray | None = None) -> Iterator[Tensor]:
+        """All images, or those of ``rows``, as evaluation sees them, in order."""
+        rows = np.arange(len(self)) if rows is None else rows
+        for start in range(0, len(rows), self._batch):
+            yield self.evaluation(self.store.batch(rows[start : start + self._batch]).pixels)

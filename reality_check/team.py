@@ -1,0 +1,100 @@
+"""The processes that train one network together: one, or all those of a process group."""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from pml_extensions.distributed import gather_embeddings
+from reality_check.errors import UsageError
+
+T = TypeVar("T")
+
+
+class Team:
+    """One process alone. :class:`DistributedTeam` does the same for several."""
+
+    rank = 0
+    size = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and decides."""
+        return self.rank == 0
+
+    def agree(self, value: T) -> T:
+        """The main process's value, on all processes."""
+        return value
+
+    def share(self, count: int) -> slice:
+        """Which of ``count`` rows of a batch are this process's."""
+        return slice(0, count)
+
+    def gather_rows(self, own: Tensor) -> Tensor:
+        """The rows of all processes, one after the other."""
+        return own
+
+    def gather_with_gradient(self, own: Tensor) -> Tensor:
+        """As :meth:`gather_rows`, with the gradient of the full batch for this process's rows."""
+        return own
+
+    def parallel(self, network: nn.Module) -> nn.Module:
+        """The network, with gradients averaged over the processes."""
+        return network
+
+
+class DistributedTeam(Team):
+    """All processes of torch's default process group, on one global batch.
+
+    Each process embeds its part of the batch; all compute the loss of the full batch, so that any
+    loss and miner sees what one process would show it. The network's gradients are those of the
+    full batch too, up to the order of floating-point sums.
+    """
+
+    def __init__(self) -> None:
+        self.rank = distributed.get_rank()
+        self.size = distributed.get_world_size()
+
+    def agree(self, value: T) -> T:
+        """The main process's value, on all processes; plain data."""
+        box: list[Any] = [value]
+        distributed.broadcast_object_list(box, src=0)
+        agreed: T = box[0]
+        return agreed
+
+    def share(self, count: int) -> slice:
+        """The rank's part of a batch.
+
+        Raises:
+            UsageError: the batch cannot be divided evenly.
+        """
+        if count % self.size:
+            raise UsageError(
+                f"batch_size={count} cannot be divided among {self.size} processes; write a "
+                f"multiple of {self.size}."
+            )
+        part = count // self.size
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+    def gather_rows(self, own: Tensor) -> Tensor:
+        """The rows of all processes in the order of their ranks; numbers of rows may differ."""
+        boxes: list[Any] = [None] * self.size
+        distributed.all_gather_object(boxes, own.detach().cpu())
+        return torch.cat(boxes)
+
+    def gather_with_gradient(self, own: Tensor) -> Tensor:
+        """Embeddings of the full batch, see :class:`pml_extensions.distributed`."""
+        return gather_embeddings(own)
+
+    def parallel(self, network: nn.Module) -> nn.Module:
+        """DistributedDataParallel around the network.
+
+        Raises:
+            UsageError: BatchNorm statistics are to be learned, on a CPU.
+        """
+        cuda = next(network.parameters()).is_cuda
+        if cuda:
+            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
