@@ -1,25 +1,19 @@
-"""Reader of image folders: ``path/class/.../image.jpg``, decoded once and memory-mapped after."""
+"""Reader of image folders: ``path/class/.../image.jpg``, also inside one ``.zip`` file."""
 
 from __future__ import annotations
 
-import hashlib
-import itertools
-import json
 import os
-import shutil
-import tempfile
-import warnings
 from collections.abc import Iterator
-from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
 import numpy as np
-from PIL import Image
 
-from reality_check.data._decode import decode_image
-from reality_check.data._paths import cache_folder, expand_path
+from reality_check.data._decode import Resize
+from reality_check.data._paths import expand_path
+from reality_check.data._sources import zip_members
+from reality_check.data.decoded import decode_files
+from reality_check.data.image_files import ImageFiles
 from reality_check.data.imageset import ImageSet
 from reality_check.errors import UsageError
 
@@ -28,35 +22,23 @@ EXTENSIONS = frozenset(
     (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
 )
 
-_FORMAT = 1  # part of the cache's key: raise it when the decoded pixels change
-_CHUNK = 512  # images decoded before they are written
-
-
-@dataclass(frozen=True)
-class _File:
-    path: Path
-    label: int
-
 
 def read_image_folder(
     path: str | Path,
     size: int,
     channels: Literal[1, 3] = 3,
     on_broken: Literal["error", "skip"] = "error",
+    resize: Resize = "short_side",
 ) -> ImageSet:
     """Read a folder that has one sub-folder per class, with images at any depth below it.
 
-    The short side of every image is resized to ``size`` and the centre is cut out. The decoded
-    images are kept in the cache folder and opened memory-mapped from then on; a file added,
-    removed or changed (by size or time) makes the reader decode again. The orientation that a
-    camera stores beside the pixels is ignored, as the field's readers do.
-
     Args:
-        path: the folder; ``~`` and ``${VAR}`` are expanded.
-        size: side of the square images in pixels.
+        path: the folder, or a ``.zip`` file of it (which is not unpacked); ``~`` and ``${VAR}`` are
+            expanded.
+        size: short side of the decoded images in pixels.
         channels: 1 (grey) or 3 (RGB); every image is converted.
-        on_broken: what to do with an image that cannot be decoded: ``"error"`` names it,
-            ``"skip"`` leaves it out with a warning.
+        on_broken: ``"error"`` or ``"skip"``, see :func:`decode_files`.
+        resize: ``"short_side"``, ``"square"`` or ``"none"``, see :func:`decode_files`.
 
     Returns:
         The images, sorted by class name and path. The classes are the sub-folders, sorted.
@@ -65,146 +47,86 @@ def read_image_folder(
         UsageError: if there is no such folder, a class has no image, an image cannot be decoded or
             an option is out of range.
     """
-    folder = expand_path(path)
-    _check_options(size, channels, on_broken)
-    names, files = _find_files(folder)
-    entry = cache_folder() / f"folder-{_key(folder, files, size, channels, on_broken)}"
-    if not _is_complete(entry):
-        _decode_into(entry, names, files, size, channels, on_broken)
-    return _open(entry, names, folder)
+    return decode_files(find_image_folder(path), size, channels, resize, on_broken)
 
 
-def _check_options(size: int, channels: int, on_broken: str) -> None:
-    if size < 1:
-        raise UsageError(f"size={size}, but images need at least 1 pixel; write size: 256.")
-    if channels not in (1, 3):
-        raise UsageError(f"channels={channels}, but it must be 1 (grey) or 3 (RGB).")
-    if on_broken not in ("error", "skip"):
-        raise UsageError(f"on_broken={on_broken!r}, but it must be 'error' or 'skip'.")
+def find_image_folder(path: str | Path) -> ImageFiles:
+    """List an image folder, see :func:`read_image_folder`.
 
-
-def _find_files(folder: Path) -> tuple[tuple[str, ...], list[_File]]:
-    if not folder.is_dir():
+    Raises:
+        UsageError: if there is no such folder or a class has no image.
+    """
+    place = expand_path(path)
+    if place.is_file() and place.suffix.lower() == ".zip":
+        paths, start = _paths_in_zip(place)
+        name, root = place.stem, place.parent
+    elif place.is_dir():
+        paths, start = list(_paths_below(place)), ""
+        _check_classes_filled(place, paths)
+        name, root = place.resolve().name, place
+    else:
         raise UsageError(
-            f"There is no folder {str(folder)!r}; write the path of a folder that has one "
-            "sub-folder per class."
+            f"There is no folder {str(place)!r}; write the path of a folder that has one "
+            "sub-folder per class, or of a .zip file of it."
         )
-    classes = sorted(
-        entry.name for entry in folder.iterdir() if entry.is_dir() and entry.name[0] != "."
-    )
-    if not classes:
+    paths.sort(key=lambda found: found.split("/"))
+    owners = [found[len(start) :].split("/", 1)[0] for found in paths]
+    class_names = tuple(sorted(set(owners)))
+    if not class_names:
         raise UsageError(
-            f"The folder {str(folder)!r} has no sub-folders; put the images of each class into a "
-            "sub-folder of its own."
+            f"{str(place)!r} has no sub-folders with images ({', '.join(sorted(EXTENSIONS))}); put "
+            "the images of each class into a sub-folder of its own."
         )
-    files: list[_File] = []
-    for label, name in enumerate(classes):
-        found = sorted(_images_below(folder / name))
-        if not found:
+    rank = {owner: label for label, owner in enumerate(class_names)}
+    labels = np.array([rank[owner] for owner in owners], np.int64)
+    return ImageFiles(name, root, tuple(paths), labels, class_names)
+
+
+def _is_image(name: str) -> bool:
+    return name[:1] != "." and os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _paths_below(folder: Path) -> Iterator[str]:
+    """Images in the sub-folders, relative to ``folder``; what begins with a dot is hidden."""
+    for base, folders, names in os.walk(folder, followlinks=True):
+        folders[:] = [name for name in folders if name[0] != "."]
+        below = os.path.relpath(base, folder).replace(os.sep, "/")
+        if below != ".":
+            yield from (f"{below}/{name}" for name in names if _is_image(name))
+
+
+def _check_classes_filled(folder: Path, paths: list[str]) -> None:
+    filled = {path.split("/", 1)[0] for path in paths}
+    for entry in sorted(folder.iterdir()):
+        if entry.is_dir() and entry.name[0] != "." and entry.name not in filled and filled:
             raise UsageError(
-                f"The class folder {str(folder / name)!r} holds no image "
+                f"The class folder {str(entry)!r} holds no image "
                 f"({', '.join(sorted(EXTENSIONS))}); add images or remove the folder."
             )
-        files += [_File(file, label) for file in found]
-    return tuple(classes), files
 
 
-def _images_below(folder: Path) -> Iterator[Path]:
-    for base, _, names in os.walk(folder, followlinks=True):
-        for name in names:
-            if name[0] != "." and os.path.splitext(name)[1].lower() in EXTENSIONS:
-                yield Path(base, name)
+def _paths_in_zip(file: Path) -> tuple[list[str], str]:
+    """Images in a .zip file, and the beginning before the classes that all of them share."""
+    found = [name for name in zip_members(file) if _is_visible(name)]
+    start = ""
+    while found and (shared := _shared_folder([name[len(start) :] for name in found])):
+        start += shared
+    classes = [name for name in found if "/" in name[len(start) :]]
+    return [f"{file.name}/{name}" for name in classes], f"{file.name}/{start}"
 
 
-def _key(folder: Path, files: list[_File], size: int, channels: int, on_broken: str) -> str:
-    options = [_FORMAT, str(folder.resolve()), size, channels, on_broken]
-    digest = hashlib.sha256(json.dumps(options).encode())
-    for file in files:
-        status = file.path.stat()
-        line = [str(file.path.relative_to(folder)), status.st_size, status.st_mtime_ns]
-        digest.update(json.dumps(line).encode())
-    return digest.hexdigest()[:24]
+def _is_visible(name: str) -> bool:
+    parts = name.split("/")
+    return (
+        _is_image(parts[-1])
+        and not any(part[:1] in (".", "") for part in parts[:-1])
+        and (parts[0] != "__MACOSX")
+    )
 
 
-def _is_complete(entry: Path) -> bool:
-    """Whether the cache entry can be opened; an entry cut short (a full disk) is removed."""
-    try:
-        meta = json.loads((entry / "meta.json").read_text())
-        if (entry / "images.bin").stat().st_size == int(np.prod(meta["shape"])):
-            return True
-    except (OSError, ValueError, KeyError, TypeError):
-        pass
-    shutil.rmtree(entry, ignore_errors=True)
-    return False
-
-
-def _decode_into(
-    entry: Path,
-    names: tuple[str, ...],
-    files: list[_File],
-    size: int,
-    channels: int,
-    on_broken: str,
-) -> None:
-    entry.parent.mkdir(parents=True, exist_ok=True)
-    building = Path(tempfile.mkdtemp(prefix=".building-", dir=entry.parent))
-    try:
-        labels: list[int] = []
-        with open(building / "images.bin", "wb") as out:
-            for file, pixels in _decoded(files, size, channels, on_broken):
-                out.write(pixels.tobytes())
-                labels.append(file.label)
-        _check_none_empty(names, labels)
-        meta = {"shape": [len(labels), size, size, channels], "labels": labels}
-        (building / "meta.json").write_text(json.dumps(meta))
-        _rename(building, entry)
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-
-
-def _rename(building: Path, entry: Path) -> None:
-    try:
-        building.rename(entry)
-    except OSError:
-        if not _is_complete(entry):  # else another process was first: its entry is as good
-            raise
-
-
-def _decoded(
-    files: list[_File], size: int, channels: int, on_broken: str
-) -> Iterator[tuple[_File, np.ndarray]]:
-    def decode(file: _File) -> np.ndarray | Exception:
-        try:
-            return decode_image(file.path, size, channels)
-        except (OSError, ValueError, SyntaxError, Image.DecompressionBombError) as error:
-            return error
-
-    with ThreadPoolExecutor(min(8, os.cpu_count() or 1)) as threads:
-        for start in range(0, len(files), _CHUNK):
-            chunk = files[start : start + _CHUNK]
-            for file, result in zip(chunk, threads.map(decode, chunk), strict=True):
-                if not isinstance(result, Exception):
-                    yield file, result
-                elif on_broken == "error":
-                    raise UsageError(
-                        f"The image {str(file.path)!r} cannot be decoded ({result}); repair or "
-                        "remove it, or write on_broken: skip."
-                    ) from result
-                else:
-                    warnings.warn(f"Skipped {str(file.path)!r}: {result}", stacklevel=2)
-
-
-def _check_none_empty(names: tuple[str, ...], labels: list[int]) -> None:
-    filled = {label for label, _ in itertools.groupby(labels)}
-    empty = [name for label, name in enumerate(names) if label not in filled]
-    if empty:
-        raise UsageError(
-            f"No image of the class {empty[0]!r} can be decoded; repair them or remove its folder."
-        )
-
-
-def _open(entry: Path, names: tuple[str, ...], folder: Path) -> ImageSet:
-    meta = json.loads((entry / "meta.json").read_text())
-    # Copy-on-write: the file is shared by all workers, and torch takes the array without a warning.
-    images = np.memmap(entry / "images.bin", np.uint8, mode="c", shape=tuple(meta["shape"]))
-    return ImageSet(images, np.array(meta["labels"], np.int64), names, folder.resolve().name)
+def _shared_folder(names: list[str]) -> str:
+    """The folder that all images are in, unless it holds them itself: then it is a class."""
+    first = {name.split("/", 1)[0] for name in names}
+    if len(first) > 1 or not all(name.count("/") >= 2 for name in names):
+        return ""
+    return first.pop() + "/"
