@@ -8,20 +8,57 @@ import pytest
 import torch
 
 from reality_check.data import ImageSet
-from reality_check.gallery import draw_gallery, gallery_queries
+from reality_check.data.images import Images
+from reality_check.gallery import draw_gallery, gallery_queries, thumbnails
 
 Image = pytest.importorskip("PIL.Image")
 
 GREEN, RED = (0, 158, 115), (205, 40, 30)
 
 
+def labelled(labels: np.ndarray, queries: np.ndarray | None = None) -> ImageSet:
+    images = np.zeros((len(labels), 4, 4, 1), np.uint8)
+    names = tuple(map(str, range(labels.max() + 1)))
+    return ImageSet(images, labels, names, "toy", queries=queries)
+
+
 def test_queries_are_the_first_images_of_evenly_spaced_classes() -> None:
-    labels = np.repeat(np.arange(9), [2, 3, 4, 2, 2, 2, 2, 2, 2])
-    assert gallery_queries(labels, 3).tolist() == [0, 11, 19]
-    assert gallery_queries(labels, 1).tolist() == [0]
-    assert gallery_queries(labels, 99).tolist() == [0, 2, 5, 9, 11, 13, 15, 17, 19]
-    shuffled = np.array([1, 1, 0, 2, 0])
+    test = labelled(np.repeat(np.arange(9), [2, 3, 4, 2, 2, 2, 2, 2, 2]))
+    assert gallery_queries(test, 3).tolist() == [0, 11, 19]
+    assert gallery_queries(test, 1).tolist() == [0]
+    assert gallery_queries(test, 99).tolist() == [0, 2, 5, 9, 11, 13, 15, 17, 19]
+    shuffled = labelled(np.array([1, 1, 0, 2, 0]))
     assert gallery_queries(shuffled, 3).tolist() == [2, 0, 3]
+
+
+def test_with_a_gallery_of_its_own_queries_are_queries_and_neighbours_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    labels = np.repeat(np.arange(3), 4)
+    test = labelled(labels, np.tile([False, True, False, False], 3))
+    assert gallery_queries(test, 2).tolist() == [1, 9]
+    shown = []
+    monkeypatch.setattr("reality_check.gallery.retrieval_gallery", lambda *args: shown.append(args))
+    monkeypatch.setattr("reality_check.gallery.save_gallery", lambda *args: None)
+    embeddings = torch.nn.functional.one_hot(torch.from_numpy(labels), 3).float()
+    draw_gallery(tmp_path / "x.png", test, embeddings, True, 1)
+    ((images, neighbours, shown_labels, queries),) = shown
+    assert len(images) == 1 + 8
+    assert shown_labels[neighbours[0]].tolist()[:3] == [0, 0, 0]
+    assert shown_labels[queries].tolist() == [0]
+    assert queries[0] not in neighbours
+
+
+def test_thumbnails_are_squares_of_images_of_any_size() -> None:
+    wide = np.zeros((200, 300, 3), np.uint8)
+    wide[:, 50:250] = (255, 0, 0)  # the centre square
+    tall = np.full((90, 40, 3), 7, np.uint8)
+    flat = np.concatenate([wide.reshape(-1), tall.reshape(-1)])
+    images = Images(flat, np.array([0, wide.size]), np.array([200, 90]), np.array([300, 40]), 3)
+    shown = thumbnails(images)
+    assert shown.shape == (2, 128, 128, 3)
+    assert (shown[0, :, 5:-5] == (255, 0, 0)).all()
+    assert (shown[1] == 7).all()
 
 
 def colours(path: Path) -> set[tuple[int, ...]]:

@@ -15,6 +15,7 @@ from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged, embed, measure
 from reality_check.model import build_network
+from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.results import METRICS
 from reality_check.scoring import (
     embed_test,
@@ -95,6 +96,11 @@ def test_the_ensemble_of_one_fold_is_the_fold() -> None:
     assert scores["ensemble"] == pytest.approx(scores["aggregate"])
 
 
+def pipeline(images: ImageSet) -> Pipeline:
+    shape = input_shape(images, TRAINING)
+    return Pipeline(images, build_augmentation(MODEL, TRAINING, shape[2]), shape, CPU)
+
+
 def test_a_model_file_gives_the_embeddings_of_the_trained_network(
     tmp_path: Path, make_images: Callable[..., ImageSet]
 ) -> None:
@@ -105,9 +111,9 @@ def test_a_model_file_gives_the_embeddings_of_the_trained_network(
         network(torch.rand(8, 1, 16, 16))  # moves the statistics of BatchNorm
     checkpoints.save(tmp_path / "model.pt", network.state_dict())
     loaded = load_network(tmp_path / "model.pt", MODEL, images.image_shape, 4)
-    embeddings = embed_test(loaded, images, TRAINING, CPU)
+    embeddings = embed_test(loaded, pipeline(images), CPU)
     network.eval()
-    pixels = torch.from_numpy(images.images).permute(0, 3, 1, 2).float() / 255
+    pixels = torch.from_numpy(images.images.array()).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():
         expected = network((pixels - 0.5) / 0.5)
     torch.testing.assert_close(embeddings, expected)
@@ -123,9 +129,10 @@ def test_embedding_in_batches_keeps_order_and_modes(
     network.train()
     network.trunk[1].eval()  # type: ignore[index]
     before = {name: part.training for name, part in network.named_modules()}
-    whole = embed_test(network, images, TRAINING, CPU)
-    monkeypatch.setattr("reality_check.measuring._BATCH", 3)
-    torch.testing.assert_close(embed_test(network, images, TRAINING, CPU), whole)
+    whole = embed_test(network, pipeline(images), CPU)
+    monkeypatch.setattr("reality_check.pipeline._FEWEST", 3)
+    monkeypatch.setattr("reality_check.pipeline._MOST", 3)
+    torch.testing.assert_close(embed_test(network, pipeline(images), CPU), whole)
     assert {name: part.training for name, part in network.named_modules()} == before
     assert not whole.requires_grad
     assert whole.shape == (20, 4)
@@ -138,11 +145,9 @@ def test_embeddings_that_are_not_finite_are_refused(
     module = torch.nn.Flatten()
     with pytest.raises(Diverged):
         embed(
-            lambda batch: module(batch.float()).mul(value),
+            lambda batch: module(batch).mul(value),
             module,
-            make_images(2).images,
-            lambda batch: batch,
-            CPU,
+            pipeline(make_images(2)).evaluation_batches(),
         )
 
 
@@ -152,7 +157,7 @@ def test_baselines_are_pixels_trunk_and_untrained_network(
     images = make_images(4)
     scores = score_baselines(MODEL, TRAINING, 3, images, CPU)
     assert list(scores) == ["raw pixels", "untrained trunk", "untrained embedder"]
-    pixels = (torch.from_numpy(images.images).float() / 255 - 0.5) / 0.5
+    pixels = (torch.from_numpy(images.images.array()).float() / 255 - 0.5) / 0.5
     flat = torch.nn.functional.normalize(pixels.reshape(len(images), -1))
     assert three(scores["raw pixels"]) == by_hand(flat, images.labels)
     assert score_baselines(MODEL, TRAINING, 3, images, CPU) == scores
@@ -317,7 +322,7 @@ def test_baselines_have_the_metrics_on_request(make_images: Callable[..., ImageS
     images = make_images(4)
     scores = score_baselines(MODEL, TRAINING, 3, images, CPU, also=ASKED)
     plain = score_baselines(MODEL, TRAINING, 3, images, CPU)
-    pixels = (torch.from_numpy(images.images).float() / 255 - 0.5) / 0.5
+    pixels = (torch.from_numpy(images.images.array()).float() / 255 - 0.5) / 0.5
     flat = torch.nn.functional.normalize(pixels.reshape(len(images), -1))
     for name, value in retrieval_by_hand(flat, images.labels).items():
         assert scores["raw pixels"][name] == pytest.approx(value)

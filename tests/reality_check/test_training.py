@@ -17,10 +17,13 @@ from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.errors import UsageError
+from reality_check.learner import Learner
 from reality_check.measuring import Diverged
 from reality_check.methods import MethodSettings, SecondPhaseSettings
 from reality_check.model import build_network
-from reality_check.training import PRIMARY, FoldResult, FoldRun, FoldTask
+from reality_check.results import PRIMARY
+from reality_check.tasks import FoldResult, FoldTask
+from reality_check.training import FoldRun
 
 CPU = torch.device("cpu")
 MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 4}, pooling="flatten")
@@ -153,7 +156,7 @@ def fold_run(
     what: FoldTask, sets: Sets, folder: Path, on_progress: Callable[..., None] = lambda _: None
 ) -> FoldRun:
     validation = sets[1] if what.fixed_epochs is None else None
-    return FoldRun(what, sets[0], validation, folder, CPU, on_progress)
+    return FoldRun(what, sets[0], validation, folder, CPU, on_progress, checkpoint_seconds=0)
 
 
 def weights(folder: Path) -> dict[str, Tensor]:
@@ -384,7 +387,7 @@ def test_a_finished_run_is_not_trained_again(
     def build(self: FoldRun) -> None:
         raise AssertionError("trained again")
 
-    monkeypatch.setattr(FoldRun, "_build", build)
+    monkeypatch.setattr(FoldRun, "build", build)
     assert fold_run(case("one phase"), sets, tmp_path).run() == first
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["latest.pt", "model.pt"]
 
@@ -415,14 +418,14 @@ def test_methods_share_initial_weights_and_batches(tmp_path: Path, sets: Sets) -
     runs = []
     for name, loss_seed in (("ContrastiveLoss", 2), ("toys.Proxies", 3)):
         run = fold_run(task(settings(name), training(), loss_seed=loss_seed), sets, tmp_path / name)
-        run._build()
+        run.build()
         runs.append(run)
     one, other = runs
     assert same(one.network.state_dict(), other.network.state_dict())
     for _ in range(5):
         indices = one.sampler.next_batch()
         assert np.array_equal(indices, other.sampler.next_batch())
-        images = torch.from_numpy(sets[0].images[indices])
+        images = torch.from_numpy(sets[0].images[indices].array())
         augmented = [run.augmentation(images, run.generator) for run in runs]
         assert torch.equal(*augmented)
 
@@ -437,14 +440,14 @@ def test_the_second_phase_starts_from_the_best_weights_of_the_first(
     snapshots = script(monkeypatch, [0.0, 0.0, 0.1, 0.3, 0.2, 0.2, 0.25, 0.28, 0.1])
     begun: list[dict[str, Tensor]] = []
     moments: list[Any] = []
-    apply = FoldRun._apply_second_phase
+    apply = Learner.enter_second_phase
 
-    def spy(self: FoldRun) -> None:
+    def spy(self: Learner, second: SecondPhaseSettings | None) -> None:
         begun.append({key: value.clone() for key, value in self.network.state_dict().items()})
         moments.append(self.optimizers["trunk"].state_dict()["state"][0]["step"].item())
-        apply(self)
+        apply(self, second)
 
-    monkeypatch.setattr(FoldRun, "_apply_second_phase", spy)
+    monkeypatch.setattr(Learner, "enter_second_phase", spy)
     how = training(evaluate_every=1, patience=1, max_epochs=40)
     run = fold_run(task(settings(second_phase=SECOND), how), sets, tmp_path)
     result = run.run()
@@ -493,7 +496,7 @@ def test_the_second_phase_changes_learning_rates_and_values_once(
             run.run()
             break
         except Killed:
-            rates = {name: o.param_groups[0]["lr"] for name, o in run.optimizers.items()}
+            rates = {name: o.param_groups[0]["lr"] for name, o in run.learner.optimizers.items()}
     assert Proxies.seen == [8.0] * 6 + [4.0] * 2
     assert rates == {"trunk": 0.005, "embedder": 0.01, "loss": 0.0075}
 
@@ -643,8 +646,8 @@ def test_frozen_batchnorm_keeps_its_statistics_but_trains_scale_and_shift(
 
 def test_every_part_trains_with_its_own_learning_rate_and_decay(tmp_path: Path, sets: Sets) -> None:
     run = fold_run(task(settings(loss_weight_decay=0.5), training()), sets, tmp_path)
-    run._build()
-    groups = {name: o.param_groups for name, o in run.optimizers.items()}
+    run.build()
+    groups = {name: o.param_groups for name, o in run.learner.optimizers.items()}
     assert {name: len(group) for name, group in groups.items()} == dict.fromkeys(groups, 1)
     assert {name: group[0]["lr"] for name, group in groups.items()} == {
         "trunk": 0.01,
@@ -672,7 +675,7 @@ def test_a_learning_rate_of_zero_freezes_its_part_only(
 ) -> None:
     rates = {"trunk": 0.1, "embedder": 0.1, "loss": 0.1, still: 0.0}
     run = fold_run(task(settings(learning_rates=rates), training()), sets, tmp_path)
-    run._build()
+    run.build()
     parts = {"trunk": run.network.trunk, "embedder": run.network.embedder, "loss": run.loss}
     before = {name: [p.clone() for p in part.parameters()] for name, part in parts.items()}
     run._train_epoch()
@@ -686,8 +689,8 @@ def test_a_learning_rate_of_zero_freezes_its_part_only(
 
 def test_a_loss_without_parameters_has_no_optimiser(tmp_path: Path, sets: Sets) -> None:
     run = fold_run(task(settings("ContrastiveLoss"), training()), sets, tmp_path)
-    run._build()
-    assert set(run.optimizers) == {"trunk", "embedder"}
+    run.build()
+    assert set(run.learner.optimizers) == {"trunk", "embedder"}
 
 
 def test_bf16_autocast_keeps_parameters_and_the_loss_in_float32(
@@ -695,7 +698,7 @@ def test_bf16_autocast_keeps_parameters_and_the_loss_in_float32(
 ) -> None:
     inner: set[torch.dtype] = set()
     run = fold_run(task(settings("toys.Types"), training(autocast="bf16")), sets, tmp_path)
-    run._build()
+    run.build()
     run.network.embedder.register_forward_hook(lambda *args: inner.add(args[2].dtype))
     run._train_epoch()
     assert inner == {torch.bfloat16}
@@ -712,7 +715,7 @@ def test_gradients_of_the_network_are_clipped_by_value_those_of_the_loss_not(
         rates = {"trunk": 1.0, "embedder": 1.0, "loss": 1.0}
         how = training("SGD", gradient_clip=clip, iterations_per_epoch=1)
         run = fold_run(task(settings("toys.Steep", learning_rates=rates), how), sets, tmp_path)
-        run._build()
+        run.build()
         parts = {"trunk": run.network.trunk, "embedder": run.network.embedder, "loss": run.loss}
         before = {name: [p.clone() for p in part.parameters()] for name, part in parts.items()}
         run._train_epoch()

@@ -30,7 +30,8 @@ def test_subset_relabels_in_the_given_order_and_keeps_the_order_of_images() -> N
     part = data.subset([2, 0])
     assert part.class_names == ("c", "a")
     assert part.labels.tolist() == [0, 1, 1, 0]
-    np.testing.assert_array_equal(part.images, data.images[[0, 1, 3, 4]])
+    np.testing.assert_array_equal(part.images.array(), data.images.array()[[0, 1, 3, 4]])
+    assert np.shares_memory(part.images.pixels, data.images.pixels), "a view, not a copy"
     assert part.labels.dtype == np.int64
 
 
@@ -45,20 +46,20 @@ def test_subset_refuses(classes: list[int], text: str) -> None:
 def test_fingerprint_is_of_the_content() -> None:
     data = make()
     assert data.fingerprint() == make(name="other").fingerprint() == data.fingerprint()
-    changed = data.images.copy()
+    changed = data.images.array().copy()
     changed[5, 1, 2, 0] += 1
     different = [
         make(images=changed),
         make(labels=np.array([0, 2, 1, 0, 2, 1])),
         make(class_names=("a", "b", "d")),
-        make(images=data.images.reshape(6, 3, 2, 1)),
+        make(images=data.images.array().reshape(6, 3, 2, 1)),
     ]
     assert len({data.fingerprint(), *(other.fingerprint() for other in different)}) == 5
 
 
 def test_fingerprint_of_a_strided_view_and_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
     data = make()
-    view = np.repeat(data.images, 2, axis=0)[::2]
+    view = np.repeat(data.images.array(), 2, axis=0)[::2]
     monkeypatch.setattr("reality_check.data.imageset._HASH_CHUNK_BYTES", 7)
     assert make(images=view).fingerprint() == data.fingerprint()
 
