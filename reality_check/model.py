@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -12,39 +11,34 @@ from torch import Tensor, nn
 from pml_extensions.modules import (
     AveragePooling,
     BatchNormNeck,
+    ContinuousBNReLU,
     GeneralizedMeanPooling,
     MaxAveragePooling,
     MaxPooling,
+    build_head,
+    embedder,
 )
-from reality_check.config.model import Model
+from reality_check.config.model import Embedder, Model
 from reality_check.errors import UsageError
-from reality_check.objects import build, find_class
+from reality_check.objects import one_line
+from reality_check.trunks import (
+    TRUNKS,
+    build_trunk,
+    input_channels,
+    preprocessing,
+    weights_fingerprint,
+)
 
-
-class Conv4(nn.Sequential):
-    """Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: the small trunk for small images.
-
-    Args:
-        channels: of the input image.
-        width: channels of every layer.
-
-    Shape: (B, channels, H, W) -> (B, width, ceil(H/16), ceil(W/16)).
-    """
-
-    def __init__(self, channels: int, width: int = 32) -> None:
-        layers: list[nn.Module] = []
-        for index in range(4):
-            layers += [
-                nn.Conv2d(channels if index == 0 else width, width, 3, 2, 1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-            ]
-        super().__init__(*layers)
-
-
-#: Trunks with a name of their own; anything else is an import path.
-TRUNKS: dict[str, Callable[..., nn.Module]] = {"conv4": Conv4}
-
+__all__ = [
+    "NORMALIZATIONS",
+    "POOLINGS",
+    "TRUNKS",
+    "Head",
+    "Network",
+    "build_network",
+    "preprocessing",
+    "weights_fingerprint",
+]
 
 #: The names that a model's YAML may say.
 POOLINGS: dict[str, Callable[[], nn.Module]] = {
@@ -85,10 +79,13 @@ class Head(nn.Sequential):
 class Network(nn.Module):
     """Trunk, head and embedder in one module.
 
+    What learns behind the trunk is in ``embedder``: with a paper's head, its linear layer and all
+    that follows it.
+
     Shape: (B, C, H, W) -> (B, embedding_size).
     """
 
-    def __init__(self, trunk: nn.Module, head: Head, embedder: nn.Module) -> None:
+    def __init__(self, trunk: nn.Module, head: nn.Module, embedder: nn.Module) -> None:
         super().__init__()
         self.trunk = trunk
         self.head = head
@@ -96,67 +93,76 @@ class Network(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """The output of the head, before the embedder: (B, F)."""
-        return self.head(self.trunk(images))
+        vectors: Tensor = self.head(self.trunk(images))
+        return vectors
 
     def forward(self, images: Tensor) -> Tensor:
-        return self.embedder(self.features(images))
+        embeddings: Tensor = self.embedder(self.features(images))
+        return embeddings
 
 
 def build_network(
-    config: Model, image_shape: tuple[int, int, int], embedding_size: int, seed: int
+    config: Model,
+    image_shape: tuple[int, int, int],
+    embedding_size: int,
+    seed: int,
+    pretrained: bool = True,
 ) -> Network:
     """Build the network with weights drawn from ``seed``; torch's global generator is untouched.
 
     Args:
         config: the model of the experiment.
-        image_shape: (H, W, C) of the data set.
+        image_shape: (H, W, C) of the images that are trained with, C the data set's: grey images
+            enter a trunk for RGB images three times (see :func:`preprocessing`).
         embedding_size: width of the embedder's output.
-        seed: of the initial weights.
+        seed: of the initial weights; of the embedder alone where the trunk's are pretrained.
+        pretrained: False leaves pretrained weights out, because a trained state is loaded next.
 
     Raises:
-        UsageError: an unknown trunk, or one that does not fit the images.
+        UsageError: an unknown trunk or weights, or a trunk that does not fit the images.
     """
+    shape = (*image_shape[:2], input_channels(config, image_shape[2]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
-        trunk = _build_trunk(config, image_shape[2])
-        pooling = POOLINGS[config.pooling]()
-        width = _feature_width(trunk, pooling, image_shape, config.trunk)
-        head = Head(config.pooling, config.normalization, width)
-        return Network(trunk, head, nn.Linear(width, embedding_size))
+        trunk = build_trunk(config, shape, pretrained)
+        maps = _example_maps(trunk, shape, config.trunk)
+        if config.head is not None:
+            return Network(trunk, *_preset(config, maps.shape[1], embedding_size))
+        pooling, normalization = config.pooling or "average", config.normalization or "none"
+        width = int(POOLINGS[pooling]()(maps).shape[1])
+        options = config.embedder or Embedder()
+        last = embedder(width, embedding_size, **options.model_dump())
+        return Network(trunk, Head(pooling, normalization, width), last)
 
 
-def _build_trunk(config: Model, channels: int) -> nn.Module:
-    cls: Any
-    if "." in config.trunk:
-        cls = find_class(config.trunk, "trunk")
-    elif config.trunk in TRUNKS:
-        cls = TRUNKS[config.trunk]
-    else:
-        raise UsageError(
-            f"there is no trunk named {config.trunk!r}; write {', '.join(TRUNKS)} or an import "
-            "path such as my_models.MyTrunk."
-        )
-    return build(cls, config.arguments, f"trunk {config.trunk}", {"channels": channels})
+def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
+    """A paper's head, parted before its embedder, where the features end and learning begins."""
+    parts = list(build_head(str(config.head), channels, embedding_size).named_children())
+    if config.bn_relu_modules:
+        place = [name for name, _ in parts].index("neck")
+        modules = ContinuousBNReLU(config.bn_relu_modules, embedding_size)
+        parts.insert(place, ("bn_relu_modules", modules))
+    begin = [name for name, _ in parts].index("embedder")
+    before, after = OrderedDict(parts[:begin]), OrderedDict(parts[begin:])
+    return nn.Sequential(before), after["embedder"] if len(after) == 1 else nn.Sequential(after)
 
 
 @torch.no_grad()
-def _feature_width(
-    trunk: nn.Module, pooling: nn.Module, image_shape: tuple[int, int, int], name: str
-) -> int:
+def _example_maps(trunk: nn.Module, image_shape: tuple[int, int, int], name: str) -> Tensor:
     height, width, channels = image_shape
     training = trunk.training
     trunk.eval()
     try:
         maps = trunk(torch.zeros(1, channels, height, width))
-    except RuntimeError as error:
+    except (RuntimeError, ValueError, AssertionError) as error:
         raise UsageError(
             f"trunk {name} does not take images of {height}x{width} with {channels} channels: "
-            f"{error}"
+            f"{one_line(error)}"
         ) from error
     trunk.train(training)
-    if maps.dim() not in (2, 4):
+    if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
+        got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__
         raise UsageError(
-            f"trunk {name} must return (B, C, H, W) maps or (B, F) vectors, got a tensor of shape "
-            f"{tuple(maps.shape)}."
+            f"trunk {name} must return (B, C, H, W) maps or (B, F) vectors, got a tensor of {got}."
         )
-    return int(pooling(maps).shape[1])
+    return maps

@@ -2,19 +2,104 @@
 
 from __future__ import annotations
 
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
 
+from pml_extensions.modules import HEAD_PRESETS
 from reality_check.config.types import Name
 from reality_check.config.values import Strict
+from reality_check.errors import nearest
+
+#: Heads that end in a BatchNorm neck.
+_WITH_NECK = ("sgsl_official", "sgsl_paper")
+
+
+class Embedder(Strict):
+    """The last linear layer: ``kaiming_fan_out`` draws weights of deviation sqrt(2 / size), bias 0.
+
+    ``skip_if_equal`` leaves it out where the features have the embedding's width already.
+    """
+
+    bias: bool = True
+    init: Literal["default", "kaiming_fan_out"] = "default"
+    skip_if_equal: bool = False
+
+
+class Input(Strict):
+    """Changes of what enters the trunk; null is what its weights were trained with."""
+
+    mean: tuple[float, ...] | None = None
+    std: tuple[float, ...] | None = None
+    scale: float | None = None
+    bgr: bool | None = None
+
+    @field_validator("mean", "std", mode="before")
+    @classmethod
+    def _one_value(cls, value: Any) -> Any:
+        return [value] if isinstance(value, int | float) else value
 
 
 class Model(Strict):
-    """Trunk, head and embedder. The width of the embedding is the protocol's."""
+    """Trunk, head and embedder. The width of the embedding is the protocol's.
+
+    ``trunk`` and ``weights``: see docs/trunks.md. ``head`` is a paper's head by name; it stands for
+    ``pooling``, ``normalization`` and ``embedder``, which are null then.
+    """
 
     name: Name
     trunk: str = "conv4"
     arguments: dict[str, Any] = Field(default_factory=dict)
-    pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] = "average"
-    normalization: Literal["none", "layer_norm", "batch_norm"] = "none"
+    weights: str = "none"
+    last_stride: Literal[1, 2] = 2
+    remove_last_bn_relu: Literal["no", "paper", "official"] = "no"
+    head: str | None = None
+    bn_relu_modules: Annotated[int, Field(ge=0)] = 0
+    pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] | None = None
+    normalization: Literal["none", "layer_norm", "batch_norm"] | None = None
+    embedder: Embedder | None = None
+    preprocessing: Input = Field(default_factory=Input)
+
+    @field_validator("weights", mode="before")
+    @classmethod
+    def _null_weights(cls, value: Any) -> Any:
+        return "none" if value is None else value
+
+    @field_validator("remove_last_bn_relu", mode="before")
+    @classmethod
+    def _yes_or_no(cls, value: Any) -> Any:
+        return {True: "paper", False: "no"}[value] if isinstance(value, bool) else value
+
+    @field_validator("head")
+    @classmethod
+    def _known_head(cls, value: str | None) -> str | None:
+        if value is not None and value not in HEAD_PRESETS:
+            raise ValueError(
+                f"there is no head named {value!r}; write one of {', '.join(HEAD_PRESETS)}, or "
+                f"pooling, normalization and embedder.{nearest(value, HEAD_PRESETS)}"
+            )
+        return value
+
+    @model_validator(mode="after")
+    def _one_head(self) -> Self:
+        if self.bn_relu_modules and self.head not in _WITH_NECK:
+            raise ValueError(
+                "bn_relu_modules go before the BatchNorm neck of a head; write head: "
+                f"{' or '.join(_WITH_NECK)}, or remove bn_relu_modules"
+            )
+        if self.head is None:
+            self.pooling = self.pooling or "average"
+            self.normalization = self.normalization or "none"
+            self.embedder = self.embedder or Embedder()
+            return self
+        for key in ("pooling", "normalization", "embedder"):
+            if getattr(self, key) is not None:
+                raise ValueError(f"head {self.head} has its own {key}; remove one of the two")
+        return self
+
+    def describe_head(self) -> str:
+        """The head in a phrase, for reports."""
+        if self.head is not None:
+            return f"head {self.head}"
+        return f"pooling {self.pooling}, normalisation {self.normalization}"

@@ -1,0 +1,52 @@
+"""Small trunks for small images, trained from scratch."""
+
+from __future__ import annotations
+
+from torch import nn
+
+
+class Conv4(nn.Sequential):
+    """Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: the small trunk for small images.
+
+    Args:
+        channels: of the input image.
+        width: channels of every layer.
+
+    Shape: (B, channels, H, W) -> (B, width, ceil(H/16), ceil(W/16)).
+    """
+
+    def __init__(self, channels: int, width: int = 32) -> None:
+        layers: list[nn.Module] = []
+        for index in range(4):
+            layers += [
+                nn.Conv2d(channels if index == 0 else width, width, 3, 2, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+            ]
+        super().__init__(*layers)
+
+
+class Conv4Pool(nn.Sequential):
+    """Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.
+
+    The "Conv-4" or 64-64-64-64 network of few-shot learning ("Matching Networks for One Shot
+    Learning", section 4.1.1; "Prototypical Networks for Few-shot Learning", section 3.1). The
+    convolutions have no bias, which the BatchNorm behind them would take off again.
+
+    Args:
+        channels: of the input image, at least 16 pixels high and wide.
+        width: channels of every layer.
+
+    Shape: (B, channels, H, W) -> (B, width, H // 16, W // 16).
+    """
+
+    def __init__(self, channels: int, width: int = 64) -> None:
+        layers: list[nn.Module] = []
+        for index in range(4):
+            layers += [
+                nn.Conv2d(channels if index == 0 else width, width, 3, 1, 1, bias=False),
+                nn.BatchNorm2d(width),
+                nn.ReLU(inplace=True),
+                nn.MaxPool2d(2),
+            ]
+        super().__init__(*layers)
