@@ -21,15 +21,84 @@ class GlyphsData(Strict):
     seed: int = 0
 
 
-class ImageFolderData(Strict):
-    """A folder with one sub-folder of images per class."""
+class FilesData(Strict):
+    """What all data sets of image files have in common: how the files are decoded."""
+
+    path: str
+    size: Annotated[int, Field(ge=8, le=1024)] = 256
+    channels: Literal[1, 3] = 3
+    resize: Literal["short_side", "square", "none"] = "short_side"
+    on_broken: Literal["error", "skip"] = "error"
+
+
+class ImageFolderData(FilesData):
+    """A folder, or a .zip file, with one sub-folder of images per class."""
 
     name: Name
     reader: Literal["image_folder"]
-    path: str
     size: Annotated[int, Field(ge=8, le=1024)] = 64
-    channels: Literal[1, 3] = 3
-    on_broken: Literal["error", "skip"] = "error"
+
+
+class CsvData(FilesData):
+    """A CSV file with the columns path, label and, if wanted, split."""
+
+    name: Name
+    reader: Literal["csv"]
+
+
+class OmniglotData(FilesData):
+    """Omniglot: 964 background characters, and 659 to evaluate on."""
+
+    name: Name = "omniglot"
+    reader: Literal["omniglot"]
+    size: Annotated[int, Field(ge=8, le=1024)] = 28
+    channels: Literal[1, 3] = 1
+    download: bool = False
+    check_counts: bool = True
+
+
+class MnistData(Strict):
+    """MNIST or Fashion-MNIST from their idx files: 10 classes, 28 x 28."""
+
+    name: Name
+    reader: Literal["mnist", "fashion_mnist"]
+    path: str
+    download: bool = False
+    check_counts: bool = True
+
+
+class CUB200Data(FilesData):
+    """CUB-200-2011: the folder CUB_200_2011 as it is in its archive."""
+
+    name: Name = "cub200"
+    reader: Literal["cub200"]
+    download: bool = False
+    check_counts: bool = True
+
+
+class Cars196Data(FilesData):
+    """Cars196: car_ims with cars_annos.mat, cars_train and cars_test with devkit, or car_data."""
+
+    name: Name = "cars196"
+    reader: Literal["cars196"]
+    check_counts: bool = True
+
+
+class OnlineProductsData(FilesData):
+    """Stanford Online Products: the folder Stanford_Online_Products as it is in its archive."""
+
+    name: Name = "stanford_online_products"
+    reader: Literal["stanford_online_products"]
+    download: bool = False
+    check_counts: bool = True
+
+
+class InShopData(FilesData):
+    """In-Shop Clothes Retrieval: Img/img and Eval/list_eval_partition.txt."""
+
+    name: Name = "in_shop"
+    reader: Literal["in_shop"]
+    check_counts: bool = True
 
 
 class NpzData(Strict):
@@ -42,6 +111,19 @@ class NpzData(Strict):
     labels: str = "labels"
     class_names: str = "class_names"
     where: dict[str, int | list[int]] | None = None
+    test: dict[str, int | list[int]] | None = None
 
 
-Dataset = Annotated[GlyphsData | ImageFolderData | NpzData, Field(discriminator="reader")]
+Dataset = Annotated[
+    GlyphsData
+    | ImageFolderData
+    | CsvData
+    | OmniglotData
+    | MnistData
+    | NpzData
+    | CUB200Data
+    | Cars196Data
+    | OnlineProductsData
+    | InShopData,
+    Field(discriminator="reader"),
+]

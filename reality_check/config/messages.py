@@ -11,8 +11,12 @@ from reality_check.config.datasets import Dataset
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.errors import nearest
 
-#: Parts of pydantic's error locations that are not keys of the YAML.
-_TAGS = {"glyphs", "image_folder", "npz"}
+#: Values of ``reader``; in pydantic's error locations they are no keys of the YAML.
+_READERS = tuple(
+    name
+    for kind in get_args(get_args(Dataset)[0])
+    for name in get_args(kind.model_fields["reader"].annotation)
+)
 
 
 def explain(error: ValidationError, data: Any, where: str) -> str:
@@ -24,7 +28,7 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
 
 
 def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
-    location = [part for part in item["loc"] if part not in _TAGS]
+    location = [part for part in item["loc"] if part not in _READERS]
     name = _dotted(location, data)
     kind, given = item["type"], item.get("input")
     context = item.get("ctx", {})
@@ -41,7 +45,8 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         words = str(expected).replace("'", "").replace(" or ", ", ").split(", ")
         return f"{name} must be one of {expected}, got {given!r}.{nearest(str(given), words)}"
     if kind == "union_tag_not_found":
-        return f"{name} needs the key 'reader': glyphs, image_folder or npz (or a name, or a base)."
+        readers = ", ".join(_READERS)
+        return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
         return f"{name}: {message}." if name else f"{message}."
