@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-import numpy as np
-
 from reality_check.data.augment import Augmentation, Normalize
+from reality_check.data.cars196 import list_cars196
+from reality_check.data.csv_list import list_csv
+from reality_check.data.cub200 import list_cub200
+from reality_check.data.decoded import decode_files, is_intact
 from reality_check.data.glyphs import make_glyphs
-from reality_check.data.imagefolder import read_image_folder
+from reality_check.data.image_files import ImageFiles
+from reality_check.data.imagefolder import list_image_folder, read_image_folder
 from reality_check.data.imageset import ImageSet
+from reality_check.data.in_shop import list_in_shop
+from reality_check.data.mnist import read_mnist
 from reality_check.data.npz import read_npz
+from reality_check.data.omniglot import list_omniglot
+from reality_check.data.online_products import list_online_products
 from reality_check.data.sampler import ClassBalancedSampler
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.errors import UsageError, nearest
@@ -21,29 +28,45 @@ __all__ = [
     "ClassBalancedSampler",
     "ClassSplits",
     "Fold",
+    "ImageFiles",
     "ImageSet",
     "Normalize",
     "class_splits",
+    "decode_files",
+    "is_intact",
+    "list_cars196",
+    "list_csv",
+    "list_cub200",
+    "list_image_folder",
+    "list_in_shop",
+    "list_omniglot",
+    "list_online_products",
     "load_dataset",
     "make_glyphs",
     "read_image_folder",
+    "read_mnist",
     "read_npz",
     "split_dataset",
 ]
 
 
-def load_dataset(config: Any) -> ImageSet:
+def load_dataset(config: Any, verify: bool = False) -> ImageSet:
     """Read the data set that ``config`` describes.
 
     Args:
-        config: any object with the attribute ``reader`` and that reader's fields:
+        config: any object with the attribute ``reader`` and that reader's fields, which are those
+            of its class in :mod:`reality_check.config.datasets`:
 
-            - ``"glyphs"``: ``classes``, ``images_per_class``, ``size``, ``seed``
-              (:func:`make_glyphs`);
-            - ``"image_folder"``: ``path``, ``size``, ``channels``, ``on_broken``
-              (:func:`read_image_folder`);
-            - ``"npz"``: ``path``, ``where`` and, if they differ from their defaults, the keys
-              ``images``, ``labels``, ``class_names`` (:func:`read_npz`).
+            - ``"glyphs"``: :func:`make_glyphs`;
+            - ``"image_folder"``, ``"csv"``, ``"omniglot"``: :func:`list_image_folder`,
+              :func:`list_csv` or :func:`list_omniglot`, then :func:`decode_files`;
+            - ``"cub200"``, ``"cars196"``, ``"stanford_online_products"``, ``"in_shop"``:
+              :func:`list_cub200`, :func:`list_cars196`, :func:`list_online_products` or
+              :func:`list_in_shop`, then :func:`decode_files`;
+            - ``"mnist"``, ``"fashion_mnist"``: :func:`read_mnist`;
+            - ``"npz"``: :func:`read_npz`.
+        verify: compare images that were decoded earlier with their checksums, which reads them all;
+            damaged ones are decoded again.
 
     Returns:
         The decoded images.
@@ -51,30 +74,51 @@ def load_dataset(config: Any) -> ImageSet:
     Raises:
         UsageError: for an unknown reader, and for data that cannot be read.
     """
-    if config.reader not in _READERS:
+    known = (*_READERS, *_LISTS)
+    if config.reader not in known:
         raise UsageError(
-            f"Reader {config.reader!r} does not exist; write reader: {' or '.join(_READERS)}."
-            + nearest(str(config.reader), _READERS)
+            f"Reader {config.reader!r} does not exist; write reader: {' or '.join(known)}."
+            + nearest(str(config.reader), known)
         )
-    return _READERS[config.reader](config)
+    read = _READERS.get(config.reader, _list_and_decode)
+    data = read(config)
+    return data if not verify or is_intact(data) else read(config)
 
 
-def _glyphs(config: Any) -> ImageSet:
-    return make_glyphs(config.classes, config.images_per_class, config.size, config.seed)
-
-
-def _image_folder(config: Any) -> ImageSet:
-    resize = getattr(config, "resize", "short_side")
-    return read_image_folder(config.path, config.size, config.channels, config.on_broken, resize)
+def _list_and_decode(config: Any) -> ImageSet:
+    files = _LISTS[config.reader](config)
+    return decode_files(files, config.size, config.channels, config.resize, config.on_broken)
 
 
 def _npz(config: Any) -> ImageSet:
-    keys = {key: getattr(config, key, None) for key in ("images", "labels", "class_names")}
-    return read_npz(config.path, config.where, **{key: name for key, name in keys.items() if name})
+    keys = ("where", "images", "labels", "class_names", "test")
+    given = {key: getattr(config, key, None) for key in keys}
+    return read_npz(config.path, **{key: value for key, value in given.items() if value})
 
 
+def _mnist(config: Any) -> ImageSet:
+    return read_mnist(config.path, config.reader, config.download, config.check_counts)
+
+
+#: Readers of image files: how each lists them.
+_LISTS: dict[str, Callable[[Any], ImageFiles]] = {
+    "image_folder": lambda config: list_image_folder(config.path),
+    "csv": lambda config: list_csv(config.path),
+    "omniglot": lambda config: list_omniglot(config.path, config.download, config.check_counts),
+    "cub200": lambda config: list_cub200(config.path, config.download, config.check_counts),
+    "cars196": lambda config: list_cars196(config.path, config.check_counts),
+    "stanford_online_products": lambda config: list_online_products(
+        config.path, config.download, config.check_counts
+    ),
+    "in_shop": lambda config: list_in_shop(config.path, config.check_counts),
+}
+
+#: Readers of images that need no decoding.
 _READERS: dict[str, Callable[[Any], ImageSet]] = {
-    "glyphs": _glyphs,
-    "image_folder": _image_folder,
+    "glyphs": lambda config: make_glyphs(
+        config.classes, config.images_per_class, config.size, config.seed
+    ),
     "npz": _npz,
+    "mnist": _mnist,
+    "fashion_mnist": _mnist,
 }

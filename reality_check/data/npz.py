@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from reality_check.data._paths import expand_path
+from reality_check.data.images import Images
 from reality_check.data.imageset import ImageSet
 from reality_check.errors import UsageError, nearest
 
@@ -21,6 +22,7 @@ def read_npz(
     images: str = "images",
     labels: str = "labels",
     class_names: str = _DEFAULT_NAMES_KEY,
+    test: Mapping[str, int | Sequence[int]] | None = None,
 ) -> ImageSet:
     """Read images and labels from one ``.npz`` file.
 
@@ -32,6 +34,9 @@ def read_npz(
         labels: key of the labels: integers or texts of shape (N,).
         class_names: key of the names: names[label] is the class of an integer label. Where the
             file has no such array, the labels themselves are the names.
+        test: rows that belong to the official test, named as ``where`` names rows, such as
+            ``{"split": 1}``: the classes of those among the kept rows are the test classes. None
+            for a file without an official split.
 
     Returns:
         The kept rows in the file's order; a label is the rank of the file's label among those kept.
@@ -56,7 +61,11 @@ def read_npz(
     kept = pixels[rows] if where else pixels
     if kept.ndim == 3:
         kept = kept[..., None]
-    return ImageSet(kept, ranks.astype(np.int64), names, file.stem)
+    test_classes = None
+    if test:
+        tested = np.isin(rows, _rows(arrays, test, len(pixels), file))
+        test_classes = _test_classes(ranks, tested, names, file)
+    return ImageSet(Images.from_array(kept), ranks.astype(np.int64), names, file.stem, test_classes)
 
 
 def _open(file: Path) -> Mapping[str, np.ndarray]:
@@ -114,6 +123,20 @@ def _rows(
                 f"{found}."
             )
     return np.flatnonzero(keep)
+
+
+def _test_classes(
+    labels: np.ndarray, tested: np.ndarray, names: tuple[str, ...], file: Path
+) -> tuple[int, ...]:
+    if not tested.any():
+        raise UsageError(f"No row of {str(file)!r} that 'where' keeps is named by 'test'.")
+    shared = np.intersect1d(labels[tested], labels[~tested])
+    if shared.size:
+        raise UsageError(
+            f"The class {names[shared[0]]!r} of {str(file)!r} has rows in 'test' and others "
+            f"({shared.size} such classes); name all rows of a class or none."
+        )
+    return tuple(int(label) for label in np.unique(labels[tested]))
 
 
 def _names(
