@@ -329,3 +329,38 @@ def test_baselines_have_the_metrics_on_request(make_images: Callable[..., ImageS
     for baseline, metrics in scores.items():
         assert list(metrics) == [*METRICS, *ASKED]
         assert {name: metrics[name] for name in METRICS} == plain[baseline]
+
+
+# -- queries and a gallery ---------------------------------------------------------------------
+
+
+def test_queries_search_the_gallery_and_not_each_other() -> None:
+    # On a line: two queries of class 0 side by side, their gallery images farther away than b's.
+    x = torch.tensor([0.0, 0.1, 1.0, 2.0, 0.5, 5.0])
+    vectors = torch.stack([torch.cos(x / 10), torch.sin(x / 10)], dim=1)
+    labels = np.array([0, 0, 0, 0, 1, 1])
+    queries = np.array([True, True, False, False, False, True])
+    found = measure(vectors, labels, True, ["recall_at_2", "mean_reciprocal_rank"], queries)
+    # Gallery: 2 (class 0), 3 (class 0), 4 (class 1). The queries of class 0 see 4, 2, 3; the one of
+    # class 1 sees 3, 2, 4.
+    assert found["precision_at_1"] == 0
+    assert found["recall_at_2"] == pytest.approx(2 / 3)
+    assert found["r_precision"] == pytest.approx((0.5 + 0.5 + 0) / 3)
+    assert found["mean_average_precision_at_r"] == pytest.approx((0.25 + 0.25 + 0) / 3)
+    assert found["mean_reciprocal_rank"] == pytest.approx((1 / 2 + 1 / 2 + 1 / 3) / 3)
+
+
+def test_every_category_and_binary_codes_know_the_queries() -> None:
+    generator = torch.Generator().manual_seed(0)
+    folds = [torch.randn(12, 8, generator=generator) for _ in range(2)]
+    labels = np.arange(12) % 3
+    queries = np.arange(12) < 5
+    also = ["binary_precision_at_1"]
+    scores = score_folds(folds, labels, True, also, queries)
+    x = torch.cat([torch.nn.functional.normalize(fold) for fold in folds], dim=1)
+    near = (x[:5] @ x[5:].T).argmax(dim=1).numpy()
+    assert scores["ensemble"]["precision_at_1"] == np.mean(labels[5:][near] == labels[:5])
+    bits = (x > 0).float()
+    apart = (bits[:5, None] != bits[None, 5:]).sum(dim=2).numpy()
+    expected = np.mean(labels[5:][apart.argmin(axis=1)] == labels[:5])
+    assert scores["ensemble"]["binary_precision_at_1"] == expected

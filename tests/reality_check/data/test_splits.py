@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reality_check.data import ClassSplits, Fold, class_splits
+from reality_check.data import ClassSplits, Fold, ImageSet, class_splits, split_dataset
 from reality_check.errors import UsageError
 
 # classes, trainval, test, first and last validation class per fold, train classes per fold
@@ -120,3 +124,51 @@ def test_no_leaking_split_can_be_built(
 ) -> None:
     with pytest.raises(ValueError, match=text):
         ClassSplits(trainval, test, folds)
+
+
+# -- the data set's own split ------------------------------------------------------------------
+
+
+def labelled(test: tuple[int, ...] | None, queries: bool = False) -> ImageSet:
+    labels = np.repeat(np.arange(12), 2)
+    asked = np.tile([True, False], 12) if queries else None
+    names = tuple(map(str, range(12)))
+    images = np.zeros((24, 2, 2, 1), np.uint8)
+    return ImageSet(images, labels, names, "toy", test_classes=test, queries=asked)
+
+
+@dataclass
+class Options:
+    test_classes: Any = "half"
+    rule: Any = "mlrc"
+    folds: int = 2
+
+
+def test_official_test_classes_need_not_be_the_second_half() -> None:
+    splits = split_dataset(labelled((0, 5, 11)), Options("official"))
+    assert splits.test == (0, 5, 11)
+    assert splits.trainval == (1, 2, 3, 4, 6, 7, 8, 9, 10)
+    # Nine classes, blocks of four by position: fold 0 validates on the last ones.
+    assert splits.folds[0].validation == (7, 8, 9, 10)
+    assert splits.folds[1].validation == (1, 2, 3, 4)
+    assert split_dataset(labelled((0, 5, 11)), Options("half")) == class_splits(12, 2)
+
+
+def test_official_split_of_the_second_half_is_the_half() -> None:
+    assert split_dataset(labelled(tuple(range(6, 12))), Options("official")) == class_splits(12, 2)
+
+
+@pytest.mark.parametrize(
+    ("test", "queries", "options", "text"),
+    [
+        (None, False, Options("official"), "no split of its own.*half"),
+        ((10, 11), True, Options("half"), "queries and a gallery.*official"),
+        (tuple(range(2, 12)), False, Options("official"), "2 classes to train and 10 to test"),
+        ((11,), False, Options("official"), "11 classes to train and 1 to test"),
+    ],
+)
+def test_a_split_that_cannot_be(
+    test: tuple[int, ...] | None, queries: bool, options: Options, text: str
+) -> None:
+    with pytest.raises(UsageError, match=text):
+        split_dataset(labelled(test, queries), options)
