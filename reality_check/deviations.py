@@ -1,21 +1,12 @@
-"""What differs from the named protocol, and between methods: computed from config and records."""
+"""What a reviewer should know: from config and records, what is not as published or not equal."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Iterator, Sequence
 
-from reality_check.config.compose import (
-    differing_keys,
-    named_method,
-    named_protocol,
-    shipped_files,
-)
-from reality_check.config.schema import Experiment, Protocol
+from reality_check.config.schema import Experiment
+from reality_check.reference import against_reference, own_ranges
 from reality_check.results import Deviation, MethodResults
-
-#: Keys of a protocol that say nothing about how it is run.
-_NOT_RULES = {"name", "reference", "note", "published", "final_metrics", "gallery"}
 
 
 def find_deviations(
@@ -37,103 +28,12 @@ def find_deviations(
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
         *_cut_short(experiment, methods),
-        *_against_reference(experiment),
-        *_own_ranges(experiment),
+        *against_reference(experiment),
+        *own_ranges(experiment),
         *_restarts(methods),
         *_parallel_search(parallel),
     ]
     return sorted(found, key=lambda deviation: not deviation.serious)
-
-
-def _against_reference(experiment: Experiment) -> Iterator[Deviation]:
-    protocol = experiment.protocol
-    reference = named_protocol(protocol.reference)
-    if protocol.note:
-        yield Deviation("protocol", protocol.note)
-    published = reference.published
-    if published.trunk is not None and experiment.model.trunk != published.trunk:
-        yield Deviation(
-            "trunk",
-            f"The trunk is {experiment.model.trunk}; {reference.name} uses {published.trunk}.",
-        )
-    if published.dataset and experiment.dataset.name not in published.dataset:
-        yield Deviation(
-            "data set",
-            f"The data set is {experiment.dataset.name}; {reference.name} was published for "
-            f"{', '.join(published.dataset)}.",
-        )
-    yield from _rule_differences(protocol, reference)
-
-
-def _rule_differences(protocol: Protocol, reference: Protocol) -> Iterator[Deviation]:
-    """One sentence per part of the protocol that has other values."""
-    ours, theirs = _rules(protocol), _rules(reference)
-    parts: dict[str, list[str]] = {}
-    for key in differing_keys(theirs, ours):
-        part, name = _part_of(key)
-        given, expected = _look_up(ours, key), _look_up(theirs, key)
-        parts.setdefault(part, []).append(f"{name} {given} ({reference.name}: {expected})")
-    for part, texts in parts.items():
-        yield Deviation(part, f"{', '.join(texts)}.")
-
-
-def _part_of(key: str) -> tuple[str, str]:
-    """The part of a protocol that a key belongs to, and its name within it."""
-    head, _, rest = key.partition(".")
-    if head == "training" and "." in rest:
-        part, _, name = rest.partition(".")
-        return part, name
-    return (head, rest) if rest else ("protocol", head)
-
-
-def _rules(protocol: Protocol) -> dict[str, Any]:
-    plain = protocol.model_dump(mode="json", by_alias=True)
-    return {key: value for key, value in plain.items() if key not in _NOT_RULES}
-
-
-def _look_up(data: Any, dotted: str) -> str:
-    for part in dotted.split("."):
-        if isinstance(data, Mapping):
-            data = data.get(part)
-        elif isinstance(data, list):
-            data = data[int(part)]
-    return "none" if data is None else _short(data)
-
-
-def _short(value: Any) -> str:
-    if isinstance(value, Mapping) and {"low", "high"} <= set(value):
-        scale = ", log" if value.get("log") else ""
-        return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
-    if isinstance(value, Mapping):
-        return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
-    if isinstance(value, list):
-        return " and ".join(map(_short, value))
-    if isinstance(value, bool):
-        return "yes" if value else "no"
-    return f"{value:g}" if isinstance(value, float) else str(value)
-
-
-def _own_ranges(experiment: Experiment) -> Iterator[Deviation]:
-    """Methods that carry the name of a shipped one, but not its values."""
-    shipped = shipped_files("methods")
-    for method in experiment.methods:
-        if method.name not in shipped:
-            continue
-        published = named_method(method.name).model_dump(mode="json", by_alias=True)
-        ours = method.model_dump(mode="json", by_alias=True)
-        keys = sorted({_value_name(key) for key in differing_keys(published, ours)} - {"note"})
-        if keys:
-            yield Deviation(
-                f"method {method.name}",
-                f"{method.name} has its own values or search ranges for {', '.join(keys)}, not "
-                f"those of configs/methods/{method.name}.yaml.",
-            )
-
-
-def _value_name(key: str) -> str:
-    """``arguments.alpha`` for ``arguments.alpha.low``."""
-    head, _, last = key.rpartition(".")
-    return head if last in ("low", "high", "log", "int", "choices") else key
 
 
 def _unequal_treatment(
@@ -156,10 +56,11 @@ def _unequal_treatment(
     two = [m.name for m in experiment.methods if m.phase2 is not None]
     one = [m.name for m in experiment.methods if m.phase2 is None]
     if experiment.protocol.training.phases == "method" and two and one:
+        others = ", ".join(one) if len(one) <= 6 else f"the other {len(one)}"
         yield Deviation(
             "phases",
-            f"Trained in two phases: {', '.join(two)}; in one: {', '.join(one)}. The limit of "
-            "epochs is the same for all.",
+            f"Trained in two phases: {', '.join(two)}; in one: {others}. The limit of epochs is "
+            "the same for all.",
         )
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
     if raw and len(raw) < len(methods):

@@ -17,6 +17,7 @@ import yaml
 from pydantic import ValidationError
 
 from reality_check.config.messages import explain
+from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.errors import UsageError, nearest
 
@@ -174,6 +175,11 @@ def read_yaml(path: Path) -> dict[str, Any]:
 def named_method(name: str) -> Method:
     """The method of that name as it ships with the package, whatever the user's folders hold."""
     return _validate(Method, _read_shipped(name, "methods"), name)
+
+
+def named_model(name: str) -> Model:
+    """The model of that name as it ships with the package, whatever the user's folders hold."""
+    return _validate(Model, _read_shipped(name, "models"), name)
 
 
 def named_protocol(name: str) -> Protocol:

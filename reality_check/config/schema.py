@@ -51,14 +51,14 @@ class Complete(Strict):
 class Published(Strict):
     """What the published protocol used beyond our options; only compared, in the report.
 
+    ``model`` is one of ``configs/models/``, ``images`` how the data set decodes its files.
     ``methods`` lists folders of ``configs/methods/`` whose methods replace those of the same name,
     the first folder first: search ranges that were published for one data set.
     """
 
-    trunk: str | None = None
-    pooling: str | None = None
-    normalization: str | None = None
+    model: str | None = None
     dataset: list[str] | None = None
+    images: dict[str, Any] = Field(default_factory=dict)
     methods: list[str] = Field(default_factory=list)
 
 

@@ -12,7 +12,7 @@ from reality_check.results import Deviation, MethodResults, TrialRecord
 RIGHT: dict[str, Any] = {
     "name": "right",
     "dataset": {"name": "cub200", "reader": "npz", "path": "cub.npz"},
-    "model": {"name": "bn", "trunk": "bn_inception"},
+    "model": "bn_inception",
     "protocol": "mlrc",
     "methods": ["contrastive", "triplet_margin"],
 }
@@ -52,11 +52,49 @@ def find(
     return find_deviations(experiment, results(experiment, **recorded), finished)
 
 
-@pytest.mark.parametrize("protocol", ["mlrc", "appendix_d"])
-def test_the_protocol_itself_has_no_deviation(protocol: str) -> None:
-    trunk = {"mlrc": "bn_inception", "appendix_d": "resnet50"}[protocol]
-    model = {"name": "x", "trunk": trunk}
-    assert find({"protocol": protocol, "model": model}) == []
+@pytest.mark.parametrize(
+    ("protocol", "data", "changes"),
+    [
+        ("mlrc", "cub200", {}),
+        ("mlrc_cars196", "cars196", {"methods": ["contrastive", "cars196/nt_xent"]}),
+        ("mlrc_sop", "stanford_online_products", {"methods": ["contrastive", "sop/nt_xent"]}),
+        ("mlrc_batch256", "cub200", {"methods": ["contrastive", "batch256/nt_xent"]}),
+        ("appendix_d", "cub200", {"methods": ["appendix_d/contrastive", "appendix_d/grad_ml"]}),
+        ("appendix_d_sop", "stanford_online_products", {"methods": ["appendix_d_sop/arcface"]}),
+    ],
+)
+def test_the_protocol_itself_has_no_deviation(
+    protocol: str, data: str, changes: dict[str, Any]
+) -> None:
+    dataset = {"name": data, "reader": "npz", "path": "x.npz"}
+    model = {"appendix_d": "resnet50_appendix_d", "appendix_d_sop": "bn_inception_appendix_d"}
+    right = {"protocol": protocol, "dataset": dataset, "model": model.get(protocol, "bn_inception")}
+    assert find(right | changes) == []
+
+
+@pytest.mark.parametrize(
+    ("protocol", "method", "words"),
+    [
+        ("mlrc", "sop/nt_xent", ["temperature", "configs/methods/nt_xent.yaml"]),
+        ("mlrc_sop", "nt_xent", ["temperature", "configs/methods/sop/nt_xent.yaml"]),
+        ("appendix_d", "cosface", ["phase2", "configs/methods/appendix_d/cosface.yaml"]),
+        ("mlrc", "quick/cosface", ["arguments.margin", "configs/methods/cosface.yaml"]),
+    ],
+)
+def test_search_ranges_are_compared_with_those_of_the_protocols_data_set(
+    protocol: str, method: str, words: list[str]
+) -> None:
+    found = {d.topic: d.text for d in find({"protocol": protocol, "methods": [method]})}
+    for word in words:
+        assert word in found[f"method {method.rpartition('/')[2]}"]
+
+
+def test_how_image_files_are_decoded_is_compared() -> None:
+    raw = {"dataset": {"base": "cub200", "size": 128, "resize": "square"}}
+    assert [(d.topic, d.text) for d in find(raw)] == [
+        ("images", "resize square (mlrc: short_side), size 128 (mlrc: 256).")
+    ]
+    assert find({"dataset": {"base": "cub200", "path": "elsewhere"}}) == []
 
 
 def test_metrics_on_request_are_no_deviation() -> None:
@@ -106,12 +144,12 @@ def test_a_protocol_of_another_name_is_still_compared_with_its_reference() -> No
     assert [d.topic for d in find(short)] == ["search"]
 
 
-def test_trunk_data_set_and_note_are_named() -> None:
+def test_model_data_set_and_note_are_named() -> None:
     found = find({"dataset": "glyphs", "model": "conv4"}, ("protocol.note=A small budget.",))
     topics = {d.topic: d.text for d in found}
     assert topics["protocol"] == "A small budget."
-    assert "conv4" in topics["trunk"]
-    assert "bn_inception" in topics["trunk"]
+    assert "trunk conv4 (mlrc: bn_inception)" in topics["model"]
+    assert "weights none (mlrc: imagenet)" in topics["model"]
     assert "glyphs" in topics["data set"]
     assert "cub200" in topics["data set"]
 
