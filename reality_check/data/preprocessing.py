@@ -4,6 +4,10 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import lru_cache
+
+import torch
+from torch import Tensor
 
 from reality_check.errors import UsageError
 
@@ -34,6 +38,8 @@ class Preprocessing:
     bgr: bool = False
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "mean", tuple(map(float, self.mean)))
+        object.__setattr__(self, "std", tuple(map(float, self.std)))
         for name in ("mean", "std"):
             values = getattr(self, name)
             if len(values) not in (1, 3):
@@ -47,3 +53,30 @@ class Preprocessing:
             raise UsageError(f"std={self.std}, but every value must be greater than 0.")
         if not 0 < self.scale < math.inf:
             raise UsageError(f"scale={self.scale}, but it must be greater than 0; write 1 or 255.")
+
+    def normalize(self, images: Tensor) -> Tensor:
+        """Turn pixel values into the trunk's numbers.
+
+        Args:
+            images: float32, shape (B, C, H, W) with C = 1 (grey) or 3 (RGB), values 0..255. They
+                may be overwritten.
+
+        Returns:
+            float32, shape (B, C, H, W), or (B, 3, H, W) where ``mean`` or ``std`` has three values.
+        """
+        factor, shift = _constants(self, images.device)
+        images = images.flip(1) if self.bgr and images.shape[1] == 3 else images
+        if factor.numel() > images.shape[1]:
+            return images.mul(factor).add_(shift)
+        return images.mul_(factor).add_(shift)
+
+
+@lru_cache(maxsize=64)
+def _constants(preprocessing: Preprocessing, device: torch.device) -> tuple[Tensor, Tensor]:
+    """Factor and shift of values 0..255, each (C, 1, 1) and of the same length."""
+    mean = torch.tensor(preprocessing.mean, dtype=torch.float64)
+    std = torch.tensor(preprocessing.std, dtype=torch.float64)
+    mean, std = torch.broadcast_tensors(mean, std)
+    pair = torch.stack([preprocessing.scale / 255 / std, -mean / std]).float()
+    factor, shift = pair[:, :, None, None].to(device)
+    return factor, shift

@@ -1,0 +1,102 @@
+"""Colour jitter of a batch, each image with its own factors and its own order."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+#: ITU-R 601 weights of red, green and blue, with torchvision's digits.
+LUMA = (0.2989, 0.587, 0.114)
+#: The operations, in the order of the columns of factors and keys.
+BRIGHTNESS, CONTRAST, SATURATION, HUE = range(4)
+#: Factors that change nothing.
+NEUTRAL = np.asarray([1.0, 1.0, 1.0, 0.0])
+
+
+def jitter(images: Tensor, factors: np.ndarray, keys: np.ndarray) -> Tensor:
+    """Change brightness, contrast, saturation and hue as torchvision's ColorJitter defines them.
+
+    Brightness, contrast and saturation blend the image with black, with its mean grey and with its
+    own grey; hue turns the colour circle. Each result is cut to 0..255 before the next.
+
+    Args:
+        images: float32, shape (B, C, H, W), values 0..255, red before blue.
+        factors: (B, 4): the share of the image in the first three blends, and the turn of the hue
+            in full circles. A column of NEUTRAL is left out.
+        keys: (B, 4): operations with smaller keys come first.
+
+    Returns:
+        New images of the same shape. Saturation and hue leave grey images as they are.
+    """
+    active = (factors != NEUTRAL).any(axis=0)
+    if images.shape[1] == 1:
+        active[[SATURATION, HUE]] = False
+    blends = np.flatnonzero(active[:HUE])
+    order = blends[np.argsort(keys[:, blends], axis=1)]
+    before_hue = (keys[:, blends] < keys[:, HUE:]).sum(axis=1)
+    for place in range(len(blends) + 1):
+        if active[HUE]:
+            images = _turn_some(images, np.flatnonzero(before_hue == place), factors[:, HUE])
+        if place < len(blends):
+            kind = order[:, place]
+            images = _blend(images, kind, np.take_along_axis(factors, kind[:, None], 1)[:, 0])
+    return images
+
+
+def _blend(images: Tensor, kind: np.ndarray, share: np.ndarray) -> Tensor:
+    """All three blends are one affine map of the channels, with a mean where it is contrast."""
+    channels = images.shape[1]
+    luma = np.asarray(LUMA) if channels == 3 else np.ones(1)
+    table = np.zeros((len(images), channels + 1, channels), dtype=np.float32)
+    table[:, :channels] = share[:, None, None] * np.eye(channels)
+    table[:, :channels] += ((1 - share) * (kind == SATURATION))[:, None, None] * luma
+    table[:, channels] = ((1 - share) * (kind == CONTRAST))[:, None] * luma
+    mix = torch.from_numpy(table).to(images.device, non_blocking=True)
+    flat = images.flatten(2)
+    with torch.autocast(images.device.type, enabled=False):
+        mean = torch.bmm(mix[:, channels:], flat.mean(dim=2)[:, :, None])
+        mixed = torch.baddbmm(mean.expand(-1, channels, 1), mix[:, :channels], flat)
+    return mixed.clamp_(0, 255).view_as(images)
+
+
+def _turn_some(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
+    if not len(rows):
+        return images
+    index = torch.from_numpy(rows).to(images.device, non_blocking=True)
+    return images.index_copy(0, index, turn_hue(images[index], turns[rows]))
+
+
+def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
+    """Turn the hue of RGB images; lightness and chroma of the HSV model stay.
+
+    Args:
+        images: float32, shape (B, 3, H, W).
+        turns: (B,) in full circles.
+    """
+    turn = torch.from_numpy(turns.astype(np.float32)).to(images.device, non_blocking=True)
+    red, green, blue = images.unbind(1)
+    value = images.amax(dim=1)
+    chroma = value - images.amin(dim=1)
+    scale = chroma.clamp(min=1e-6)
+    sixths = torch.where(
+        value == red,
+        (green - blue) / scale,
+        torch.where(value == green, (blue - red) / scale + 2, (red - green) / scale + 4),
+    )
+    sixths = sixths + 6 * turn[:, None, None]
+    # A channel is `value` on one third of the circle, `value - chroma` on the opposite third.
+    corner = torch.arange(5, 0, -2, device=images.device)[:, None, None]
+    place = (sixths[:, None] + corner).remainder_(6)
+    fall = torch.minimum(place, 4 - place).clamp_(0, 1)
+    return value[:, None] - chroma[:, None] * fall
+
+
+def to_grey(images: Tensor, rows: np.ndarray) -> Tensor:
+    """Replace the RGB images in ``rows`` by their grey, in all channels."""
+    if images.shape[1] == 1 or not len(rows):
+        return images
+    index = torch.from_numpy(rows).to(images.device, non_blocking=True)
+    red, green, blue = images[index].unbind(1)
+    grey = red * LUMA[0] + green * LUMA[1] + blue * LUMA[2]
+    return images.index_copy(0, index, grey[:, None].expand(-1, 3, -1, -1))

@@ -1,0 +1,142 @@
+"""Pixels of the input to pixels of the output, a batch at once: a cut, two products or a grid."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.nn import functional
+
+Interpolation = Literal["bilinear", "bicubic"]
+
+
+def to_float(pixels: Tensor) -> Tensor:
+    """uint8 (B, H, W, C) to contiguous float32 (B, C, H, W), values 0..255."""
+    images = pixels.permute(0, 3, 1, 2)
+    return images.to(torch.float32, memory_format=torch.contiguous_format)
+
+
+def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
+    """Cut a window of ``output`` size out of each image.
+
+    Args:
+        pixels: uint8, shape (B, H, W, C).
+        start: (B, 2) or (1, 2), whole numbers: top left corners.
+        output: height and width.
+
+    Returns:
+        float32, shape (B, C, height, width), values 0..255.
+    """
+    corner = start.astype(np.int64)
+    height, width = output
+    if (corner == corner[0]).all():
+        top, left = corner[0]
+        return to_float(pixels[:, top : top + height, left : left + width])
+    # All windows there are, as a view; indexing copies whole windows, far faster than pixels.
+    windows = pixels.unfold(1, height, 1).unfold(2, width, 1)
+    index = torch.from_numpy(np.insert(corner.T, 0, np.arange(len(pixels)), axis=0))
+    image, top, left = index.to(pixels.device, non_blocking=True)
+    return windows[image, top, left].to(torch.float32).contiguous()
+
+
+def resample(
+    pixels: Tensor, axes: np.ndarray, output: tuple[int, int], interpolation: Interpolation
+) -> Tensor:
+    """Map both axes on their own: one product with a matrix of filter weights for each.
+
+    Where an axis shrinks, the filter is widened with it, as Pillow and torchvision do with
+    ``antialias=True``.
+
+    Args:
+        pixels: uint8, shape (B, H, W, C).
+        axes: (B, 4, 2) or (1, 4, 2): for each axis offset, step, low and high. Output position t
+            (0.5 for the first pixel) is input position ``offset + step * t``; the filter sees the
+            input from ``low`` to ``high``.
+        output: height and width.
+        interpolation: bilinear or bicubic (a = -0.5).
+
+    Returns:
+        float32, shape (B, C, height, width), values 0..255.
+    """
+    size, height, width, channels = pixels.shape
+    rows = _weights(axes[:, :, 0], output[0], height, interpolation, pixels.device)
+    columns = _weights(axes[:, :, 1], output[1], width, interpolation, pixels.device)
+    # Channels between the axes make both products plain ones of batches of matrices.
+    lines = pixels.permute(0, 1, 3, 2).to(torch.float32, memory_format=torch.contiguous_format)
+    with torch.autocast(pixels.device.type, enabled=False):
+        lines = lines.view(size, height * channels, width)
+        lines = torch.bmm(lines, columns.expand(size, -1, -1).transpose(1, 2))
+        if interpolation == "bicubic":  # which overshoots; Pillow cuts off after each axis
+            lines.clamp_(0, 255)
+        lines = lines.view(size, height, channels * output[1])
+        images = torch.bmm(rows.expand(size, -1, -1), lines)
+    if interpolation == "bicubic":
+        images.clamp_(0, 255)
+    return images.view(size, output[0], channels, output[1]).permute(0, 2, 1, 3).contiguous()
+
+
+def _weights(
+    axis: np.ndarray, output: int, size: int, interpolation: Interpolation, device: torch.device
+) -> Tensor:
+    """Filter weights (B, output, size) on the device, each row of sum 1."""
+    offset, step, low, high = axis.T[:, :, None]
+    tap = np.arange(size) + 0.5
+    width = np.maximum(np.abs(step), 1)
+    centre = (offset + step * (np.arange(output) + 0.5)).clip(low, high) / width
+    seen = (tap > low) & (tap < high)
+    parts = (centre, tap / width, np.where(seen, 1.0, -np.inf))  # small ones, so in float64
+    table = np.concatenate(parts, axis=1, dtype=np.float32)
+    sent = torch.from_numpy(table).to(device, non_blocking=True)
+    centres, taps, bound = sent.split([output, size, size], dim=1)
+    distance = (taps[:, None, :] - centres[:, :, None]).abs_()
+    if interpolation == "bicubic":
+        weights = _cubic(distance) * (bound > 0)[:, None, :]
+    else:
+        weights = distance.neg_().add_(bound[:, None, :]).clamp_(min=0)
+    return weights.mul_(weights.sum(dim=2, keepdim=True).reciprocal_())
+
+
+def _cubic(x: Tensor) -> Tensor:
+    """Keys' kernel with a = -0.5 of distances x >= 0."""
+    near = (1.5 * x - 2.5) * x * x + 1
+    far = ((-0.5 * x + 2.5) * x - 4) * x + 2
+    return torch.where(x < 1, near, torch.where(x < 2, far, 0.0))
+
+
+def resample_grid(
+    pixels: Tensor, maps: np.ndarray, sizes: np.ndarray, output: tuple[int, int]
+) -> Tensor:
+    """Follow any affine map, bilinear, without a low-pass filter.
+
+    Args:
+        pixels: uint8, shape (B, H, W, C).
+        maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
+        sizes: (B, 2) or (1, 2): heights and widths of the images in their slots. Beyond them the
+            edge pixels are repeated.
+        output: height and width.
+
+    Returns:
+        float32, shape (B, C, height, width), values 0..255.
+    """
+    slot = np.asarray(pixels.shape[1:3], dtype=np.float64)
+    table = np.empty((len(pixels), 2, 4))  # grid_sample's positions: -1..1 over the slot
+    table[:, :, :3] = maps * (2 / slot)[:, None]
+    table[:, :, 2] -= 1
+    table[:, :, 3] = (2 * sizes - 1) / slot - 1
+    planes = torch.from_numpy(table[:, ::-1].astype(np.float32).transpose(1, 0, 2).copy())
+    planes = planes.to(pixels.device, non_blocking=True)
+    y = torch.arange(output[0], device=pixels.device) + 0.5
+    x = torch.arange(output[1], device=pixels.device) + 0.5
+    grid = (planes[:, :, :1] * y + planes[:, :, 2:3])[:, :, :, None]
+    grid = grid + (planes[:, :, 1:2] * x)[:, :, None, :]
+    if (sizes != slot).any():
+        grid = torch.minimum(grid, planes[:, :, 3:, None])
+    return functional.grid_sample(
+        to_float(pixels),
+        grid.permute(1, 2, 3, 0),
+        mode="bilinear",
+        padding_mode="border",
+        align_corners=False,
+    )

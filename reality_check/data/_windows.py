@@ -1,0 +1,118 @@
+"""Which window of each image becomes the output: arithmetic on sizes, in pixels, y before x."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+_TRIES = 10
+#: Random numbers that :func:`resized_crops` takes for each image: position, areas, ratios.
+CROP_NUMBERS = 2 + 2 * _TRIES
+
+
+@dataclass(frozen=True)
+class Windows:
+    """One window in each image of a batch; all arrays are (B, 2) or (1, 2), height before width.
+
+    Args:
+        sizes: of the images as they are stored.
+        scaled: of the images after the resize; windows are measured in these.
+        start: top left corner.
+        extent: height and width.
+        bounded: whether a filter sees only the window, as if it had been cut out first.
+    """
+
+    sizes: np.ndarray
+    scaled: np.ndarray
+    start: np.ndarray
+    extent: np.ndarray
+    bounded: bool = False
+
+    def need_resampling(self, output: tuple[int, int]) -> bool:
+        """Whether some window is not a plain cut of ``output`` pixels."""
+        return bool((self.scaled != self.sizes).any() or (self.extent != output).any())
+
+
+def scaled_sizes(
+    sizes: np.ndarray, resize: int | tuple[int, int] | None, crop_size: int | None
+) -> np.ndarray:
+    """Sizes after the resize, and after enlarging what is smaller than the crop.
+
+    Args:
+        sizes: (B, 2) heights and widths.
+        resize: new short side (the long one is rounded down, as torchvision does), or new height
+            and width, or None.
+        crop_size: the least short side, or None.
+    """
+    if isinstance(resize, tuple):
+        return np.broadcast_to(np.asarray(resize, dtype=np.float64), sizes.shape)
+    short = sizes.min(axis=1, keepdims=True)
+    if resize is None and (crop_size is None or short.min() >= crop_size):
+        return sizes
+    wanted = short if resize is None else np.full_like(short, resize)
+    if crop_size is not None:
+        wanted = np.maximum(wanted, crop_size)
+    return np.where(sizes == short, wanted, np.floor(wanted * sizes / short))
+
+
+def centre_crops(sizes: np.ndarray, scaled: np.ndarray, output: tuple[int, int]) -> Windows:
+    """The windows of ``output`` size in the centre, rounded as torchvision's CenterCrop does."""
+    extent = np.asarray([output], dtype=np.float64)
+    return Windows(sizes, scaled, np.rint((scaled - extent) / 2), extent)
+
+
+def random_crops(centre: Windows, numbers: np.ndarray) -> Windows:
+    """The same windows, each at any whole position inside its image.
+
+    Args:
+        centre: windows that fit into their images.
+        numbers: (B, 2) within [0, 1).
+    """
+    return replace(centre, start=np.floor(numbers * (centre.scaled - centre.extent + 1)))
+
+
+def resized_crops(
+    sizes: np.ndarray,
+    scaled: np.ndarray,
+    area: tuple[float, float],
+    ratio: tuple[float, float],
+    numbers: np.ndarray,
+) -> Windows:
+    """Draw windows with the rule of torchvision's RandomResizedCrop, in whole pixels.
+
+    Args:
+        sizes: (B, 2) or (1, 2) heights and widths as stored.
+        scaled: the same after the resize.
+        area: bounds of the share of the image's area.
+        ratio: bounds of width / height, drawn log-uniformly.
+        numbers: (B, CROP_NUMBERS) within [0, 1).
+    """
+    height, width = scaled[:, :1], scaled[:, 1:]
+    place, areas, ratios = np.split(numbers, [2, 2 + _TRIES], axis=1)
+    target = height * width * (area[0] + (area[1] - area[0]) * areas)
+    low, high = np.log(ratio)
+    shape = np.exp(low + (high - low) * ratios)
+    tall, wide = np.rint(np.sqrt(target / shape)), np.rint(np.sqrt(target * shape))
+    fits = (tall > 0) & (tall <= height) & (wide > 0) & (wide <= width)
+    row, first = np.arange(len(numbers)), fits.argmax(axis=1)
+    drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
+    start = np.floor(place * (scaled - drawn + 1))
+    found = fits[row, first][:, None]
+    if not found.all():
+        largest = _largest(height, width, ratio)
+        drawn = np.where(found, drawn, largest)
+        start = np.where(found, start, (scaled - largest) // 2)
+    return Windows(sizes, scaled, start, drawn, bounded=np.array_equal(sizes, scaled))
+
+
+def _largest(height: np.ndarray, width: np.ndarray, ratio: tuple[float, float]) -> np.ndarray:
+    """What torchvision takes where no try fits: the largest window of the nearest ratio."""
+    wide, tall = width < ratio[0] * height, width > ratio[1] * height
+    return np.concatenate(
+        [
+            np.where(wide, np.rint(width / ratio[0]), height),
+            np.where(tall, np.rint(height * ratio[1]), width),
+        ],
+        axis=1,
+    )
