@@ -25,6 +25,7 @@ from reality_check.objects import named_classes, one_line, source_fingerprint
 from reality_check.pipeline import build_augmentation, input_shape
 from reality_check.tasks import FoldTask
 from reality_check.training import FoldRun
+from reality_check.trunks import weights_fingerprint
 
 
 @dataclass(frozen=True)
@@ -181,6 +182,9 @@ def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
     for method in experiment.methods:
         named.update(_classes_of(method))
     found = {"dataset": dataset.fingerprint()}
+    weights = weights_fingerprint(experiment.model)
+    if weights is not None:
+        found["pretrained weights"] = weights
     for name, kind in named.items():
         # Plain names are of installed packages.
         source = source_fingerprint(name, kind) if "." in name else None
@@ -204,10 +208,19 @@ class Cost:
     seconds: float
 
 
+def count_trainings(experiment: Experiment) -> int:
+    """How often a network is trained in all: search, reproductions and complete."""
+    protocol = experiment.protocol
+    per_method = (protocol.search.trials + protocol.reproductions) * protocol.split.folds
+    if "complete" in protocol.categories:
+        per_method += protocol.reproductions
+    return per_method * len(experiment.methods)
+
+
 def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> Cost:
     """Time a few training steps and multiply."""
     protocol = experiment.protocol
-    training, folds = protocol.training, protocol.split.folds
+    training = protocol.training
     method = experiment.methods[0]
     settings = fill_settings(method, protocol, middle_params(method, protocol))
     train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
@@ -219,8 +232,5 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
     started = time.perf_counter()
     run.train_steps(steps)
     per_epoch = (time.perf_counter() - started) / steps * training.iterations_per_epoch
-    per_method = (protocol.search.trials + protocol.reproductions) * folds
-    if "complete" in protocol.categories:
-        per_method += protocol.reproductions
-    runs = per_method * len(experiment.methods)
+    runs = count_trainings(experiment)
     return Cost(runs, per_epoch, runs * training.max_epochs * per_epoch)

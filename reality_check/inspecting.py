@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import inspect
 import sys
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
 
@@ -14,7 +14,14 @@ from rich.markup import escape
 from rich.table import Table
 
 from reality_check.campaign import pick_device
-from reality_check.checking import LossCheck, check_data, check_loss, check_model, estimate_cost
+from reality_check.checking import (
+    LossCheck,
+    check_data,
+    check_loss,
+    check_model,
+    count_trainings,
+    estimate_cost,
+)
 from reality_check.config import config_files, load_experiment
 from reality_check.config.compose import dump_yaml
 from reality_check.config.schema import Experiment
@@ -22,6 +29,7 @@ from reality_check.data import load_dataset
 from reality_check.errors import UsageError, nearest
 from reality_check.methods import search_space
 from reality_check.objects import PLURALS, one_line, registered_names
+from reality_check.reference import against_reference, own_ranges
 from reality_check.view import duration
 
 _GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
@@ -100,8 +108,36 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> int:
             f"{nearest(what, [*words, *experiments])}"
         )
     experiment = load_experiment(what, overrides)
-    print(dump_yaml(experiment.plain()), end="")
+    for line in _summary(experiment):
+        print(f"# {line}")
+    print(dump_yaml(experiment.plain(), compact=True), end="")
     return 0
+
+
+def _summary(experiment: Experiment) -> Iterator[str]:
+    """What an experiment is, in a few lines."""
+    protocol = experiment.protocol
+    training, reference = protocol.training, protocol.reference
+    yield (
+        f"{experiment.name}: {len(experiment.methods)} methods on {experiment.dataset.name}, "
+        f"model {experiment.model.name}, protocol {protocol.name}"
+    )
+    yield (
+        f"{count_trainings(experiment):,} trainings, each at most {training.max_epochs} epochs of "
+        f"{training.iterations_per_epoch} batches of {training.batch_size}"
+    )
+    complete = "complete" in protocol.categories
+    yield (
+        f"a method: {protocol.search.trials} trials and {protocol.reproductions} reproductions on "
+        f"{protocol.split.folds} folds"
+        + (f", {protocol.reproductions} networks on all classes (complete)" if complete else "")
+    )
+    topics = [found.topic for found in (*against_reference(experiment), *own_ranges(experiment))]
+    yield (
+        f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
+        if topics
+        else f"as {reference} has it, to the letter"
+    )
 
 
 def _print_group(group: str) -> int:

@@ -62,9 +62,20 @@ def parse_yaml(text: str) -> Any:
     return _unshared(yaml.load(text, Loader=_Loader))
 
 
-def dump_yaml(data: Any) -> str:
-    """The inverse of :func:`parse_yaml`, with keys in their order."""
-    return yaml.dump(data, Dumper=_Dumper, sort_keys=False, allow_unicode=True)
+def dump_yaml(data: Any, compact: bool = False) -> str:
+    """The inverse of :func:`parse_yaml`, with keys in their order.
+
+    Args:
+        data: plain data.
+        compact: whether ranges and other collections without inner ones take one line.
+    """
+    return yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None if compact else False,
+    )
 
 
 def _unshared(data: Any, depth: int = 0) -> Any:
