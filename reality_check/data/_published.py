@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -65,7 +66,7 @@ def locate(path: str | Path, published: Published, fetch: bool = False) -> Path:
 
 def first_existing(root: Path, alternatives: str) -> str | None:
     """Return the first of ``"a|b"`` that exists below ``root``."""
-    return next((path for path in alternatives.split("|") if (root / path).exists()), None)
+    return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
 
 
 def compare_counts(found: dict[str, int], published: Published, root: Path) -> None:
@@ -111,7 +112,7 @@ def _folders_in(folder: Path) -> list[Path]:
         entries = sorted(folder.iterdir())
     except OSError:
         return []
-    return [entry for entry in entries if entry.is_dir() and not entry.name.startswith(".")]
+    return [entry for entry in entries if os.path.isdir(entry) and not entry.name.startswith(".")]
 
 
 def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
@@ -161,11 +162,15 @@ def _what_is_missing(folder: Path, published: Published) -> str:
 
 
 def _advice(folder: Path | None, published: Published) -> str:
-    where = f"into {str(folder)!r}" if folder is not None else "into a folder, and name that folder"
     fetchable = any(archive.urls for archive in published.archives)
-    automatic = "write dataset.download=true, or " if fetchable and folder is not None else ""
+    if folder is None:
+        there = "name a folder for it" + (" and add dataset.download=true" if fetchable else "")
+        start, where = f"{there}, or " if fetchable else f"{there}, ", "it there"
+    else:
+        start = "add dataset.download=true, or " if fetchable else ""
+        where = f"it into {str(folder)!r}"
     return (
-        "If it is elsewhere, name its folder: "
-        f"reality-check run {published.experiment} dataset.path=/my/{published.folder}. If not, "
-        f"{automatic}download {published.source} and put it {where}; archives are unpacked there."
+        f"If you have {published.title}, name its folder: reality-check run "
+        f"{published.experiment} dataset.path=/my/{published.folder}. If not, {start}download "
+        f"{published.source} and put {where}; archives are unpacked."
     )

@@ -36,7 +36,7 @@ def unpack(archive: Path, folder: Path) -> None:
     All of it is unpacked under a temporary name and then renamed, one top-level entry after the
     other, so that a killed process leaves nothing half-unpacked under its own name. Files keep the
     archive's times of change. The archive stays. Two processes must not unpack into one folder at
-    once (:func:`reality_check.data._locks.exclusive_lock`).
+    once (:func:`reality_check.data._locks.locked`).
 
     Args:
         archive: the file.

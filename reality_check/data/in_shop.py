@@ -24,7 +24,7 @@ IN_SHOP = Published(
     source=(
         "Img/img.zip and Eval/list_eval_partition.txt of the In-shop benchmark from "
         "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (a Google Drive "
-        "folder; no program may fetch it)"
+        "folder, to be fetched by hand)"
     ),
     counts={
         "classes": 7_982,

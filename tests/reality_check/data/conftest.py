@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import importlib.util
 import os
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 
@@ -21,3 +23,15 @@ def real_data() -> Path:
     if not folder:
         pytest.skip("REALITY_CHECK_DATA is not set: it names the folder with omniglot/ and others")
     return Path(folder)
+
+
+@pytest.fixture(scope="session")
+def trees() -> ModuleType:
+    """Builders of small data sets in the genuine layouts: see genuine_trees.py."""
+    file = Path(__file__).with_name("genuine_trees.py")
+    spec = importlib.util.spec_from_file_location("genuine_trees", file)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
