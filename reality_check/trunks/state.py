@@ -91,7 +91,7 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
     found = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
     # Files from before PyTorch 0.4.1 do not count batches.
     missing = [k for k in wanted if k not in found and not k.endswith("num_batches_tracked")]
-    if len(missing) == len(wanted):
+    if not set(found) & set(wanted):
         raise UsageError(
             f"{title}: {source} holds the weights of another network ({_some(list(state))}); this "
             f"trunk's are {_some(list(wanted))}."

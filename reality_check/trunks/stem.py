@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import torch
 from torch import nn
 
 from reality_check.errors import UsageError
@@ -12,26 +11,12 @@ def sum_input_channels(trunk: nn.Module) -> None:
     """Make an RGB trunk take grey images: it returns what it did for the image repeated thrice.
 
     Args:
-        trunk: its first convolution is replaced by one of one input channel, whose weights are the
-            sums over the three.
+        trunk: its first convolution gets one input channel, whose weights are the sums over the
+            three.
     """
-    name, conv = next(
-        (name, module) for name, module in trunk.named_modules() if isinstance(module, nn.Conv2d)
-    )
-    grey = nn.Conv2d(
-        1,
-        conv.out_channels,
-        conv.kernel_size,  # type: ignore[arg-type]
-        conv.stride,  # type: ignore[arg-type]
-        conv.padding,  # type: ignore[arg-type]
-        bias=conv.bias is not None,
-    )
-    with torch.no_grad():
-        grey.weight.copy_(conv.weight.sum(dim=1, keepdim=True))
-        if conv.bias is not None and grey.bias is not None:
-            grey.bias.copy_(conv.bias)
-    parent, _, child = name.rpartition(".")
-    setattr(trunk.get_submodule(parent), child, grey)
+    conv = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
+    conv.in_channels = 1
+    conv.weight = nn.Parameter(conv.weight.detach().sum(dim=1, keepdim=True))
 
 
 def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
