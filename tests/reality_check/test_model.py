@@ -4,11 +4,13 @@ from typing import get_args
 
 import pytest
 import torch
+from pydantic import ValidationError
 from torch import nn
 
+from pml_extensions.modules import HEAD_PRESETS, build_head
 from reality_check.config.model import Model
 from reality_check.errors import UsageError
-from reality_check.model import TRUNKS, Head, build_network
+from reality_check.model import NORMALIZATIONS, POOLINGS, TRUNKS, Head, build_network
 from reality_check.seeds import derive
 
 MAPS = torch.tensor([[[[1.0, 2.0], [3.0, 6.0]], [[0.0, 0.0], [0.0, 4.0]]]])
@@ -54,8 +56,15 @@ def test_batch_norm_has_no_parameters_and_standardises_each_column() -> None:
     torch.testing.assert_close(head.eval()(x), columns, atol=0.1, rtol=0)
 
 
-@pytest.mark.parametrize("normalization", get_args(Model.model_fields["normalization"].annotation))
-@pytest.mark.parametrize("pooling", get_args(Model.model_fields["pooling"].annotation))
+def test_the_schema_knows_the_same_names() -> None:
+    for field, names in {"pooling": POOLINGS, "normalization": NORMALIZATIONS}.items():
+        literal, none = get_args(Model.model_fields[field].annotation)
+        assert set(get_args(literal)) == set(names)
+        assert none is type(None)
+
+
+@pytest.mark.parametrize("normalization", NORMALIZATIONS)
+@pytest.mark.parametrize("pooling", POOLINGS)
 def test_every_head_that_a_yaml_may_name(pooling: str, normalization: str) -> None:
     model = conv4(pooling=pooling, normalization=normalization)
     network = build_network(model, (32, 32, 1), 5, seed=0)
@@ -95,6 +104,93 @@ def test_shapes() -> None:
     assert network(images).shape == (2, 5)
     # ceil(33 / 16) x ceil(20 / 16) maps of 4 channels
     assert network.features(images).shape == (2, 3 * 2 * 4)
+
+
+# Papers' heads and embedders
+
+
+@pytest.mark.parametrize("size", [4, 6])
+@pytest.mark.parametrize("head", HEAD_PRESETS)
+def test_a_papers_head_is_parted_before_its_embedder(head: str, size: int) -> None:
+    network = build_network(preset(head), (33, 20, 3), size, seed=3)
+    whole = build_head(head, 4, size)
+    assert next(iter(whole.named_children()))[0] == "pooling"
+    parts = [part for part in whole.children() if list(part.parameters())]
+    learned = [tuple(p.shape) for part in parts for p in part.parameters()]
+    assert [tuple(p.shape) for p in network.embedder.parameters()] == learned
+    assert list(network.head.parameters()) == []
+    state = [value for part in (network.head, network.embedder) for value in _values(part)]
+    whole.load_state_dict(dict(zip(whole.state_dict(), state, strict=True)))
+    images = torch.rand(5, 3, 33, 20)
+    expected = whole(network.trunk(images))
+    torch.testing.assert_close(network(images), expected)
+
+
+def preset(head: str, **changes: object) -> Model:
+    values = {"name": "x", "trunk": "conv4", "arguments": {"width": 4}, "head": head}
+    return Model.model_validate({**values, **changes})
+
+
+def _values(part: nn.Module) -> list[torch.Tensor]:
+    return list(part.state_dict().values())
+
+
+def test_bn_relu_modules_stand_before_the_neck() -> None:
+    plain = build_network(preset("sgsl_paper"), (16, 16, 1), 6, seed=3)
+    network = build_network(preset("sgsl_paper", bn_relu_modules=2), (16, 16, 1), 6, seed=3)
+    x = torch.rand(8, 1, 16, 16)
+    linear, neck = network.embedder.embedder, network.embedder.neck
+    expected = linear(network.features(x))
+    assert torch.equal(linear.weight, plain.embedder.embedder.weight)
+    for _ in range(2):
+        deviation = (expected.var(dim=0, unbiased=False) + 1e-5).sqrt()
+        expected = ((expected - expected.mean(dim=0)) / deviation).clamp(min=0)
+    torch.testing.assert_close(network(x), neck(expected), rtol=1e-4, atol=1e-5)
+    assert sum(p.numel() for p in network.embedder.parameters()) == 4 * 6 + 2 * 2 * 6
+
+
+def test_the_embedder_of_realigned_softmax_warping() -> None:
+    options = {"init": "kaiming_fan_out"}
+    layer = build_network(conv4(embedder=options), (160, 160, 1), 200, seed=3).embedder
+    assert layer.weight.shape == (200, 400)
+    assert float(layer.weight.detach().std()) == pytest.approx((2 / 200) ** 0.5, rel=0.02)
+    assert not layer.bias.any()
+    assert (
+        build_network(conv4(embedder={"bias": False}), (16, 16, 1), 5, seed=3).embedder.bias is None
+    )
+    kept = build_network(conv4(embedder={"skip_if_equal": True}), (16, 16, 1), 4, seed=3)
+    assert isinstance(kept.embedder, nn.Identity)
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"head": "sgsl"}, "no head named 'sgsl'.*Did you mean 'sgsl_paper'"),
+        ({"head": "hist", "pooling": "max"}, "head hist has its own pooling; remove one"),
+        ({"head": "hist", "embedder": {}}, "head hist has its own embedder"),
+        ({"head": "hist", "bn_relu_modules": 1}, "write head: sgsl_official or sgsl_paper"),
+        ({"bn_relu_modules": -1}, "bn_relu_modules"),
+        ({"last_stride": 3}, "last_stride"),
+        ({"embedder": {"initialization": "x"}}, "initialization"),
+        ({"preprocessing": {"mean": "grey"}}, "mean"),
+    ],
+)
+def test_a_yaml_that_cannot_be(changes: dict[str, object], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        Model.model_validate({"name": "x", **changes})
+
+
+def test_what_the_yaml_says_in_short() -> None:
+    model = Model.model_validate({"name": "x", "remove_last_bn_relu": True, "weights": None})
+    assert (model.remove_last_bn_relu, model.weights) == ("paper", "none")
+    assert Model.model_validate({"name": "x", "remove_last_bn_relu": False}) == Model(name="x")
+    assert model.describe_head() == "pooling average, normalisation none"
+    assert preset("hist").describe_head() == "head hist"
+
+
+@pytest.mark.parametrize("model", [conv4(), preset("hist")])
+def test_a_model_survives_being_written_and_read(model: Model) -> None:
+    assert Model.model_validate(model.model_dump(by_alias=True, mode="json")) == model
 
 
 class Tokens(nn.Module):
