@@ -27,6 +27,7 @@ from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.results import METRICS, PRIMARY
+from reality_check.runners import FoldJob, FoldRunner, OneByOne, SeveralAtOnce
 from reality_check.scoring import (
     concatenate,
     embed_test,
@@ -37,7 +38,7 @@ from reality_check.scoring import (
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
 from reality_check.seeds import derive
 from reality_check.tasks import FoldResult, FoldTask
-from reality_check.training import FoldRun
+from reality_check.team import Team
 
 #: Name of the stage that scores what no training reaches; it belongs to no method.
 BASELINES = "baselines"
@@ -61,14 +62,23 @@ class Campaign:
         experiment: validated.
         out_dir: its output folder.
         on_progress: told what this worker does, as plain data.
+        folds_at_once: how many folds of a trial train at a time, in processes of their own.
+        team: the processes that train each network together, this one being the main one.
     """
 
     def __init__(
-        self, experiment: Experiment, out_dir: Path, on_progress: Progress = lambda _: None
+        self,
+        experiment: Experiment,
+        out_dir: Path,
+        on_progress: Progress = lambda _: None,
+        folds_at_once: int = 1,
+        team: Team | None = None,
     ) -> None:
         self.experiment = experiment
         self.out_dir = out_dir
         self.on_progress = on_progress
+        self.folds_at_once = folds_at_once
+        self.team = team or Team()
         self.storage = open_storage(storage_url(experiment, out_dir))
         self._stages: dict[tuple[str, str], Stage] = {}
 
@@ -88,6 +98,10 @@ class Campaign:
             if outcome == "wait":
                 self.on_progress({"doing": "waiting for other workers"})
                 time.sleep(1.0)
+
+    def follow(self) -> None:
+        """Train with the main process of the team until its work is done."""
+        OneByOne(self.dataset, self.device, self.team).follow()
 
     def units(self) -> Iterator[Unit]:
         """All stages whose predecessors are complete, in working order."""
@@ -279,7 +293,9 @@ class Campaign:
         size = protocol.training.embedding_size * protocol.split.folds
         settings = fill_settings(method, protocol, params)
         task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
-        result = self._run(task, self.trainval_set, None, method.name, "complete", attempt.slot, 0)
+        folder = self.fold_folder(method.name, "complete", attempt.slot, 0)
+        job = FoldJob(task, 0, self.splits.trainval, None, folder)
+        (result,) = self._run([job], method.name, "complete", attempt.slot)
         embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
         test, normalize = self.test_set, method.normalize_embeddings
         metrics = measure(embeddings, test.labels, normalize, protocol.final_metrics, test.queries)
@@ -312,15 +328,17 @@ class Campaign:
         protocol = self.experiment.protocol
         settings = fill_settings(method, protocol, attempt.params)
         size = protocol.training.embedding_size
-        results = []
-        for number, fold in enumerate(self.splits.folds):
-            task = self._task(settings, stage, attempt.slot, number, size, None)
-            train = self.dataset.subset(fold.train)
-            validation = self.dataset.subset(fold.validation)
-            results.append(
-                self._run(task, train, validation, method.name, stage, attempt.slot, number)
+        jobs = [
+            FoldJob(
+                self._task(settings, stage, attempt.slot, number, size, None),
+                number,
+                fold.train,
+                fold.validation,
+                self.fold_folder(method.name, stage, attempt.slot, number),
             )
-        return results
+            for number, fold in enumerate(self.splits.folds)
+        ]
+        return self._run(jobs, method.name, stage, attempt.slot)
 
     def _task(
         self,
@@ -346,26 +364,25 @@ class Campaign:
         """The same for all methods, so that they are compared on common seeds."""
         return derive(self.experiment.seed, stage, slot, fold, "network")
 
-    def _run(
-        self,
-        task: FoldTask,
-        train: ImageSet,
-        validation: ImageSet | None,
-        method: str,
-        stage: str,
-        slot: int,
-        fold: int,
-    ) -> FoldResult:
-        def progress(position: dict[str, Any]) -> None:
-            about = {"doing": stage, "method": method, "slot": slot, "fold": fold}
-            self.on_progress({**about, **position})
+    def _run(self, jobs: list[FoldJob], method: str, stage: str, slot: int) -> list[FoldResult]:
+        about = {"doing": stage, "method": method, "slot": slot}
+        return self.runner.run(jobs, lambda position: self.on_progress({**about, **position}))
 
-        folder = self.folder(method, stage, slot) / f"fold_{fold}"
-        progress({"epoch": 0})
-        return FoldRun(task, train, validation, folder, self.device, progress).run()
+    @functools.cached_property
+    def runner(self) -> FoldRunner:
+        """Who trains."""
+        if self.folds_at_once == 1 or self.team.size > 1:
+            return OneByOne(self.dataset, self.device, self.team)
+        load = functools.partial(load_dataset, self.experiment.dataset)
+        return SeveralAtOnce(min(self.folds_at_once, len(self.splits.folds)), load, self.device)
+
+    def close(self) -> None:
+        """End the processes that train."""
+        if "runner" in vars(self):
+            self.runner.close()
 
     def _embed_test(self, method: str, stage: str, slot: int, fold: int, size: int) -> torch.Tensor:
-        path = self.folder(method, stage, slot) / f"fold_{fold}" / "model.pt"
+        path = self.fold_folder(method, stage, slot, fold) / "model.pt"
         shape = input_shape(self.dataset, self.experiment.protocol.training)
         network = load_network(path, self.experiment.model, shape, size)
         return embed_test(network, self._test_images, self.device)
@@ -373,6 +390,10 @@ class Campaign:
     def folder(self, method: str, stage: str, slot: int) -> Path:
         """Where the fold runs of a unit of work live."""
         return self.out_dir / method / stage / f"{slot:03d}"
+
+    def fold_folder(self, method: str, stage: str, slot: int, fold: int) -> Path:
+        """Where one fold run lives."""
+        return self.folder(method, stage, slot) / f"fold_{fold}"
 
     @functools.cached_property
     def device(self) -> torch.device:
@@ -411,11 +432,6 @@ class Campaign:
     def splits(self) -> ClassSplits:
         """The classes of every fold, and of the test half."""
         return split_dataset(self.dataset, self.experiment.protocol.split)
-
-    @functools.cached_property
-    def trainval_set(self) -> ImageSet:
-        """All classes that may be trained on."""
-        return self.dataset.subset(self.splits.trainval)
 
     @functools.cached_property
     def test_set(self) -> ImageSet:

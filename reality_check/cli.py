@@ -152,7 +152,23 @@ def _parser() -> _Parser:
         type=_positive,
         default=1,
         metavar="N",
-        help="trainings at a time, each a process of its own on one CPU core (default: 1)",
+        help="trials at a time, each a process of its own on one CPU core (default: 1)",
+    )
+    run.add_argument(
+        "--folds-at-once",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="folds of a trial that a worker trains at a time, each a process (default: 1); "
+        "several share a GPU well, and the results are the same",
+    )
+    run.add_argument(
+        "--together",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="processes that train each network together, on N GPUs (default: 1); for large "
+        "networks and batches",
     )
 
     status = _add(commands, "status", _status, "show how far an experiment is", _STATUS)
@@ -244,7 +260,8 @@ def _run(options: argparse.Namespace) -> int:
     print(f"{experiment.name} ({names}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
         with LiveView(console, options.workers).shown() as view:
-            results = run(experiment, out_dir, options.workers, view)
+            processes = (options.workers, options.folds_at_once, options.together)
+            results = run(experiment, out_dir, *processes, view)
     except KeyboardInterrupt:
         print(f"\nStopped; nothing is lost. To go on: {options.again}", file=sys.stderr)
         return INTERRUPTED

@@ -21,7 +21,7 @@ from reality_check.methods import (
 from reality_check.model import Network, build_network
 from reality_check.objects import one_line
 from reality_check.tasks import FoldTask
-from reality_check.team import Team
+from reality_check.team import BATCH_NORM, Team
 
 
 class Learner:
@@ -70,6 +70,7 @@ class Learner:
         self._forward.train()
         if self.training.freeze_batchnorm:
             freeze_batchnorm(self.network.trunk)
+        self.team.check_statistics(self.network)
         self.loss.train()
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -148,7 +149,7 @@ class Learner:
 def freeze_batchnorm(module: nn.Module) -> None:
     """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train."""
     for part in module.modules():
-        if isinstance(part, nn.modules.batchnorm._BatchNorm):
+        if isinstance(part, BATCH_NORM):
             part.eval()
 
 

@@ -50,16 +50,21 @@ def embed(
 
     Returns:
         float32 (N, D) on the device of the batches.
-
-    Raises:
-        Diverged: an embedding is not finite.
     """
     modes = {name: part.training for name, part in module.named_modules()}
     module.eval()
     parts = [forward(batch).float() for batch in batches]
     for name, part in module.named_modules():
         part.training = modes[name]
-    embeddings = torch.cat(parts)
+    return torch.cat(parts)
+
+
+def require_finite(embeddings: Tensor) -> Tensor:
+    """The embeddings.
+
+    Raises:
+        Diverged: one of them is not finite.
+    """
     if not torch.isfinite(embeddings).all():
         raise Diverged("the network gave NaN or infinite embeddings")
     return embeddings

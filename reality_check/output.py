@@ -15,6 +15,8 @@ from reality_check.files import atomic_write
 
 #: Keys that may change between two runs of the same experiment.
 _FREE = {"device"}
+#: Fingerprints that are not of a user's own class.
+_NO_CODE = {"dataset", "pretrained weights"}
 
 
 def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
@@ -26,7 +28,7 @@ def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
     return [
         name
         for name, source in experiment.code.items()
-        if name != "dataset" and there.get(name) not in (None, source)
+        if name not in _NO_CODE and there.get(name) not in (None, source)
     ]
 
 
@@ -142,6 +144,8 @@ def _check_empty(out_dir: Path) -> None:
 def _difference(key: str, there: Any, ours: Any) -> str:
     if key == "code.dataset":
         return "the images are not the same"
+    if key == "code.pretrained weights":
+        return "the pretrained weights are not the same"
     if key.startswith("code."):
         return f"the code of {key.removeprefix('code.')} has changed"
 

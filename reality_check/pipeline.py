@@ -14,6 +14,7 @@ from reality_check.data.augment import Augmentation
 from reality_check.data.imageset import ImageSet
 from reality_check.data.store import PixelStore
 from reality_check.errors import UsageError
+from reality_check.trunks import preprocessing
 
 #: Images of an evaluation batch: so many pixels (and more on a GPU), within limits.
 _PIXELS, _ON_GPU, _FEWEST, _MOST = 512 * 64 * 64, 8, 32, 512
@@ -30,7 +31,9 @@ def build_augmentation(model: Model, training: Training, channels: int) -> Augme
     Raises:
         UsageError: an option is out of its range, or does not fit the channels.
     """
-    return Augmentation(**training.augmentation.model_dump())
+    return Augmentation(
+        **training.augmentation.model_dump(), preprocessing=preprocessing(model, channels)
+    )
 
 
 def input_shape(images: ImageSet, training: Training) -> tuple[int, int, int]:
@@ -39,7 +42,7 @@ def input_shape(images: ImageSet, training: Training) -> tuple[int, int, int]:
     Raises:
         UsageError: the images have different sizes and no crop size is given.
     """
-    size = getattr(training.augmentation, "crop_size", None)
+    size = training.augmentation.crop_size
     if size is not None:
         return size, size, images.images.channels
     if images.image_shape is None:
@@ -77,12 +80,17 @@ class Pipeline:
     def __len__(self) -> int:
         return len(self.store)
 
-    def training_batch(self, rows: np.ndarray, generator: torch.Generator) -> Tensor:
-        """Augmented images: float32 (B, C, H, W)."""
-        return self.augmentation(self.store.batch(rows).pixels, generator)
+    def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
+        """Augmented images: float32 (B, C, H, W).
+
+        Args:
+            rows: int64, shape (B,).
+            numbers: random ones, one row per image, see :meth:`Augmentation.draw`.
+        """
+        return self.augmentation.apply(self.store.batch(rows), numbers)
 
     def evaluation_batches(self, rows: np.ndarray | None = None) -> Iterator[Tensor]:
         """All images, or those of ``rows``, as evaluation sees them, in order."""
         rows = np.arange(len(self)) if rows is None else rows
         for start in range(0, len(rows), self._batch):
-            yield self.evaluation(self.store.batch(rows[start : start + self._batch]).pixels)
+            yield self.evaluation(self.store.batch(rows[start : start + self._batch]))

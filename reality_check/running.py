@@ -84,6 +84,8 @@ def run(
     experiment: Experiment,
     out_dir: str | Path,
     workers: int = 1,
+    folds_at_once: int = 1,
+    together: int = 1,
     watch: Callable[[Campaign], None] = lambda campaign: None,
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
@@ -95,7 +97,11 @@ def run(
     Args:
         experiment: see :func:`reality_check.load_experiment`.
         out_dir: its output folder; made if it is not there.
-        workers: how many processes train at a time.
+        workers: how many processes ask for trials at a time.
+        folds_at_once: how many folds of a trial each worker trains at a time, in processes of
+            their own. The results are the same.
+        together: how many processes (on GPUs: one each) train each network together, every one on
+            its part of the batch (DistributedDataParallel). Not with ``folds_at_once``.
         watch: called several times a second while workers run.
 
     Returns:
@@ -107,6 +113,7 @@ def run(
     """
     if workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}.")
+    _check_processes(experiment, folds_at_once, together)
     folder = Path(out_dir)
     locked, dataset = prepare(experiment, folder)
     with exclusive(folder):
@@ -115,12 +122,26 @@ def run(
         for unit in campaign.units():
             unit.study.start_afresh()
         if not campaign.is_complete():
-            processes = LocalWorkers(folder, workers)
+            processes = LocalWorkers(folder, workers, folds_at_once, together)
             try:
                 processes.wait(lambda: watch(campaign))
             finally:
                 processes.stop()
         return _write(campaign)
+
+
+def _check_processes(experiment: Experiment, folds_at_once: int, together: int) -> None:
+    if min(folds_at_once, together) < 1 or (folds_at_once > 1 and together > 1):
+        raise UsageError(
+            f"folds_at_once={folds_at_once} and together={together}, but both must be at least 1 "
+            "and only one of them more: either folds side by side, or one network together."
+        )
+    training = experiment.protocol.training
+    if training.batch_size % together:
+        raise UsageError(
+            f"batch_size={training.batch_size} cannot be divided among {together} processes; write "
+            f"a multiple of {together}."
+        )
 
 
 def report(out_dir: str | Path) -> ExperimentResults:

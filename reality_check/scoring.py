@@ -23,6 +23,7 @@ from reality_check.measuring import (
     measure,
     measure_geometries,
     measure_one,
+    require_finite,
 )
 from reality_check.model import Network, build_network
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
@@ -96,7 +97,7 @@ def load_network(
     state = checkpoints.load(path)
     if state is None:
         raise FileNotFoundError(path)
-    network = build_network(model, image_shape, embedding_size, seed=0)
+    network = build_network(model, image_shape, embedding_size, seed=0, pretrained=False)
     network.load_state_dict(state)
     return network
 
@@ -108,7 +109,7 @@ def embed_test(network: Network, images: Pipeline, device: torch.device) -> Tens
         Diverged: an embedding is not finite.
     """
     network.to(device)
-    return embed(network, network, images.evaluation_batches())
+    return require_finite(embed(network, network, images.evaluation_batches()))
 
 
 def score_baselines(
@@ -149,7 +150,7 @@ def score_baselines(
     }
     scores = {}
     for name, forward in forwards.items():
-        embeddings = embed(forward, network, images.evaluation_batches())
+        embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
         scores[name] = measure_one(embeddings, test.labels, True, also, test.queries)
     return scores
 

@@ -11,6 +11,7 @@ from pml_extensions.distributed import gather_embeddings
 from reality_check.errors import UsageError
 
 T = TypeVar("T")
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
 
 
 class Team:
@@ -43,6 +44,9 @@ class Team:
     def parallel(self, network: nn.Module) -> nn.Module:
         """The network, with gradients averaged over the processes."""
         return network
+
+    def check_statistics(self, network: nn.Module) -> None:
+        """Refuse a network, in training mode, that this team cannot train as one process would."""
 
 
 class DistributedTeam(Team):
@@ -91,10 +95,22 @@ class DistributedTeam(Team):
     def parallel(self, network: nn.Module) -> nn.Module:
         """DistributedDataParallel around the network.
 
-        Raises:
-            UsageError: BatchNorm statistics are to be learned, on a CPU.
+        BatchNorm takes its statistics from the full batch (SyncBatchNorm, which needs CUDA).
         """
-        cuda = next(network.parameters()).is_cuda
-        if cuda:
+        if next(network.parameters()).is_cuda:
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
         return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
+
+    def check_statistics(self, network: nn.Module) -> None:
+        """Refuse BatchNorm in training mode where its statistics would be of a part of the batch.
+
+        Raises:
+            UsageError: there is one, on a CPU.
+        """
+        learns = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
+        if learns and not next(network.parameters()).is_cuda:
+            raise UsageError(
+                f"{self.size} processes on CPUs cannot share the statistics of BatchNorm; write "
+                "training.freeze_batchnorm: true, choose a head without batch_norm, or leave out "
+                "--together."
+            )

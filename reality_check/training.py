@@ -21,7 +21,7 @@ from reality_check.data.imageset import ImageSet
 from reality_check.data.sampler import ClassBalancedSampler
 from reality_check.early_stopping import EarlyStopping
 from reality_check.learner import Learner
-from reality_check.measuring import Diverged, embed, measure_one
+from reality_check.measuring import Diverged, embed, measure_one, require_finite
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.records import FoldRecords
 from reality_check.results import PRIMARY
@@ -211,8 +211,11 @@ class FoldRun:
             raise Diverged(f"the loss became {number} in epoch {self.position.epoch + 1}")
 
     def _step(self) -> Tensor:
+        """One step on a batch that all processes of the team draw, and each takes its part of."""
         rows = self.sampler.next_batch()
-        images = self.images.training_batch(rows, self.generator)
+        numbers = self.augmentation.draw(len(rows), self.generator)
+        part = self.team.share(len(rows))
+        images = self.images.training_batch(rows[part], numbers[part])
         labels = self.labels[torch.from_numpy(rows).to(self.device, non_blocking=True)]
         return self.learner.step(images, labels)
 
@@ -235,6 +238,7 @@ class FoldRun:
         with self.learner.autocast():
             batches = self.seen.evaluation_batches(parts[self.team.rank])
             embeddings = self.team.gather_rows(embed(forward, self.network, batches))
+        require_finite(embeddings)
         normalize = self.task.settings.normalize_embeddings
         return self.team.agree(measure_one(embeddings, self.validation.labels, normalize))
 

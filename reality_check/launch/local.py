@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import subprocess
@@ -10,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
@@ -37,10 +39,15 @@ class LocalWorkers:
     Args:
         out_dir: output folder of the experiment.
         count: how many workers.
+        folds_at_once: how many folds of a trial each of them trains at a time.
+        together: how many processes train each network together.
     """
 
-    def __init__(self, out_dir: Path, count: int) -> None:
+    def __init__(
+        self, out_dir: Path, count: int, folds_at_once: int = 1, together: int = 1
+    ) -> None:
         self.out_dir = out_dir
+        self._folds_at_once, self._together = folds_at_once, together
         self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in range(count)]
 
     def wait(self, on_tick: Callable[[], None]) -> None:
@@ -74,14 +81,14 @@ class LocalWorkers:
             return False
         if status == DONE:
             return True
-        message = _last_line(self.log_path(worker.number))
-        if status == USAGE:
-            raise UsageError(message)
-        if status == FAILED:
-            log = self.log_path(worker.number)
-            raise WorkFailed(f"{message}. The whole story: {log}")
-        self._replace(worker, status)
-        return False
+        failure = read_failure(self.out_dir, worker.number)
+        if failure is None:
+            self._replace(worker, status)
+            return False
+        if failure["status"] == USAGE:
+            raise UsageError(failure["message"])
+        log = self.log_path(worker.number)
+        raise WorkFailed(f"{failure['message']}. The whole story: {log}")
 
     def _replace(self, worker: _Worker, status: int) -> None:
         lived = time.monotonic() - worker.started
@@ -98,10 +105,10 @@ class LocalWorkers:
         threads = dict.fromkeys(_THREADS, "1")
         log = self.log_path(number)
         log.parent.mkdir(parents=True, exist_ok=True)
-        command = [sys.executable, "-m", "reality_check.launch.worker", str(self.out_dir)]
+        _failure_path(self.out_dir, number).unlink(missing_ok=True)
         with log.open("ab") as output:
             return subprocess.Popen(
-                [*command, str(number), str(os.getpid())],
+                self._command(number),
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
@@ -109,6 +116,14 @@ class LocalWorkers:
                 # Ctrl-C reaches the parent only, which then ends its workers.
                 start_new_session=True,
             )
+
+    def _command(self, number: int) -> list[str]:
+        me = str(os.getpid())
+        what = [str(self.out_dir), str(number), "--folds-at-once", str(self._folds_at_once)]
+        start = [sys.executable, "-m"]
+        if self._together > 1:
+            return [*start, "reality_check.launch.together", str(self._together), me, *what]
+        return [*start, "reality_check.launch.worker", *what, "--parent", me]
 
 
 def _describe(status: int) -> str:
@@ -120,14 +135,25 @@ def _describe(status: int) -> str:
     return f"exit status {status}"
 
 
-def _last_line(log: Path) -> str:
-    try:
-        lines = log.read_text(errors="replace").strip().splitlines()
-    except OSError:
-        lines = []
-    return lines[-1] if lines else "the worker left no message."
-
-
 def write_progress(out_dir: Path, number: int, text: str) -> None:
     """Note what a worker does, for the live view."""
     atomic_write(out_dir / "logs" / f"worker_{number}.json", text)
+
+
+def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
+    """Note why a worker stops, for the process that watches it."""
+    text = json.dumps({"status": status, "message": message})
+    atomic_write(_failure_path(out_dir, number), text)
+
+
+def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
+    """Why a worker stopped: ``status`` and ``message``; None if it was killed."""
+    try:
+        failure: dict[str, Any] = json.loads(_failure_path(out_dir, number).read_text())
+    except (OSError, ValueError):
+        return None
+    return failure
+
+
+def _failure_path(out_dir: Path, number: int) -> Path:
+    return out_dir / "logs" / f"worker_{number}.failure.json"

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import argparse
 import contextlib
 import json
 import os
 import sys
 import time
 import traceback
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +17,14 @@ import torch
 
 from reality_check.campaign import Campaign
 from reality_check.errors import UsageError
-from reality_check.launch.local import DONE, FAILED, USAGE, write_progress
+from reality_check.launch.local import DONE, FAILED, USAGE, write_failure, write_progress
 from reality_check.output import load_locked
 from reality_check.processes import die_with_parent, this_process
 from reality_check.search import WorkFailed
+from reality_check.team import DistributedTeam, Team
 
 
-def work(out_dir: Path, number: int) -> int:
+def work(out_dir: Path, number: int, folds_at_once: int = 1, team: Team | None = None) -> int:
     """Work on the experiment of an output folder until nothing is left; return an exit status."""
     torch.set_num_threads(1)
     worker = this_process()
@@ -32,30 +35,61 @@ def work(out_dir: Path, number: int) -> int:
             write_progress(out_dir, number, json.dumps(state))
 
     try:
-        Campaign(load_locked(out_dir), out_dir, on_progress).work()
+        campaign = Campaign(load_locked(out_dir), out_dir, on_progress, folds_at_once, team)
+        try:
+            campaign.work() if campaign.team.is_main else campaign.follow()
+        finally:
+            campaign.close()
     except UsageError as error:
         print(error, file=sys.stderr)
-        return USAGE
+        return _explain(out_dir, number, USAGE, str(error))
     except WorkFailed as error:
         if error.__cause__ is not None:
             traceback.print_exception(error.__cause__)
         print(error, file=sys.stderr)
-        return FAILED
+        return _explain(out_dir, number, FAILED, str(error))
     except Exception as error:
         traceback.print_exc()
-        print(f"{type(error).__name__}: {error}", file=sys.stderr)
-        return FAILED
+        message = f"{type(error).__name__}: {error}"
+        print(message, file=sys.stderr)
+        return _explain(out_dir, number, FAILED, message)
     return DONE
 
 
+def _explain(out_dir: Path, number: int, status: int, message: str) -> int:
+    with contextlib.suppress(OSError):
+        write_failure(out_dir, number, status, message)
+    return status
+
+
+def join_team() -> Team | None:
+    """The process group that torchrun started this process in, if it did.
+
+    A GPU each where there are GPUs; gloo carries plain data, NCCL what lies on a GPU.
+    """
+    if int(os.environ.get("WORLD_SIZE", "1")) < 2:
+        return None
+    if torch.cuda.is_available():
+        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
+    # The others wait while the main process scores and writes, which can take long.
+    torch.distributed.init_process_group(backend, timeout=timedelta(days=7))
+    return DistributedTeam()
+
+
 def main() -> int:
-    """Entry point of ``python -m reality_check.launch.worker DIR NUMBER PARENT``."""
-    out_dir, number, parent = Path(sys.argv[1]), int(sys.argv[2]), int(sys.argv[3])
+    """Entry point of ``python -m reality_check.launch.worker DIR NUMBER``."""
+    parser = argparse.ArgumentParser(prog="python -m reality_check.launch.worker")
+    parser.add_argument("out_dir", type=Path)
+    parser.add_argument("number", type=int, nargs="?", default=0)
+    parser.add_argument("--parent", type=int, help="end at once unless this is the parent process")
+    parser.add_argument("--folds-at-once", type=int, default=1)
+    options = parser.parse_args()
     die_with_parent()
-    if os.getppid() != parent:
+    if options.parent is not None and os.getppid() != options.parent:
         return FAILED
     # Started with -m, so the current folder is already on the path: the user's own loss.
-    return work(out_dir, number)
+    return work(options.out_dir, options.number, options.folds_at_once, join_team())
 
 
 if __name__ == "__main__":

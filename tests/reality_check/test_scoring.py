@@ -13,7 +13,7 @@ from reality_check import checkpoints, measuring
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
-from reality_check.measuring import Diverged, embed, measure
+from reality_check.measuring import Diverged, embed, measure, require_finite
 from reality_check.model import build_network
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.results import METRICS
@@ -144,11 +144,8 @@ def test_embeddings_that_are_not_finite_are_refused(
 ) -> None:
     module = torch.nn.Flatten()
     with pytest.raises(Diverged):
-        embed(
-            lambda batch: module(batch).mul(value),
-            module,
-            pipeline(make_images(2)).evaluation_batches(),
-        )
+        batches = pipeline(make_images(2)).evaluation_batches()
+        require_finite(embed(lambda batch: module(batch).mul(value), module, batches))
 
 
 def test_baselines_are_pixels_trunk_and_untrained_network(

@@ -425,8 +425,10 @@ def test_methods_share_initial_weights_and_batches(tmp_path: Path, sets: Sets) -
     for _ in range(5):
         indices = one.sampler.next_batch()
         assert np.array_equal(indices, other.sampler.next_batch())
-        images = torch.from_numpy(sets[0].images[indices].array())
-        augmented = [run.augmentation(images, run.generator) for run in runs]
+        augmented = [
+            run.images.training_batch(indices, run.augmentation.draw(len(indices), run.generator))
+            for run in runs
+        ]
         assert torch.equal(*augmented)
 
 
