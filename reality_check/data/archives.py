@@ -12,6 +12,7 @@ import time
 import zipfile
 import zlib
 from collections.abc import Generator
+from gzip import BadGzipFile
 from pathlib import Path, PurePosixPath
 from typing import IO, NamedTuple
 
@@ -20,7 +21,7 @@ from reality_check.errors import UsageError
 
 _PREFIX = ".unpacking-"
 _COPY_BYTES = 1 << 20
-_DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError)
+_DAMAGED = (EOFError, tarfile.TarError, zipfile.BadZipFile, zlib.error, lzma.LZMAError, BadGzipFile)
 
 
 class _Member(NamedTuple):
@@ -56,11 +57,10 @@ def unpack(archive: Path, folder: Path) -> None:
         for entry in sorted(building.iterdir()):
             _move(entry, folder / entry.name)
     except _DAMAGED as error:
-        raise UsageError(
-            f"The archive {str(archive)!r} is damaged or incomplete ({error}); delete it and "
-            "download it again."
-        ) from error
+        raise _damaged(archive, error) from error
     except OSError as error:
+        if error.errno is None:  # not the disk's: bz2 says so of its data
+            raise _damaged(archive, error) from error
         raise UsageError(
             f"The archive {str(archive)!r} cannot be unpacked into {str(folder)!r} "
             f"({error.strerror or error}); make that possible, or unpack it elsewhere and name "
@@ -69,6 +69,14 @@ def unpack(archive: Path, folder: Path) -> None:
     finally:
         if building is not None:
             shutil.rmtree(building, ignore_errors=True)
+
+
+def _damaged(archive: Path, error: Exception) -> UsageError:
+    reason = str(error).partition("\n")[0].rstrip(":") or type(error).__name__
+    return UsageError(
+        f"The archive {str(archive)!r} is damaged or incomplete ({reason}); delete it and download "
+        "it again."
+    )
 
 
 def _extract(archive: Path, into: Path) -> None:
@@ -129,6 +137,15 @@ def _tar_members(archive: Path) -> Generator[_Member, None, None]:
                 )
             content = file.extractfile(info) if info.isfile() else None
             yield _Member(info.name, info.mtime, content, raw.tell())
+        _check_end(file)
+
+
+def _check_end(file: tarfile.TarFile) -> None:
+    """Read to the end: tarfile stops silently at a damaged header, gzip's checksum is last."""
+    assert file.fileobj is not None
+    while chunk := file.fileobj.read(_COPY_BYTES):
+        if chunk.strip(b"\0"):
+            raise tarfile.ReadError("the header of a file in it is damaged")
 
 
 def _move(source: Path, target: Path) -> None:
