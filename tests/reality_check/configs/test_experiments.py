@@ -1,0 +1,116 @@
+"""The experiments that ship with the package."""
+
+from __future__ import annotations
+
+import pytest
+
+from reality_check.cli import main
+from reality_check.config import compose, load_experiment
+from reality_check.config.compose import dump_yaml, parse_yaml, shipped_files
+from reality_check.deviations import find_deviations
+from reality_check.methods import search_space
+
+FILES = shipped_files("experiments")
+MLRC = ["cub200_mlrc", "cars196_mlrc", "sop_mlrc", "in_shop_mlrc"]
+APPENDIX_D = ["cub200_appendix_d", "cars196_appendix_d", "sop_appendix_d", "in_shop_appendix_d"]
+#: The losses of the Reality Check.
+PUBLISHED = {
+    "contrastive",
+    "triplet_margin",
+    "nt_xent",
+    "proxy_nca",
+    "margin",
+    "margin_per_class",
+    "normalized_softmax",
+    "cosface",
+    "arcface",
+    "fast_ap",
+    "snr_contrastive",
+    "multi_similarity",
+    "multi_similarity_miner",
+    "soft_triple",
+}
+FURTHER = {
+    "stop_gradient_softmax",
+    "warped_softmax",
+    "heated_up_softmax",
+    "grad_ml",
+    "proxy_nca_plus_plus",
+    "hist",
+    "proxy_anchor",
+}
+#: The rows of Appendix D's tables that PML or we have; HIST has none for SOP.
+TABLES = {
+    "cub200": ["contrastive", "cosface", "arcface", "hist"],
+    "cars196": ["multi_similarity", "cosface", "soft_triple", "hist"],
+    "sop": ["proxy_nca", "normalized_softmax", "arcface"],
+}
+IN_ALL_TABLES = ["proxy_anchor", "proxy_nca_plus_plus", "warped_softmax"]
+
+
+def names(experiment: str) -> list[str]:
+    return [method.name for method in load_experiment(experiment).methods]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_experiment_loads_and_is_plain_data(name: str) -> None:
+    loaded = load_experiment(name)
+    assert loaded.name == name
+    again = compose(parse_yaml(dump_yaml(loaded.plain(), compact=True)))
+    assert again == loaded
+    assert again.plain() == parse_yaml(dump_yaml(loaded.plain())) == loaded.plain()
+    for method in loaded.methods:
+        assert search_space(method, loaded.protocol), method.name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_experiment_says_how_to_run_it(name: str) -> None:
+    comments = [line for line in FILES[name].read_text().splitlines() if line.startswith("#")]
+    assert any(f"reality-check run {name}" in line for line in comments)
+
+
+@pytest.mark.parametrize("name", MLRC)
+def test_the_reality_check_compares_its_fourteen_losses_and_seven_others(name: str) -> None:
+    found = names(name)
+    assert set(found) == PUBLISHED | FURTHER
+    assert len(found) == 21
+
+
+def test_the_second_study_has_the_fourteen_losses() -> None:
+    assert set(names("cub200_mlrc_batch256")) == PUBLISHED
+
+
+@pytest.mark.parametrize("name", APPENDIX_D)
+def test_appendix_d_compares_the_losses_of_its_table_and_all_of_ours(name: str) -> None:
+    data = name.removesuffix("_appendix_d")
+    table = TABLES["sop" if data == "in_shop" else data]
+    assert set(names(name)) == {*table, *IN_ALL_TABLES, *FURTHER}
+
+
+@pytest.mark.parametrize("name", [*MLRC, *APPENDIX_D, "cub200_mlrc_batch256"])
+def test_published_experiments_follow_their_protocol_to_the_letter(name: str) -> None:
+    """In-Shop was in neither study, and has an official split of its own."""
+    found = {found.topic for found in find_deviations(load_experiment(name), [], True)}
+    in_shop = {"data set", "split"} if name.startswith("in_shop") else set()
+    assert found - {"phases"} == in_shop
+
+
+def test_sop_halves_its_classes_and_in_shop_has_its_official_ones() -> None:
+    for name in (*MLRC, *APPENDIX_D):
+        expected = "official" if name.startswith("in_shop") else "half"
+        assert load_experiment(name).protocol.split.test_classes == expected, name
+
+
+def test_show_begins_with_what_an_experiment_is(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["show", "in_shop_appendix_d"]) == 0
+    head = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
+    assert head == [
+        "# in_shop_appendix_d: 10 methods on in_shop, model bn_inception_appendix_d, protocol "
+        "appendix_d_in_shop",
+        "# 2,500 trainings, each at most 1000 epochs of 100 batches of 32",
+        "# a method: 50 trials and 10 reproductions on 4 folds, 10 networks on all classes "
+        "(complete)",
+        "# differs from appendix_d_sop in: data set, split",
+    ]
+    assert main(["show", "cub200_mlrc"]) == 0
+    assert "# as mlrc has it, to the letter\n" in capsys.readouterr().out
