@@ -74,22 +74,22 @@ def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
         images: float32, shape (B, 3, H, W).
         turns: (B,) in full circles.
     """
-    turn = torch.from_numpy(turns.astype(np.float32)).to(images.device, non_blocking=True)
+    turn = torch.from_numpy((6 * turns).astype(np.float32)).to(images.device, non_blocking=True)
     red, green, blue = images.unbind(1)
     value = images.amax(dim=1)
     chroma = value - images.amin(dim=1)
-    scale = chroma.clamp(min=1e-6)
-    sixths = torch.where(
+    inverse = chroma.clamp(min=1e-6).reciprocal_()
+    hue = torch.where(
         value == red,
-        (green - blue) / scale,
-        torch.where(value == green, (blue - red) / scale + 2, (red - green) / scale + 4),
+        (green - blue) * inverse,
+        torch.where(value == green, (blue - red) * inverse + 2, (red - green) * inverse + 4),
     )
-    sixths = sixths + 6 * turn[:, None, None]
-    # A channel is `value` on one third of the circle, `value - chroma` on the opposite third.
-    corner = torch.arange(5, 0, -2, device=images.device)[:, None, None]
-    place = (sixths[:, None] + corner).remainder_(6)
-    fall = torch.minimum(place, 4 - place).clamp_(0, 1)
-    return value[:, None] - chroma[:, None] * fall
+    hue += turn[:, None, None]  # in sixths of the circle
+    # A channel is `value` on one third of the circle and `value - chroma` on the opposite third.
+    place = hue[:, None] + torch.arange(5, 0, -2, device=images.device)[:, None, None]
+    place -= 6 * (place / 6).floor_()
+    fall = place.sub_(2).abs_().neg_().add_(2).clamp_(0, 1)
+    return torch.addcmul(value[:, None], chroma[:, None], fall, value=-1)
 
 
 def to_grey(images: Tensor, rows: np.ndarray) -> Tensor:
