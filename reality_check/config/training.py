@@ -78,8 +78,10 @@ class Augment(Strict):
             raise ValueError("random_crop needs crop_size, the side of the crop in pixels")
         if self.interpolation == "bicubic" and (self.rotation or self.shear):
             raise ValueError("interpolation: bicubic does not go with rotation or shear")
+        if self.resize is not None and self.crop_size is None:
+            raise ValueError("resize needs crop_size, the side of the crop in pixels")
         least = min(self.resize) if isinstance(self.resize, tuple) else self.resize
-        if least is not None and least < (self.crop_size or 1):
+        if least is not None and self.crop_size is not None and least < self.crop_size:
             raise ValueError(f"resize ({least}) must be at least crop_size ({self.crop_size})")
         return self
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reality_check.data.augment import Augmentation, Normalize
+from reality_check.data.augment import Augmentation
 from reality_check.data.cars196 import list_cars196
 from reality_check.data.csv_list import list_csv
 from reality_check.data.cub200 import list_cub200
@@ -16,6 +16,7 @@ from reality_check.data.imagefolder import list_image_folder, read_image_folder
 from reality_check.data.imageset import ImageSet
 from reality_check.data.in_shop import list_in_shop
 from reality_check.data.mnist import read_mnist
+from reality_check.data.normalize import Normalize
 from reality_check.data.npz import read_npz
 from reality_check.data.omniglot import list_omniglot
 from reality_check.data.online_products import list_online_products

@@ -59,11 +59,14 @@ def _check_sizes(crop_size: int | None, resize: int | tuple[int, int] | None) ->
         raise UsageError(f"crop_size={crop_size}, but it must be at least 1 pixel (or None).")
     if resize is None:
         return
-    least = min(resize) if isinstance(resize, tuple) else resize
-    if least < (crop_size or 1):
+    if crop_size is None:
         raise UsageError(
-            f"resize={resize}, but it must be at least {crop_size or 1} pixels"
-            + (", the crop_size." if crop_size else " (or None).")
+            f"resize={resize}, but without crop_size; give it too, the side that results have."
+        )
+    least = min(resize) if isinstance(resize, tuple) else resize
+    if least < crop_size:
+        raise UsageError(
+            f"resize={resize}, but it must be at least {crop_size} pixels, the crop_size."
         )
 
 

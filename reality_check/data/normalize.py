@@ -33,8 +33,8 @@ class _Frame:
         sizes = slots.astype(np.float64)
         scaled = scaled_sizes(sizes, self.resize, self.crop_size)
         if self.crop_size is None:
-            check_frame(scaled)
-        side = scaled[0] if self.crop_size is None else (self.crop_size, self.crop_size)
+            check_frame(sizes)
+        side = sizes[0] if self.crop_size is None else (self.crop_size, self.crop_size)
         output = (int(side[0]), int(side[1]))
         return pixels, centre_crops(sizes, scaled, output), output
 
@@ -66,8 +66,8 @@ class Normalize:
     Args:
         preprocessing: mean, deviation, range and channel order of the trunk.
         crop_size: side of the square centre crop in pixels; None keeps the image's size.
-        resize: new length of the short side, or new (height, width), in pixels; None keeps both.
-            Each of them must be at least ``crop_size``.
+        resize: new length of the short side, or new (height, width), in pixels, none smaller than
+            ``crop_size``, which must be given too; None keeps the image's size.
         interpolation: ``"bilinear"`` or ``"bicubic"``, both with the low-pass filter of Pillow and
             of torchvision's ``antialias=True``.
 

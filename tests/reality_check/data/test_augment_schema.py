@@ -44,6 +44,7 @@ def test_what_the_papers_use_is_accepted_by_both(keys: dict, transform: int) -> 
         ),
         ({"interpolation": "bicubic", "shear": 3}, "does not go with rotation or shear"),
         ({"resize": 200, "crop_size": 224}, r"resize \(200\) must be at least crop_size \(224\)"),
+        ({"resize": 200}, "resize needs crop_size"),
         ({"hue": 0.6}, "less than or equal to 0.5"),
         ({"crop_size": 0}, "greater than or equal to 1"),
     ],
