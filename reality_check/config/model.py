@@ -9,7 +9,7 @@ from typing_extensions import Self
 
 from pml_extensions.modules import HEAD_PRESETS
 from reality_check.config.types import Name
-from reality_check.config.values import Strict
+from reality_check.config.values import Strict, is_number
 from reality_check.errors import nearest
 
 #: Heads that end in a BatchNorm neck.
@@ -38,7 +38,10 @@ class Input(Strict):
     @field_validator("mean", "std", mode="before")
     @classmethod
     def _one_value(cls, value: Any) -> Any:
-        return [value] if isinstance(value, int | float) else value
+        values = value if isinstance(value, list | tuple) else [value]
+        if value is not None and (len(values) not in (1, 3) or not all(map(is_number, values))):
+            raise ValueError(f"write a number, or one for each of 3 channels; got {value!r}")
+        return None if value is None else values
 
 
 class Model(Strict):
@@ -76,8 +79,8 @@ class Model(Strict):
     def _known_head(cls, value: str | None) -> str | None:
         if value is not None and value not in HEAD_PRESETS:
             raise ValueError(
-                f"there is no head named {value!r}; write one of {', '.join(HEAD_PRESETS)}, or "
-                f"pooling, normalization and embedder.{nearest(value, HEAD_PRESETS)}"
+                f"there is no head named {value!r}.{nearest(value, HEAD_PRESETS)} Write one of "
+                f"{', '.join(HEAD_PRESETS)}; or pooling, normalization and embedder"
             )
         return value
 

@@ -172,7 +172,8 @@ def test_the_embedder_of_realigned_softmax_warping() -> None:
         ({"bn_relu_modules": -1}, "bn_relu_modules"),
         ({"last_stride": 3}, "last_stride"),
         ({"embedder": {"initialization": "x"}}, "initialization"),
-        ({"preprocessing": {"mean": "grey"}}, "mean"),
+        ({"preprocessing": {"mean": "grey"}}, "write a number, or one for each of 3 channels"),
+        ({"preprocessing": {"std": [1, 2]}}, r"3 channels; got \[1, 2\]"),
     ],
 )
 def test_a_yaml_that_cannot_be(changes: dict[str, object], words: str) -> None:
