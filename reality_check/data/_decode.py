@@ -10,6 +10,8 @@ from PIL import Image
 
 Resize = Literal["short_side", "square", "none"]
 
+_MAX_RATIO = 100
+
 
 def decode_image(
     data: bytes, size: int, channels: int, resize: Resize = "short_side"
@@ -46,9 +48,16 @@ def decode_image(
 
 
 def resized_size(width: int, height: int, size: int, resize: Resize) -> tuple[int, int]:
-    """Return width and height after resizing; the long side is rounded down as in torchvision."""
+    """Return width and height after resizing; the long side is rounded down as in torchvision.
+
+    Raises:
+        ValueError: the sides differ so much that the image is no photograph (a damaged header, say)
+            and would take all memory.
+    """
     if resize == "none":
         return width, height
+    if max(width, height) > _MAX_RATIO * min(width, height):
+        raise ValueError(f"its {width} x {height} pixels are too long to be resized; cut it")
     if resize == "square":
         return size, size
     if width <= height:

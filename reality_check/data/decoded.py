@@ -138,9 +138,10 @@ class _Decoder:
         for row in rows if first < len(self._files) else ():
             try:
                 width, height = image_size(self._sources.read(self._files.paths[row]))
+                width, height = resized_size(width, height, self._size, self._resize)
             except Exception:  # broken: it is named when its turn comes
                 continue
-            found.append(int(np.prod(resized_size(width, height, self._size, self._resize))))
+            found.append(width * height)
         mean = sum(found) / len(found) if found else 0
         return int(mean * self._channels * (len(self._files) - first))
 
