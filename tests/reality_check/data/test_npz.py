@@ -28,7 +28,7 @@ def test_all_rows(tmp_path: Path) -> None:
     assert data.labels.tolist() == [2, 0, 2, 0, 1, 1, 0, 2]
     assert data.labels.dtype == np.int64
     assert data.name == "toy"
-    np.testing.assert_array_equal(data.images.ravel(), np.arange(32))
+    np.testing.assert_array_equal(data.images.array().ravel(), np.arange(32))
 
 
 @pytest.mark.parametrize(
@@ -45,7 +45,7 @@ def test_where_keeps_rows(
 ) -> None:
     data = read_npz(save(tmp_path), where)
     assert data.class_names == names
-    np.testing.assert_array_equal(data.images[:, 0, 0, 0], np.array(rows) * 4)
+    np.testing.assert_array_equal(data.images.array()[:, 0, 0, 0], np.array(rows) * 4)
 
 
 def test_text_labels_and_images_without_channels(tmp_path: Path) -> None:
@@ -75,6 +75,16 @@ def test_variables_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         read_npz("${SOME_DATE}/toy.npz")
 
 
+def test_official_test_classes(tmp_path: Path) -> None:
+    split = np.array([0, 1, 0, 1, 1, 1, 1, 0], np.int8)  # classes 2 and 3 are tested, 5 is not
+    path = save(tmp_path, split=split)
+    data = read_npz(path, test={"split": 1})
+    assert data.test_classes == (0, 1)
+    assert read_npz(path).test_classes is None
+    kept = read_npz(path, {"labels": [3, 5]}, test={"split": 1})
+    assert (kept.class_names, kept.test_classes) == (("three", "five"), (0,))
+
+
 @pytest.mark.parametrize(
     ("changes", "arguments", "text"),
     [
@@ -83,6 +93,9 @@ def test_variables_in_the_path(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
         ({}, {"where": {"splt": 0}}, "no array 'splt'"),
         ({}, {"where": {"split": 7}}, "No row .* split = 7.*0, 1, 2"),
         ({}, {"class_names": "names"}, "no array 'names'"),
+        ({}, {"test": {"split": 1, "labels": 5}}, "No row .* labels"),
+        ({}, {"test": {"split": [1, 2]}}, "class 'two' .* has rows in 'test' and others"),
+        ({}, {"where": {"split": 0}, "test": {"split": 1}}, "No row .* 'where' keeps"),
         ({"images": np.zeros((8, 2, 2, 1))}, {}, "float64.*uint8"),
         ({"images": np.zeros((8, 2), np.uint8)}, {}, r"shape \(8, 2\)"),
         ({"images": np.uint8(3)}, {}, r"shape \(\)"),
