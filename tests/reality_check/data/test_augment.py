@@ -156,6 +156,18 @@ def test_crops_have_the_asked_area_and_ratio() -> None:
     assert float(result[:, 0].max()) > 120
 
 
+def test_a_moved_crop_shows_what_lies_beside_its_window() -> None:
+    """On a ramp neighbours differ by the same step everywhere, but where the image ends."""
+    ramp = torch.arange(100, dtype=torch.uint8)[None, None, :, None].repeat(60, 100, 1, 1)
+    crop = plain(resized_crop_scale=(0.2, 0.5), translation=0.4, crop_size=20)
+    rows = crop(ramp, generator())[:, 0, 10]
+    steps = rows.diff(dim=1)
+    inside = (rows[:, 1:] < 97) & (rows[:, :-1] > 2)
+    assert inside.any(dim=1).sum() > 50
+    for row, kept in zip(steps, inside, strict=True):
+        assert not kept.any() or row[kept].max() - row[kept].min() < 1e-3
+
+
 def test_white_paper_stays_white() -> None:
     batch = torch.full((50, 12, 12, 1), 255, dtype=torch.uint8)
     options: dict[str, object] = {"rotation": 45, "translation": 0.5, "scale": (0.3, 1.0)}

@@ -126,3 +126,16 @@ def test_a_grey_image_is_repeated_for_three_means() -> None:
 def test_refuses_preprocessing(options: dict[str, object], text: str) -> None:
     with pytest.raises(UsageError, match=text):
         Preprocessing(**options)  # type: ignore[arg-type]
+
+
+def test_grey_is_drawn_apart_from_the_flip() -> None:
+    batch = torch.randint(0, 256, (100, 4, 4, 3), dtype=torch.uint8)
+    augmentation = Augmentation(grayscale=0.5, horizontal_flip=0.5, preprocessing=LEVELS)
+    result = augmentation(batch, torch.Generator().manual_seed(0))
+    is_grey = (result[:, 0] - result[:, 2]).abs().amax((1, 2)) < 0.01
+    weights = torch.tensor([0.2989, 0.587, 0.114])[:, None, None]
+    light = (Normalize(LEVELS)(batch) * weights).sum(dim=1)
+    found = (result * weights).sum(dim=1)
+    is_flipped = (found - light).abs().amax((1, 2)) > (found - light.flip(2)).abs().amax((1, 2))
+    pairs = torch.stack([is_grey, is_flipped], dim=1)
+    assert len(torch.unique(pairs, dim=0)) == 4
