@@ -162,10 +162,10 @@ def test_a_moved_crop_shows_what_lies_beside_its_window() -> None:
     crop = plain(resized_crop_scale=(0.2, 0.5), translation=0.4, crop_size=20)
     rows = crop(ramp, generator())[:, 0, 10]
     steps = rows.diff(dim=1)
-    inside = (rows[:, 1:] < 97) & (rows[:, :-1] > 2)
+    inside = (rows[:, 1:] < 93) & (rows[:, :-1] > 6)
     assert inside.any(dim=1).sum() > 50
     for row, kept in zip(steps, inside, strict=True):
-        assert not kept.any() or row[kept].max() - row[kept].min() < 1e-3
+        assert not kept.any() or row[kept].max() - row[kept].min() < 0.2
 
 
 def test_white_paper_stays_white() -> None:
