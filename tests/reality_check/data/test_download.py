@@ -126,6 +126,11 @@ def test_it_goes_on_where_a_connection_broke(tmp_path: Path, server: Server) -> 
     assert server.requests == [None, "bytes=1000000-", "bytes=1500000-"]
 
 
+def test_connections_that_bring_bytes_are_not_counted(tmp_path: Path, server: Server) -> None:
+    server.breaks_after = [200_000] * (2 * _transfer.ATTEMPTS)
+    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+
+
 def test_a_server_without_ranges_starts_again(tmp_path: Path, server: Server) -> None:
     server.ranges = False
     server.breaks_after = [1_000_000]

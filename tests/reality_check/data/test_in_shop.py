@@ -128,6 +128,18 @@ def test_the_list_of_another_benchmark_is_refused(tmp_path: Path, trees: ModuleT
         list_in_shop(root)
 
 
+def test_paths_with_blanks_and_items_in_two_folders(tmp_path: Path, trees: ModuleType) -> None:
+    rows = [
+        ("img/WOMEN/Tees and Tanks/id_00000007/a b.jpg", "id_00000007", "query"),
+        ("img/WOMEN/Shorts/id_00000007/c.jpg", "id_00000007", "gallery"),
+    ]
+    root = trees.in_shop(tmp_path)
+    trees.in_shop_list(root / "Eval" / "list_eval_partition.txt", rows)
+    files = list_in_shop(root, check_counts=False)
+    assert files.paths[0] == "Img/img/WOMEN/Tees and Tanks/id_00000007/a b.jpg"
+    assert files.class_names == ("WOMEN Tees and Tanks id_00000007",)
+
+
 def test_an_item_in_both_parts_is_refused(tmp_path: Path, trees: ModuleType) -> None:
     rows = [("img/a/id_1/1.jpg", "id_1", "train"), ("img/a/id_1/2.jpg", "id_1", "gallery")]
     root = trees.in_shop(tmp_path)

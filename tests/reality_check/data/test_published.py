@@ -17,6 +17,7 @@ import pytest
 
 from reality_check.data import _published
 from reality_check.data._published import Published, compare_counts, locate
+from reality_check.data.archives import unpack
 from reality_check.data.download import RemoteFile
 from reality_check.errors import UsageError
 
@@ -120,7 +121,15 @@ def test_a_folder_that_cannot_be_written(tmp_path: Path, monkeypatch: pytest.Mon
         locate(tmp_path, PETS)
 
 
-def test_many_processes_unpack_it_once(tmp_path: Path) -> None:
+def test_many_processes_unpack_it_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = tmp_path.with_suffix(".log")
+
+    def logged(archive: Path, folder: Path) -> None:
+        with open(log, "a") as file:
+            file.write(f"{archive.name}\n")
+        unpack(archive, folder)
+
+    monkeypatch.setattr(_published, "unpack", logged)
     archive = packed(tmp_path / "pets.zip")
     with zipfile.ZipFile(archive, "a") as file:
         for number in range(2000):
@@ -132,6 +141,7 @@ def test_many_processes_unpack_it_once(tmp_path: Path) -> None:
     for process in processes:
         process.join()
     assert [process.exitcode for process in processes] == [0] * 4
+    assert log.read_text() == "pets.zip\n"
     assert len(list((tmp_path / "pets" / "images").iterdir())) == 2001
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pets", "pets.zip"]
 
