@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import os
+import zipfile
 from dataclasses import dataclass
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from reality_check.data._locks import locked
 from reality_check.data._paths import expand_path
@@ -129,7 +130,7 @@ def _unpack(folder: Path, published: Published, fetch: bool) -> Path | None:
                 if root is None and (fetch and archive.urls):
                     download(archive, folder)
                 file = folder / archive.name
-                if root is None and file.is_file():
+                if root is None and file.is_file() and _may_hold(file, archive, published):
                     check_file(file, archive)
                     unpack(file, file.parent)
                     root = _find(folder, published)
@@ -139,6 +140,22 @@ def _unpack(folder: Path, published: Published, fetch: bool) -> Path | None:
             f"{published.title} cannot be unpacked in {str(folder)!r} ({error.strerror or error}); "
             "unpack it where you may write, and name that folder with dataset.path=..."
         ) from error
+
+
+def _may_hold(file: Path, archive: RemoteFile, published: Published) -> bool:
+    """Whether an archive looks like one of the data set, not only by its name."""
+    if archive.checksum is not None or not zipfile.is_zipfile(file):
+        return True
+    folder = PurePosixPath(archive.name).parent
+    parts = (PurePosixPath(p) for layout in published.layouts for a in layout for p in a.split("|"))
+    wanted = [part.relative_to(folder) for part in parts if part.is_relative_to(folder)]
+    try:
+        with zipfile.ZipFile(file) as content:
+            names = [PurePosixPath(name) for name in content.namelist()]
+    except (zipfile.BadZipFile, OSError):
+        return True  # unpacking says what is wrong
+    inside = [*names, *(PurePosixPath(*name.parts[1:]) for name in names)]
+    return any(path.is_relative_to(part) for path in inside for part in wanted)
 
 
 def _wait_for(holder: str, folder: Path) -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import tarfile
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -185,3 +186,22 @@ def test_only_the_archives_that_are_needed_are_unpacked(
     monkeypatch.setattr("reality_check.data._published.check_file", lambda path, remote: None)
     assert list_cars196(data, check_counts=False).labels.tolist() == LABELS
     assert not (data / "cars_train").exists()
+
+
+def test_kaggles_archive_is_unpacked_but_not_others_of_its_name(
+    tmp_path: Path, trees: ModuleType
+) -> None:
+    made = trees.cars_by_class(tmp_path / "made", TRAIN, TEST)
+    data = tmp_path / "data"
+    data.mkdir()
+    with zipfile.ZipFile(data / "archive.zip", "w") as file:
+        file.writestr("train/letter.txt", "private")
+    with pytest.raises(UsageError, match="does not hold Cars196"):
+        list_cars196(data)
+    assert [path.name for path in data.iterdir()] == ["archive.zip"]
+    with zipfile.ZipFile(data / "archive.zip", "w") as file:
+        for path in sorted(made.rglob("*.*")):
+            file.write(path, path.relative_to(made))
+    files = list_cars196(data, check_counts=False)
+    assert files.labels.tolist() == LABELS
+    assert all((data / path).is_file() for path in files.paths)

@@ -103,6 +103,7 @@ def test_the_wrong_archive_is_refused_or_said(tmp_path: Path) -> None:
     packed(tmp_path / "pets.zip", "cats/dogs/")
     with pytest.raises(UsageError, match="does not hold Pets-3"):
         locate(tmp_path, PETS)
+    assert [path.name for path in tmp_path.iterdir()] == ["pets.zip"]  # somebody else's
     checked = replace(PETS, archives=(RemoteFile("pets.zip", (), "md5:00"),))
     with pytest.raises(UsageError, match=r"its checksum is md5:\w{32}, but md5:00 is published"):
         locate(tmp_path, checked)
