@@ -146,7 +146,7 @@ def _cut_to_intact(folder: Path, channels: int) -> int:
     count = int(np.searchsorted(ends, pixels.stat().st_size, side="right"))
     count = _count_intact(pixels, records[:count], channels)
     reasons = _parse_broken(broken.read_bytes())
-    lines = [json.dumps([row, text]) + "\n" for row, text in reasons.items() if row < count]
+    lines = [json.dumps([row, text]) + "\n" for row, text in reasons.items()]
     os.truncate(pixels, int(ends[count - 1]) if count else 0)
     os.truncate(index, count * RECORD.itemsize)
     broken.write_text("".join(lines), encoding="utf-8")

@@ -37,7 +37,7 @@ def test_numbers_are_sorted_as_numbers(tmp_path: Path) -> None:
 
 def test_what_spreadsheets_write(tmp_path: Path) -> None:
     """A byte order mark, CRLF, quotes, blanks, more columns in another order, no last line end."""
-    lines = ("id, label ,path", '1,"owl, snowy",a b.jpg', '2,Käuzchen,"c ""d"".jpg"', "", "3, x ,e")
+    lines = ("label, id ,path", '"owl, snowy",1,a b.jpg', 'Käuzchen,2,"c ""d"".jpg"', "", " x ,3,e")
     text = "\ufeff" + "\r\n".join(lines)
     files = list_csv(write(tmp_path, text))
     assert files.paths == ("a b.jpg", 'c "d".jpg', "e")

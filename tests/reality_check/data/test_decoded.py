@@ -156,6 +156,9 @@ def test_odd_names(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="cannot be decoded") as caught:
         decode_files(files, 4)
     str(caught.value).encode()  # it can be printed
+    with pytest.warns(UserWarning, match="Skipped 1 of 6"):
+        data = decode_files(files, 4, on_broken="skip")
+    data.skipped[0].encode()
 
 
 # Broken files
@@ -404,12 +407,18 @@ def test_an_unwritable_cache_is_one_sentence(
         decode_files(files, 4)
 
 
+@pytest.mark.parametrize("half_a_line", ["", '[6, "it can'])
 def test_an_interrupted_build_goes_on(
-    files: ImageFiles, cache: Path, decodings: list[int], monkeypatch: pytest.MonkeyPatch
+    files: ImageFiles,
+    cache: Path,
+    decodings: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    half_a_line: str,
 ) -> None:
-    expected = decode_files(files, 4).fingerprint()
+    break_some(files)
+    with pytest.warns(UserWarning, match="Skipped 2"):
+        expected = decode_files(files, 4, on_broken="skip")
     shutil.rmtree(entry_of(cache))
-    decodings.clear()
     monkeypatch.setattr(_building, "_CHUNK", 2)
     monkeypatch.setattr(_building, "usable_cores", lambda: 1)
     real = _building.EntryWriter.add
@@ -422,11 +431,16 @@ def test_an_interrupted_build_goes_on(
     with monkeypatch.context() as patch:
         patch.setattr(_building.EntryWriter, "add", interrupted)
         with pytest.raises(KeyboardInterrupt):
-            decode_files(files, 4)
+            decode_files(files, 4, on_broken="skip")
     (left,) = left_in(cache)
     assert left.startswith(".building-")
+    with open(cache / left / "broken.jsonl", "a") as file:
+        file.write(half_a_line)
     decodings.clear()
-    assert decode_files(files, 4).fingerprint() == expected
+    with pytest.warns(UserWarning, match="Skipped 2"):
+        found = decode_files(files, 4, on_broken="skip")
+    assert found.fingerprint() == expected.fingerprint()
+    assert found.skipped == expected.skipped
     assert len(decodings) == 6
     assert left_in(cache) == [entry_of(cache).name]
 
