@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import inspect
+import re
+from pathlib import Path
 
 import pytest
+import yaml
 from pydantic import ValidationError
 
 from reality_check.config.training import Augment
@@ -52,3 +55,13 @@ def test_what_the_papers_use_is_accepted_by_both(keys: dict, transform: int) -> 
 def test_refuses(keys: dict, text: str) -> None:
     with pytest.raises(ValidationError, match=text):
         Augment.model_validate(keys)
+
+
+def test_the_page_lists_valid_variants_and_every_key() -> None:
+    page = (Path(__file__).parents[3] / "docs" / "augmentation.md").read_text(encoding="utf-8")
+    variants = re.findall(r"\| size \d+ \| `(.*?)` ", page)
+    assert len(variants) == 8
+    for variant in variants:
+        keys = Augment.model_validate(yaml.safe_load("{" + variant + "}")).model_dump()
+        assert not Augmentation(**keys).is_off
+    assert all(f"`{key}`" in page for key in Augment.model_fields)
