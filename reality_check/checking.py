@@ -187,7 +187,8 @@ def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
         found["pretrained weights"] = weights
     for name, kind in named.items():
         # Plain names are of installed packages.
-        source = source_fingerprint(name, kind) if "." in name else None
+        own = "." in name and ":" not in name  # a trunk such as timm:resnet50.a1_in1k is no path
+        source = source_fingerprint(name, kind) if own else None
         if source is not None:
             found[name] = source
     return found

@@ -162,8 +162,8 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
         *_data_facts(data, protocol.split.rule, protocol.split.test_classes),
         (
             "Trunk and head",
-            f"{experiment.model.trunk}, pooling {experiment.model.pooling}, "
-            f"normalisation {experiment.model.normalization}",
+            f"{experiment.model.trunk}, weights {experiment.model.weights}, "
+            f"{experiment.model.describe_head()}",
         ),
         (
             "Embedding",

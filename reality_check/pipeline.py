@@ -19,6 +19,9 @@ from reality_check.trunks import preprocessing
 #: Images of an evaluation batch: so many pixels (and more on a GPU), within limits.
 _PIXELS, _ON_GPU, _FEWEST, _MOST = 512 * 64 * 64, 8, 32, 512
 
+#: Images, and pixels of them, that are augmented together for several batches.
+_TOGETHER, _PIXELS_TOGETHER = 256, 256 * 32 * 32
+
 
 def build_augmentation(model: Model, training: Training, channels: int) -> Augmentation:
     """The augmentation of a protocol, with the preprocessing of a trunk.
@@ -74,11 +77,16 @@ class Pipeline:
         self.augmentation = augmentation
         self.evaluation = augmentation.evaluation_transform()
         self.store = PixelStore(images.images, device)
+        self._pixels = shape[0] * shape[1]
         pixels = _PIXELS * (_ON_GPU if device.type == "cuda" else 1)
-        self._batch = min(max(pixels // (shape[0] * shape[1]), _FEWEST), _MOST)
+        self._batch = min(max(pixels // self._pixels, _FEWEST), _MOST)
 
     def __len__(self) -> int:
         return len(self.store)
+
+    def batches_at_once(self, size: int) -> int:
+        """How many batches of ``size`` images are worth being augmented together."""
+        return max(1, min(_TOGETHER // size, _PIXELS_TOGETHER // (size * self._pixels)))
 
     def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
         """Augmented images: float32 (B, C, H, W).

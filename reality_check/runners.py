@@ -103,8 +103,9 @@ class OneByOne:
                 job.run(self._dataset, self._device, lambda position: None, self._team)
 
     def close(self) -> None:
-        """Let the others go."""
-        self._team.agree(None)
+        """Let the others go, if they are still there."""
+        with contextlib.suppress(RuntimeError):
+            self._team.agree(None)
 
 
 class SeveralAtOnce:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from typing import Any, TypeVar
 
 import torch
@@ -99,7 +100,10 @@ class DistributedTeam(Team):
         """
         if next(network.parameters()).is_cuda:
             network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
-        return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
+        with warnings.catch_warnings():
+            # The option that replaces broadcast_buffers is not in the oldest supported torch.
+            warnings.simplefilter("ignore", FutureWarning)
+            return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
 
     def check_statistics(self, network: nn.Module) -> None:
         """Refuse BatchNorm in training mode where its statistics would be of a part of the batch.

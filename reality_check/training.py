@@ -7,7 +7,7 @@ from its last checkpoint; on a CPU its result is then bit-identical to an uninte
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -194,9 +194,9 @@ class FoldRun:
         """
         self.learner.train()
         total = torch.zeros((), device=self.device)
-        for _ in range(count):
+        for images, labels in self._batches(count):
             try:
-                total += self._step()
+                total += self.learner.step(images, labels)
             except Exception:
                 self._check_finite(total)  # of a diverged loss, that is the cause
                 raise
@@ -210,14 +210,25 @@ class FoldRun:
         if not np.isfinite(number):
             raise Diverged(f"the loss became {number} in epoch {self.position.epoch + 1}")
 
-    def _step(self) -> Tensor:
-        """One step on a batch that all processes of the team draw, and each takes its part of."""
-        rows = self.sampler.next_batch()
-        numbers = self.augmentation.draw(len(rows), self.generator)
-        part = self.team.share(len(rows))
-        images = self.images.training_batch(rows[part], numbers[part])
-        labels = self.labels[torch.from_numpy(rows).to(self.device, non_blocking=True)]
-        return self.learner.step(images, labels)
+    def _batches(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """This process's images and all labels of so many batches.
+
+        Small batches are gathered and augmented several at a time, since the many small operations
+        take as long for one.
+        """
+        size = self.task.training.batch_size
+        part = self.team.share(size)
+        while count > 0:
+            several = min(self.images.batches_at_once(size), count)
+            rows = np.stack([self.sampler.next_batch() for _ in range(several)])
+            numbers = self.augmentation.draw(rows.size, self.generator).reshape(several, size, -1)
+            own, drawn = rows[:, part], numbers[:, part]
+            images = self.images.training_batch(
+                own.reshape(-1), drawn.reshape(own.size, drawn.shape[2])
+            )
+            labels = self.labels[torch.from_numpy(rows).to(self.device, non_blocking=True)]
+            yield from zip(images.split(own.shape[1]), labels, strict=True)
+            count -= several
 
     # -- evaluation -------------------------------------------------------------------------
 

@@ -141,7 +141,9 @@ def write_progress(out_dir: Path, number: int, text: str) -> None:
 
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
-    """Note why a worker stops, for the process that watches it."""
+    """Note why a worker stops, for the process that watches it; the first reason is the cause."""
+    if read_failure(out_dir, number) is not None:
+        return
     text = json.dumps({"status": status, "message": message})
     atomic_write(_failure_path(out_dir, number), text)
 
