@@ -48,10 +48,7 @@ class ClassBalancedSampler:
             int64, shape (batch_size,): K consecutive indices for each class of the batch.
         """
         classes = self._class_decks.draw(0, self._classes_per_batch, self._generator)
-        count = self._samples_per_class
-        return np.concatenate(
-            [self._image_decks.draw(int(c), count, self._generator) for c in classes]
-        )
+        return self._image_decks.draw_from_each(classes, self._samples_per_class, self._generator)
 
     def state_dict(self) -> dict[str, Any]:
         """Return the whole state as ints, strings and tensors (for ``weights_only`` loading)."""
@@ -87,6 +84,19 @@ class _Deck:
         runs = [min(size, count - done) for done in range(0, count, size)]
         dealt = [self._draw_distinct(deck, run, generator) for run in runs]
         return dealt[0] if len(dealt) == 1 else np.concatenate(dealt)
+
+    def draw_from_each(
+        self, decks: np.ndarray, count: int, generator: np.random.Generator
+    ) -> np.ndarray:
+        """Deal ``count`` cards of each of some distinct decks, as :meth:`draw` in turn would."""
+        dealt = self._dealt[decks]
+        enough = dealt + count <= self._sizes[decks]
+        index = (self._starts[decks] + dealt)[:, None] + np.arange(count)
+        drawn = self._cards[np.where(enough[:, None], index, 0)]
+        self._dealt[decks[enough]] += count
+        for place in np.flatnonzero(~enough):
+            drawn[place] = self.draw(int(decks[place]), count, generator)
+        return drawn.reshape(-1)
 
     def _draw_distinct(self, deck: int, count: int, generator: np.random.Generator) -> np.ndarray:
         start, size, dealt = int(self._starts[deck]), int(self._sizes[deck]), int(self._dealt[deck])
