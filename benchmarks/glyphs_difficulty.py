@@ -27,7 +27,7 @@ def precision_at_1(embeddings: Tensor, labels: Tensor) -> float:
 
 def raw_pixels(data: ImageSet) -> float:
     """P@1 of pixels in 0..1."""
-    pixels = torch.from_numpy(data.images).flatten(1) / 255
+    pixels = torch.from_numpy(data.images.array()).flatten(1) / 255
     return precision_at_1(pixels, torch.from_numpy(data.labels))
 
 
@@ -42,16 +42,18 @@ def conv_net(channels: int, embedding_size: int) -> nn.Sequential:
 
 def train(data: ImageSet, iterations: int, seed: int) -> nn.Module:
     """Train with the normalised softmax loss, temperature 0.1, batches of 64."""
+    shape = data.images.array().shape[1:]
     torch.manual_seed(seed)
-    net = conv_net(data.image_shape[2], 64)
-    net(torch.zeros(2, *data.image_shape).permute(0, 3, 1, 2))
+    net = conv_net(shape[2], 64)
+    net(torch.zeros(2, *shape).permute(0, 3, 1, 2))
     proxies = nn.Parameter(torch.randn(data.num_classes, 64))
     optimizer = torch.optim.Adam([*net.parameters(), proxies], lr=2e-3)
     sampler = ClassBalancedSampler(data.labels, 64, 1, seed)
     transform = Normalize()
     for _ in range(iterations):
         rows = sampler.next_batch()
-        embeddings = functional.normalize(net(transform(torch.from_numpy(data.images[rows]))))
+        images = transform(torch.from_numpy(data.images[rows].array()))
+        embeddings = functional.normalize(net(images))
         logits = embeddings @ functional.normalize(proxies).T / 0.1
         loss = functional.cross_entropy(logits, torch.from_numpy(data.labels[rows]))
         optimizer.zero_grad()
@@ -63,7 +65,7 @@ def train(data: ImageSet, iterations: int, seed: int) -> nn.Module:
 @torch.no_grad()
 def embed(net: nn.Module, data: ImageSet) -> Tensor:
     """Unit embeddings (N, D) of all images."""
-    parts = torch.from_numpy(data.images).split(512)
+    parts = torch.from_numpy(data.images.array()).split(512)
     return functional.normalize(torch.cat([net(Normalize()(part)) for part in parts]))
 
 

@@ -405,7 +405,7 @@ class Campaign:
         splits = split_dataset(dataset, self.experiment.protocol.split)
         test = dataset.subset(splits.test)
         facts = {
-            "name": dataset.name,
+            "name": self.experiment.dataset.name,
             "classes": dataset.num_classes,
             "images": len(dataset),
             "image_shape": list(dataset.image_shape or ()),

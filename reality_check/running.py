@@ -40,7 +40,7 @@ def prepare(experiment: Experiment, out_dir: Path) -> tuple[Experiment, ImageSet
         UsageError: something cannot work; nothing is written then.
     """
     pick_device(experiment.device)
-    dataset = load_dataset(experiment.dataset)
+    dataset = load_dataset(experiment.dataset, verify=True)
     check_data(experiment, dataset)
     check_model(experiment, dataset)
     for method in experiment.methods:

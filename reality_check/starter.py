@@ -13,7 +13,8 @@ YAML = """\
 #   reality-check run {yaml}       the whole comparison, then open the report it names
 
 dataset: glyphs        # names: reality-check show datasets. Your own images:
-                       # dataset: {{name: mine, reader: image_folder, path: ./images, size: 64}}
+                       # dataset: {{name: mine, reader: image_folder, path: ./images, size: 64,
+                       #           resize: square}}
 model: conv4           # names: reality-check show models
 protocol: quick        # a small budget to try things out; the real one is mlrc (days on a GPU)
 

@@ -154,23 +154,24 @@ class LiveView:
         self._started = time.monotonic()
         self._latest = 0.0
         self._live: Live | None = None
+        self._stack: contextlib.ExitStack | None = None
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[LiveView]:
-        """Show the view until the end of the block."""
-        if not self._console.is_terminal:
+        """Show the view from its first refresh, after data are read, until the end of the block."""
+        with contextlib.ExitStack() as stack:
+            self._stack = stack if self._console.is_terminal else None
             yield self
-            return
-        with Live(console=self._console, auto_refresh=False, transient=True) as live:
-            self._live = live
-            yield self
-        self._live = None
+        self._live, self._stack = None, None
 
     def __call__(self, campaign: Campaign) -> None:
         """Refresh, at most once a second."""
         now = time.monotonic()
-        if self._live is None or now - self._latest < 1.0:
+        if self._stack is None or now - self._latest < 1.0:
             return
+        if self._live is None:
+            live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live = self._stack.enter_context(live)
         self._latest = now
         try:
             shown: Group | Text = render(campaign, self._workers, self._started)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import hashlib
 import json
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
 
+from reality_check.data._digests import image_digests
 from reality_check.data.images import Images
 from reality_check.errors import UsageError
-
-_HASH_CHUNK_BYTES = 1 << 26
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,7 +95,7 @@ class ImageSet:
         )
 
     def fingerprint(self) -> str:
-        """Return the sha256 (hex) of images, labels and class names; computed once.
+        """Return a sha256 (hex) of images, labels and class names; computed once, on all cores.
 
         Two sets with equal content have equal fingerprints, whatever their ``name`` and wherever
         they were read from.
@@ -115,19 +114,8 @@ class ImageSet:
             digest.update(np.packbits(self.queries).tobytes())
         if self.test_classes is not None:
             digest.update(json.dumps(list(self.test_classes)).encode())
-        for start, end in _runs(images):
-            digest.update(images.pixels[start:end].data)
+        digest.update(image_digests(images).tobytes())
         return digest.hexdigest()
-
-
-def _runs(images: Images) -> Iterator[tuple[int, int]]:
-    """Stretches of the flat array that hold the images in their order, cut to chunks."""
-    ends = images.offsets + images.sizes
-    cuts = np.flatnonzero(images.offsets[1:] != ends[:-1]) + 1
-    for first, last in zip([0, *cuts], [*cuts, len(images)], strict=True):
-        start, end = int(images.offsets[first]), int(ends[last - 1])
-        for chunk in range(start, end, _HASH_CHUNK_BYTES):
-            yield chunk, min(end, chunk + _HASH_CHUNK_BYTES)
 
 
 def _check_official(data: ImageSet) -> None:

@@ -143,9 +143,10 @@ def test_embeddings_that_are_not_finite_are_refused(
     value: float, make_images: Callable[..., ImageSet]
 ) -> None:
     module = torch.nn.Flatten()
+    batches = pipeline(make_images(2)).evaluation_batches()
+    embeddings = embed(lambda batch: module(batch).mul(value), module, batches)
     with pytest.raises(Diverged):
-        batches = pipeline(make_images(2)).evaluation_batches()
-        require_finite(embed(lambda batch: module(batch).mul(value), module, batches))
+        require_finite(embeddings)
 
 
 def test_baselines_are_pixels_trunk_and_untrained_network(

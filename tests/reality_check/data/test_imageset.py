@@ -53,14 +53,16 @@ def test_fingerprint_is_of_the_content() -> None:
         make(labels=np.array([0, 2, 1, 0, 2, 1])),
         make(class_names=("a", "b", "d")),
         make(images=data.images.array().reshape(6, 3, 2, 1)),
+        make(test_classes=(1, 2)),
+        make(test_classes=(1,)),
+        make(queries=np.arange(6) < 2),
     ]
-    assert len({data.fingerprint(), *(other.fingerprint() for other in different)}) == 5
+    assert len({data.fingerprint(), *(other.fingerprint() for other in different)}) == 8
 
 
-def test_fingerprint_of_a_strided_view_and_of_chunks(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fingerprint_of_a_strided_view() -> None:
     data = make()
     view = np.repeat(data.images.array(), 2, axis=0)[::2]
-    monkeypatch.setattr("reality_check.data.imageset._HASH_CHUNK_BYTES", 7)
     assert make(images=view).fingerprint() == data.fingerprint()
 
 
