@@ -3,6 +3,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import random
 import re
 import shutil
 import signal
@@ -21,7 +22,7 @@ from reality_check.data import _locks, _transfer, download
 from reality_check.data.download import RemoteFile
 from reality_check.errors import UsageError
 
-CONTENT = os.urandom(3_000_000)
+CONTENT = random.Random(0).randbytes(3_000_000)
 MD5 = "md5:" + hashlib.md5(CONTENT).hexdigest()
 SHA256 = "sha256:" + hashlib.sha256(CONTENT).hexdigest()
 
