@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import importlib.resources
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +23,8 @@ from reality_check.errors import UsageError, nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
+#: Names that a message lists; of more, it says how many.
+_MOST_LISTED = 15
 
 
 def configs_root() -> Path:
@@ -305,14 +307,23 @@ def _find_named(
         return file.resolve()
     files = config_files(group, beside)
     if name not in files:
-        valid = ", ".join(sorted(files)) or "none"
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}; known names: {valid}.{nearest(name, files)}"
+            f"{key}: there is no {key} named {name!r}; known names: {_some(files, group)}."
+            f"{nearest(name, files)}"
         )
     if files[name] in trail:
         # The user's own file of a name may start from the one that ships with the package.
         return shipped_files(group).get(name, files[name])
     return files[name]
+
+
+def _some(names: Iterable[str], group: str) -> str:
+    """The names in a message: all, or as many as one reads, and where the others are listed."""
+    ordered = sorted(names, key=lambda name: ("/" in name, name))
+    if len(ordered) <= _MOST_LISTED:
+        return ", ".join(ordered) or "none"
+    more = len(ordered) - _MOST_LISTED
+    return f"{', '.join(ordered[:_MOST_LISTED])} and {more} more (reality-check show {group})"
 
 
 def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:

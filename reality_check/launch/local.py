@@ -142,10 +142,11 @@ def write_progress(out_dir: Path, number: int, text: str) -> None:
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
     """Note why a worker stops, for the process that watches it; the first reason is the cause."""
-    if read_failure(out_dir, number) is not None:
+    path = _failure_path(out_dir, number)
+    if read_failure(out_dir, number) is not None or not path.parent.is_dir():
         return
     text = json.dumps({"status": status, "message": message})
-    atomic_write(_failure_path(out_dir, number), text)
+    atomic_write(path, text)
 
 
 def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:

@@ -42,7 +42,7 @@ def precision_at_1(images: np.ndarray, labels: np.ndarray) -> float:
 def test_the_default_set_can_rank_losses() -> None:
     """Enough classes, sorted names, all scripts in each half, and raw pixels do not solve it."""
     data = make_glyphs()
-    assert data.images.shape == (5760, 32, 32, 1)
+    assert data.images.array().shape == (5760, 32, 32, 1)
     assert np.bincount(data.labels).tolist() == [24] * 240
     assert list(data.class_names) == sorted(data.class_names)
     splits = class_splits(data.num_classes)
