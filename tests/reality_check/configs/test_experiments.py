@@ -101,6 +101,19 @@ def test_sop_halves_its_classes_and_in_shop_has_its_official_ones() -> None:
         assert load_experiment(name).protocol.split.test_classes == expected, name
 
 
+@pytest.mark.parametrize("name", ["omniglot_official", "caltech101"])
+def test_experiments_on_real_data_compare_six_losses_or_more_and_say_what_they_are_not(
+    name: str,
+) -> None:
+    experiment = load_experiment(name)
+    assert len(experiment.methods) >= 6
+    assert "not the protocol" in experiment.protocol.note
+    official = experiment.protocol.split.test_classes == "official"
+    assert official == (name == "omniglot_official")
+    found = {found.topic for found in find_deviations(experiment, [], True)}
+    assert {"protocol", "model", "data set", "search", "training"} <= found
+
+
 def test_show_begins_with_what_an_experiment_is(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["show", "in_shop_appendix_d"]) == 0
     head = [line for line in capsys.readouterr().out.splitlines() if line.startswith("#")]
