@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -211,24 +212,34 @@ class FoldRun:
             raise Diverged(f"the loss became {number} in epoch {self.position.epoch + 1}")
 
     def _batches(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's images and all labels of so many batches.
+        """This process's images and all labels of so many batches, made by a thread ahead of use.
 
-        Small batches are gathered and augmented several at a time, since the many small operations
-        take as long for one.
+        The thread makes no batch beyond ``count``, so what it draws is part of this stretch.
         """
-        size = self.task.training.batch_size
-        part = self.team.share(size)
-        while count > 0:
-            several = min(self.images.batches_at_once(size), count)
-            rows = np.stack([self.sampler.next_batch() for _ in range(several)])
-            numbers = self.augmentation.draw(rows.size, self.generator).reshape(several, size, -1)
-            own, drawn = rows[:, part], numbers[:, part]
-            images = self.images.training_batch(
-                own.reshape(-1), drawn.reshape(own.size, drawn.shape[2])
-            )
-            labels = self.labels[torch.from_numpy(rows).to(self.device, non_blocking=True)]
-            yield from zip(images.split(own.shape[1]), labels, strict=True)
-            count -= several
+        several = self.images.batches_at_once(self.task.training.batch_size)
+        stretches = [1, *(min(several, count - done) for done in range(1, count, several)), 0]
+        threads = torch.get_num_threads()
+        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads,)) as maker:
+            ahead = maker.submit(self._make_batches, stretches[0])
+            for following in stretches[1:]:
+                images, labels = ahead.result()
+                if following:
+                    ahead = maker.submit(self._make_batches, following)
+                yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
+
+    def _make_batches(self, count: int) -> tuple[Tensor, Tensor]:
+        """Some batches in one piece: small operations take as long for one batch as for several.
+
+        Returns:
+            This process's images, (count x B, C, H, W), and all labels, (count, N).
+        """
+        rows = np.stack([self.sampler.next_batch() for _ in range(count)])
+        numbers = self.augmentation.draw(rows.size, self.generator).reshape(*rows.shape, -1)
+        part = self.team.share(rows.shape[1])
+        own, drawn = rows[:, part], numbers[:, part]
+        flat = drawn.reshape(own.size, drawn.shape[2])
+        images = self.images.training_batch(own.reshape(-1), flat)
+        return images, self.labels[torch.from_numpy(rows).to(self.device, non_blocking=True)]
 
     # -- evaluation -------------------------------------------------------------------------
 
