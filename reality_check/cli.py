@@ -98,6 +98,10 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+#: Methods that the first line names one by one.
+_MOST_NAMED = 8
+
+
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
     given = list(sys.argv[1:] if arguments is None else arguments)
@@ -256,8 +260,9 @@ def _run(options: argparse.Namespace) -> int:
     experiment = load_experiment(options.experiment, options.overrides)
     out_dir = options.out or Path("runs") / experiment.name
     console = Console(stderr=True)
-    names = ", ".join(method.name for method in experiment.methods)
-    print(f"{experiment.name} ({names}), protocol {experiment.protocol.name}, into {out_dir}")
+    names = [method.name for method in experiment.methods]
+    shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
+    print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
         with LiveView(console, options.workers).shown() as view:
             processes = (options.workers, options.folds_at_once, options.together)
