@@ -86,6 +86,7 @@ def main() -> None:
     parser.add_argument("--cases", nargs="*", choices=list(CASES))
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--batches", type=int, nargs="*", help="default: those of the case")
     parser.add_argument("--rounds", type=int, default=7)
     parser.add_argument("--seconds", type=float, default=3.0, help="of each variant in a round")
     parser.add_argument("--workers", type=int, default=0, help="processes of the DataLoader")
@@ -96,7 +97,7 @@ def main() -> None:
     default = list(CASES) if device.type == "cuda" else ["conv4-28", "conv4_pool-28", "resnet18-64"]
     print(f"torch {torch.__version__}, {device}, {options.threads} threads")
     for name in options.cases or default:
-        for batch in CASES[name]["batches"]:
+        for batch in options.batches or CASES[name]["batches"]:
             if options.folds > 1:
                 run_folds(name, batch, device, options)
             else:
@@ -239,7 +240,7 @@ def data_loader_steps(
             return transform(image), int(labels[index])
 
     each = fold.task.settings.samples_per_class
-    sampler = MPerClassSampler(labels, each, batch, length_before_new_iter=batch * 100_000)
+    sampler = MPerClassSampler(labels, each, batch, length_before_new_iter=batch * 500)
     loader = torch.utils.data.DataLoader(
         Pictures(),
         batch,
@@ -250,10 +251,11 @@ def data_loader_steps(
     )
 
     def steps_of() -> Iterator[None]:
-        for x, y in loader:
-            x, y = x.to(fold.device, non_blocking=True), y.to(fold.device, non_blocking=True)
-            fold.learner.step(x, y).item()
-            yield
+        while True:
+            for x, y in loader:
+                x, y = x.to(fold.device, non_blocking=True), y.to(fold.device, non_blocking=True)
+                fold.learner.step(x, y).item()
+                yield
 
     return steps_of()
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -212,20 +211,14 @@ class FoldRun:
             raise Diverged(f"the loss became {number} in epoch {self.position.epoch + 1}")
 
     def _batches(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
-        """This process's images and all labels of so many batches, made by a thread ahead of use.
+        """This process's images and all labels of so many batches.
 
-        The thread makes no batch beyond ``count``, so what it draws is part of this stretch.
+        Nothing is drawn beyond ``count``, so a checkpoint after it holds the whole state.
         """
         several = self.images.batches_at_once(self.task.training.batch_size)
-        stretches = [1, *(min(several, count - done) for done in range(1, count, several)), 0]
-        threads = torch.get_num_threads()
-        with ThreadPoolExecutor(1, initializer=torch.set_num_threads, initargs=(threads,)) as maker:
-            ahead = maker.submit(self._make_batches, stretches[0])
-            for following in stretches[1:]:
-                images, labels = ahead.result()
-                if following:
-                    ahead = maker.submit(self._make_batches, following)
-                yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
+        for done in range(0, count, several):
+            images, labels = self._make_batches(min(several, count - done))
+            yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
 
     def _make_batches(self, count: int) -> tuple[Tensor, Tensor]:
         """Some batches in one piece: small operations take as long for one batch as for several.

@@ -65,7 +65,7 @@ class PixelStore:
         assert self._frames is not None
         if self._frames.device.type == "cpu":
             if self.device.type == "cpu":
-                return self._frames[index]
+                return torch.index_select(self._frames, 0, index)
             out = torch.empty((len(index), *self._frames.shape[1:]), dtype=torch.uint8)
             out = out.pin_memory() if self.device.type == "cuda" else out
             return self._send(torch.index_select(self._frames, 0, index, out=out))
