@@ -109,6 +109,24 @@ def test_in_shop_with_queries_and_gallery(tmp_path: Path) -> None:
     assert round(values["r_precision"] * 72, 6) == round(values["r_precision"] * 72)
 
 
+def test_broken_and_single_images_are_in_the_report(tmp_path: Path) -> None:
+    root = small_cub(tmp_path / "CUB_200_2011")
+    folders = sorted((root / "images").iterdir())
+    broken = sorted(folders[3].iterdir())[:2]  # leaves one image of the class
+    for file in broken:
+        file.write_bytes(file.read_bytes()[:50])
+    out = tmp_path / "out"
+    arguments = ["run", "cub200_mlrc", "--out", str(out), f"dataset.path={root}", *SMALL]
+    arguments += ["methods=[contrastive]", "dataset.on_broken=skip"]
+    with pytest.warns(UserWarning, match="Skipped 2 of 144"):
+        assert main(arguments) == 0
+    report = (out / "report.md").read_text()
+    assert "2 that could not be decoded" in report
+    for file in broken:
+        assert file.name.replace("_", "\\_") in report
+    assert "Classes of one image" in report
+
+
 def test_in_shop_cannot_be_halved(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     root = small_in_shop(tmp_path / "In-shop")
     arguments = ["run", "in_shop_mlrc", f"dataset.path={root}", "--out", str(tmp_path / "out")]
