@@ -145,12 +145,13 @@ def measure_one(
     )
     sides = _sides(embeddings, labels, queries)
     found = dict(retrieval(*sides))
+    embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
     if any(name in _CLUSTERING for name in plain):
         found |= _clustering(embeddings, labels, normalize, plain)
     if SEPARABILITY in plain:
         found[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
     if binary:
-        found |= _binary(sides, binary)
+        found |= _binary(_sides(embeddings, labels, queries), binary)
     return {name: found[name] for name in (*METRICS, *also)}
 
 
