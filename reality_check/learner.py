@@ -53,7 +53,8 @@ class Learner:
             if device.type == "cuda" and self.training.autocast != "none"
             else torch.contiguous_format
         )
-        self.network: Network = network.to(device).to(memory_format=self._format)  # type: ignore[call-overload]
+        movable: Any = network  # older stubs of torch do not know memory_format here
+        self.network: Network = movable.to(device, memory_format=self._format)
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
         self.miner = build_miner(settings)
