@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import hashlib
 import io
 import random
+import struct
+import zipfile
 from pathlib import Path
 from typing import Any
 
@@ -12,20 +15,70 @@ import torch
 
 from reality_check.files import atomic_write
 
+_PREFIX = b"sha256:"
+_SEAL = len(_PREFIX) + 64
+
+
+class Damaged(RuntimeError):
+    """A checkpoint is torn or its bytes have changed since it was written."""
+
 
 def save(path: Path, state: dict[str, Any]) -> None:
-    """Write a checkpoint to a temporary name, flush it to the disk and rename it."""
+    """Write a checkpoint to a temporary name, flush it to the disk and rename it.
+
+    The file is a zip archive that ``torch.load`` reads; its comment is a checksum of the rest.
+    """
     buffer = io.BytesIO()
     torch.save(state, buffer)
-    atomic_write(path, buffer.getvalue())
+    # An archive ends with the length of its comment, so far 0.
+    body = buffer.getvalue()[:-2] + struct.pack("<H", _SEAL)
+    atomic_write(path, body + _seal(body))
 
 
 def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
-    """Read a checkpoint (tensors and plain data only); ``None`` if there is none."""
+    """Read a checkpoint (tensors and plain data only); ``None`` if there is none.
+
+    Raises:
+        Damaged: the file is not what was written.
+    """
     if not path.exists():
         return None
-    loaded: dict[str, Any] = torch.load(path, map_location=device, weights_only=True)
+    content = _read(path)
+    loaded: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
     return loaded
+
+
+def check(path: Path) -> None:
+    """Compare a checkpoint with its checksum.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: the file is not what was written.
+    """
+    _read(path)
+
+
+def _read(path: Path) -> bytes:
+    content = path.read_bytes()
+    body, seal = content[:-_SEAL], content[-_SEAL:]
+    if seal.startswith(_PREFIX):
+        if seal != _seal(body):
+            raise Damaged(f"{path} is damaged: its checksum is wrong")
+    elif not _has_sound_parts(content):  # torn, or older than the checksums of whole files
+        raise Damaged(f"{path} is damaged: it is torn, or bytes have changed")
+    return content
+
+
+def _seal(body: bytes) -> bytes:
+    return _PREFIX + hashlib.sha256(body).hexdigest().encode()
+
+
+def _has_sound_parts(content: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.testzip() is None
+    except Exception:  # a wrong byte in a header comes out as almost any exception
+        return False
 
 
 def clone(state: Any) -> Any:

@@ -30,11 +30,19 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
             file.flush()
             os.fsync(file.fileno())
         os.replace(temporary, target)
-    except BaseException:
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)  # a full disk alone does not say where
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
     _sync_folder(target.parent)
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files of writers that were killed in the middle of a write."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
 
 
 def _sync_folder(folder: Path) -> None:

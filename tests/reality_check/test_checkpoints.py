@@ -1,7 +1,9 @@
 from __future__ import annotations
 
+import contextlib
 import pickle
 import random
+import zipfile
 from pathlib import Path
 
 import numpy as np
@@ -77,3 +79,50 @@ def test_a_failed_save_leaves_the_old_checkpoint(
         checkpoints.save(path, {"epoch": 2})
     assert checkpoints.load(path) == {"epoch": 1}
     assert [p.name for p in tmp_path.iterdir()] == ["latest.pt"]
+
+
+def flip_a_byte(path: Path, where: float = 0.6) -> None:
+    content = bytearray(path.read_bytes())
+    content[int(len(content) * where)] ^= 0x10
+    path.write_bytes(content)
+
+
+def test_a_changed_byte_and_a_torn_file_are_found(tmp_path: Path) -> None:
+    path = tmp_path / "latest.pt"
+    whole = {"weights": torch.arange(10_000.0), "epoch": 3}
+    checkpoints.save(path, whole)
+    flip_a_byte(path)
+    torch.load(path, weights_only=True)  # torch itself does not see it
+    with pytest.raises(checkpoints.Damaged, match=r"latest\.pt is damaged: its checksum is wrong"):
+        checkpoints.load(path)
+    for size in (0, 10, 20_000):
+        checkpoints.save(path, whole)
+        with path.open("rb+") as file:
+            file.truncate(size)
+        with pytest.raises(checkpoints.Damaged, match=r"latest\.pt is damaged"):
+            checkpoints.load(path)
+
+
+def test_any_changed_byte_is_found_or_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "latest.pt"
+    checkpoints.save(path, {"weights": torch.arange(50.0), "epoch": 3})
+    for part in range(0, 200):
+        sound = path.read_bytes()
+        flip_a_byte(path, part / 200)
+        state = None
+        with contextlib.suppress(checkpoints.Damaged):
+            state = checkpoints.load(path)
+        if state is not None:
+            assert torch.equal(state["weights"], torch.arange(50.0))
+            assert state["epoch"] == 3
+        path.write_bytes(sound)
+
+
+def test_others_read_a_checkpoint_and_those_of_earlier_versions_are_read(tmp_path: Path) -> None:
+    checkpoints.save(tmp_path / "ours.pt", {"epoch": 3})
+    assert torch.load(tmp_path / "ours.pt", weights_only=True) == {"epoch": 3}
+    with zipfile.ZipFile(tmp_path / "ours.pt") as archive:
+        assert archive.testzip() is None
+        assert archive.comment.startswith(b"sha256:")
+    torch.save({"epoch": 4}, tmp_path / "plain.pt")
+    assert checkpoints.load(tmp_path / "plain.pt") == {"epoch": 4}
