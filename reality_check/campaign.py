@@ -37,6 +37,7 @@ from reality_check.scoring import (
 )
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
 from reality_check.seeds import derive
+from reality_check.stopping import Stopped, check
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.team import Team
 
@@ -90,8 +91,10 @@ class Campaign:
         Raises:
             WorkFailed: a unit of work failed here or in another worker.
             UsageError: a unit of work found that the user's input cannot be used.
+            Stopped: this process was asked to stop.
         """
         while True:
+            check()
             outcome = self._work_on_first_free_unit()
             if outcome == "done":
                 return
@@ -146,7 +149,7 @@ class Campaign:
             except UsageError as error:
                 unit.study.record_failure(str(error), usage=True)
                 raise
-            except WorkFailed:
+            except (WorkFailed, Stopped):
                 raise
             except Exception as error:
                 message = f"{type(error).__name__}: {one_line(error)}"
@@ -400,8 +403,11 @@ class Campaign:
         """Where this worker trains."""
         return pick_device(self.experiment.device)
 
-    def record_data(self, dataset: ImageSet) -> None:
-        """Keep with the studies what the report says of the data, so that it needs none later."""
+    def record_data(self, dataset: ImageSet, device: str | None = None) -> None:
+        """Keep with the studies what the report says of the data, so that it needs none later.
+
+        Where others train, the caller says on what ``device``.
+        """
         splits = split_dataset(dataset, self.experiment.protocol.split)
         test = dataset.subset(splits.test)
         facts = {
@@ -417,7 +423,7 @@ class Campaign:
             "lone_images": int((np.bincount(dataset.labels) == 1).sum()),
             "skipped": list(dataset.skipped),
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
-            "device": str(self.device),
+            "device": device or str(self.device),
         }
         self.baselines().note("data", facts)
 

@@ -175,6 +175,22 @@ def _parser() -> _Parser:
         "networks and batches",
     )
 
+    run.add_argument(
+        "--launcher",
+        choices=("local", "slurm"),
+        default="local",
+        help="who starts the workers: this machine, or SLURM as an array of jobs, which go on when "
+        "this command or the login ends; the same command finds them again (default: local)",
+    )
+    run.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what a job asks for, as in the experiment's block slurm: partition, hours, gpus, "
+        "cpus, memory, account, qos, ...; may be given several times",
+    )
+
     status = _add(commands, "status", _status, "show how far an experiment is", _STATUS)
     status.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
 
@@ -257,7 +273,8 @@ def _run(options: argparse.Namespace) -> int:
     from reality_check.view import LiveView, duration
 
     started = time.monotonic()
-    experiment = load_experiment(options.experiment, options.overrides)
+    slurm = [f"slurm.{setting}" for setting in options.slurm]
+    experiment = load_experiment(options.experiment, [*options.overrides, *slurm])
     out_dir = options.out or Path("runs") / experiment.name
     console = Console(stderr=True)
     names = [method.name for method in experiment.methods]
@@ -266,9 +283,9 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with LiveView(console, options.workers).shown() as view:
             processes = (options.workers, options.folds_at_once, options.together)
-            results = run(experiment, out_dir, *processes, view)
+            results = run(experiment, out_dir, *processes, view, options.launcher, print)
     except KeyboardInterrupt:
-        print(f"\nStopped; nothing is lost. To go on: {options.again}", file=sys.stderr)
+        print(_interrupted(options), file=sys.stderr)
         return INTERRUPTED
     except WorkFailed as error:
         print(
@@ -282,6 +299,15 @@ def _run(options: argparse.Namespace) -> int:
     _print_summary(results)
     print(f"Done in {duration(time.monotonic() - started)}. Report: {out_dir / 'report.html'}")
     return DONE
+
+
+def _interrupted(options: argparse.Namespace) -> str:
+    if options.launcher == "slurm":
+        return (
+            "\nThe jobs of SLURM go on; squeue --me lists them, scancel ends them. To watch them "
+            f"again, and for the report at the end: {options.again}"
+        )
+    return f"\nStopped; nothing is lost. To go on: {options.again}"
 
 
 def _print_summary(results: ExperimentResults) -> None:

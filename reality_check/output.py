@@ -55,7 +55,8 @@ def check_same_experiment(
     # Through the schema, so that a key that is newer than the folder has its default there.
     there, ours = load_locked(out_dir).plain(), experiment.plain()
     free = {*_FREE, *(f"code.{name}" for name in may_change)}
-    keys = [key for key in differing_keys(there, ours) if key not in free]
+    differing = differing_keys(there, ours)
+    keys = [key for key in differing if key not in free and not key.startswith("slurm.")]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])

@@ -15,6 +15,7 @@ from typing import Any, Protocol
 
 import torch
 
+from reality_check import stopping
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged
 from reality_check.processes import die_with_parent
@@ -146,7 +147,7 @@ class SeveralAtOnce:
             self._count,
             mp_context=context,
             initializer=_begin,
-            initargs=(self._load, self._device, messages),
+            initargs=(self._load, self._device, messages, stopping.listening()),
         )
 
     def _tell(self, messages: Any) -> None:
@@ -178,8 +179,9 @@ class SeveralAtOnce:
 _here: dict[str, Any] = {}
 
 
-def _begin(load: LoadData, device: torch.device, messages: Any) -> None:
+def _begin(load: LoadData, device: torch.device, messages: Any, signals: tuple[int, ...]) -> None:
     die_with_parent()
+    stopping.listen(*signals)
     torch.set_num_threads(1)
     _here.update(dataset=load(), device=device, messages=messages)
 

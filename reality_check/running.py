@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import Literal
 
 from reality_check.campaign import Campaign, pick_device, remove_checkpoints
 from reality_check.checking import (
@@ -18,6 +19,7 @@ from reality_check.config.schema import Experiment
 from reality_check.data import ImageSet, load_dataset
 from reality_check.errors import UsageError
 from reality_check.launch.local import LocalWorkers
+from reality_check.launch.slurm import SlurmWorkers, require_slurm
 from reality_check.output import (
     changed_code,
     check_same_experiment,
@@ -29,9 +31,16 @@ from reality_check.report import write_report
 from reality_check.results import ExperimentResults
 from reality_check.search import open_storage
 
+#: Who starts the workers.
+Launcher = Literal["local", "slurm"]
 
-def prepare(experiment: Experiment, out_dir: Path) -> tuple[Experiment, ImageSet]:
+
+def prepare(
+    experiment: Experiment, out_dir: Path, trained_here: bool = True
+) -> tuple[Experiment, ImageSet]:
     """Check all that can be checked before training, and open the output folder.
+
+    Where others train (``trained_here=False``), their device need not be here.
 
     Returns:
         The experiment with its fingerprints, as written to ``experiment.yaml``, and its images.
@@ -39,7 +48,8 @@ def prepare(experiment: Experiment, out_dir: Path) -> tuple[Experiment, ImageSet
     Raises:
         UsageError: something cannot work; nothing is written then.
     """
-    pick_device(experiment.device)
+    if trained_here:
+        pick_device(experiment.device)
     dataset = load_dataset(experiment.dataset, verify=True)
     check_data(experiment, dataset)
     check_model(experiment, dataset)
@@ -87,6 +97,8 @@ def run(
     folds_at_once: int = 1,
     together: int = 1,
     watch: Callable[[Campaign], None] = lambda campaign: None,
+    launcher: Launcher = "local",
+    tell: Callable[[str], None] = lambda text: None,
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
@@ -103,6 +115,9 @@ def run(
         together: how many processes (on GPUs: one each) train each network together, every one on
             its part of the batch (DistributedDataParallel). Not with ``folds_at_once``.
         watch: called several times a second while workers run.
+        launcher: ``local`` (processes of this machine) or ``slurm`` (jobs of a cluster, see the
+            experiment's block ``slurm``; they go on when this process ends).
+        tell: called with a sentence when jobs of a cluster are submitted, found or lost.
 
     Returns:
         Everything that was measured, as plain data.
@@ -114,20 +129,41 @@ def run(
     if workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}.")
     _check_processes(experiment, folds_at_once, together)
+    if launcher == "slurm":
+        _check_slurm(together)
     folder = Path(out_dir)
-    locked, dataset = prepare(experiment, folder)
+    locked, dataset = prepare(experiment, folder, trained_here=launcher == "local")
     with exclusive(folder):
         campaign = Campaign(locked, folder)
-        campaign.record_data(dataset)
+        campaign.record_data(dataset, _device_of_jobs(locked) if launcher == "slurm" else None)
         for unit in campaign.units():
             unit.study.start_afresh()
         if not campaign.is_complete():
-            processes = LocalWorkers(folder, workers, folds_at_once, together)
+            processes: LocalWorkers | SlurmWorkers
+            if launcher == "slurm":
+                processes = SlurmWorkers(campaign, workers, folds_at_once, tell)
+            else:
+                processes = LocalWorkers(folder, workers, folds_at_once, together)
             try:
                 processes.wait(lambda: watch(campaign))
             finally:
                 processes.stop()
         return _write(campaign)
+
+
+def _device_of_jobs(experiment: Experiment) -> str:
+    if experiment.device != "auto":
+        return experiment.device
+    return "cpu" if experiment.slurm.gpus == 0 else "cuda"
+
+
+def _check_slurm(together: int) -> None:
+    if together > 1:
+        raise UsageError(
+            f"together={together} works with the local launcher only; write folds_at_once instead, "
+            "or call run without --launcher slurm inside a job of your own."
+        )
+    require_slurm()
 
 
 def _check_processes(experiment: Experiment, folds_at_once: int, together: int) -> None:

@@ -28,6 +28,7 @@ from reality_check.environment import describe_environment
 from reality_check.errors import UsageError
 from reality_check.processes import is_alive, this_process
 from reality_check.seeds import derive
+from reality_check.stopping import Stopped
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -220,6 +221,10 @@ class Stage:
             attempt = self._claim(trial)
             try:
                 outcome = work(attempt)
+            except Stopped as error:
+                failures.append(error)
+                trial.set_user_attr("stopped", True)
+                raise
             except Exception as error:
                 failures.append(error)
                 trial.set_user_attr("error", f"{type(error).__name__}: {error}")
@@ -338,7 +343,7 @@ def _is_lost(trial: FrozenTrial) -> bool:
 
 
 def _lost_its_worker(trial: FrozenTrial) -> bool:
-    return "error" not in trial.user_attrs and "taken" not in trial.user_attrs
+    return not {"error", "taken", "stopped"} & set(trial.user_attrs)
 
 
 def _was_taken_away(error: BaseException) -> bool:

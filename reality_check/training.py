@@ -16,7 +16,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reality_check import checkpoints
+from reality_check import checkpoints, stopping
 from reality_check.data.imageset import ImageSet
 from reality_check.data.sampler import ClassBalancedSampler
 from reality_check.early_stopping import EarlyStopping
@@ -149,9 +149,16 @@ class FoldRun:
                 if self._evaluation_is_due():
                     self._evaluate_and_save()
                 self.on_progress(self._progress())
+                self._stop_if_asked()
             if self.position.phase == 2 or not self._has_second_phase():
                 return
             self._begin_second_phase()
+
+    def _stop_if_asked(self) -> None:
+        # A team cannot stop: its processes see the signal in different epochs.
+        if stopping.requested() and self.team.size == 1:
+            self._save()
+            raise stopping.Stopped
 
     def _has_second_phase(self) -> bool:
         if self.task.fixed_epochs is not None:

@@ -14,6 +14,7 @@ from typing_extensions import Self
 
 from reality_check.config.datasets import Dataset
 from reality_check.config.model import Model
+from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
 from reality_check.config.values import Strict
@@ -174,6 +175,7 @@ class Experiment(Strict):
     seed: Annotated[int, Field(ge=0)] = 0
     device: str = "auto"
     storage: str | None = None
+    slurm: Slurm = Field(default_factory=Slurm)
     code: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("device")

@@ -17,10 +17,11 @@ from reality_check.errors import UsageError
 from reality_check.files import atomic_write
 from reality_check.search import WorkFailed
 
-#: Exit status of a worker: its work is done, failed, or found the user's input unusable.
-DONE, FAILED, USAGE = 0, 1, 2
+#: Exit status of a worker: its work is done, failed, found the user's input unusable, or it was
+#: asked to stop.
+DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 75
 #: What keeps a worker to one BLAS thread.
-_THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 #: A worker that dies this soon after its start, this often in a row, will not get better.
 _SOON, _MOST_DEATHS = 20.0, 3
 
@@ -102,10 +103,10 @@ class LocalWorkers:
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        threads = dict.fromkeys(_THREADS, "1")
+        threads = dict.fromkeys(THREADS, "1")
         log = self.log_path(number)
         log.parent.mkdir(parents=True, exist_ok=True)
-        _failure_path(self.out_dir, number).unlink(missing_ok=True)
+        forget_failure(self.out_dir, number)
         with log.open("ab") as output:
             return subprocess.Popen(
                 self._command(number),
@@ -156,6 +157,11 @@ def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return failure
+
+
+def forget_failure(out_dir: Path, number: int) -> None:
+    """Remove the note of :func:`write_failure`: the worker is started again."""
+    _failure_path(out_dir, number).unlink(missing_ok=True)
 
 
 def _failure_path(out_dir: Path, number: int) -> Path:

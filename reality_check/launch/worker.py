@@ -17,10 +17,11 @@ import torch
 
 from reality_check.campaign import Campaign
 from reality_check.errors import UsageError
-from reality_check.launch.local import DONE, FAILED, USAGE, write_failure, write_progress
+from reality_check.launch.local import DONE, FAILED, STOPPED, USAGE, write_failure, write_progress
 from reality_check.output import load_locked
 from reality_check.processes import die_with_parent, this_process
 from reality_check.search import WorkFailed
+from reality_check.stopping import Stopped
 from reality_check.team import DistributedTeam, Team
 
 
@@ -40,6 +41,9 @@ def work(out_dir: Path, number: int, folds_at_once: int = 1, team: Team | None =
             campaign.work() if campaign.team.is_main else campaign.follow()
         finally:
             campaign.close()
+    except Stopped:
+        print("asked to stop; the checkpoint is written", file=sys.stderr)
+        return STOPPED
     except UsageError as error:
         print(error, file=sys.stderr)
         return _explain(out_dir, number, USAGE, str(error))

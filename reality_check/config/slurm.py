@@ -1,0 +1,71 @@
+"""What an experiment's YAML may say of a SLURM cluster: the block ``slurm:``."""
+
+from __future__ import annotations
+
+import re
+from typing import Annotated
+
+from pydantic import Field, field_validator, model_validator
+from typing_extensions import Self
+
+from reality_check.config.types import PositiveInt
+from reality_check.config.values import Strict
+
+
+class Slurm(Strict):
+    """What one worker's job asks of the cluster. It may change between two runs.
+
+    Keys that are left out are not asked for, so the cluster's own defaults hold.
+
+    Attributes:
+        hours: time limit of a job. A worker that reaches it writes its checkpoint and is queued
+            again.
+        notice_seconds: how long before the time limit a worker is told.
+        gpus: of a job; 1 unless ``device: cpu``.
+        memory: of a job, as SLURM writes it: ``16G``.
+        setup: shell lines before the worker starts, such as ``module load cuda``.
+        extra: other options of ``sbatch``, without the leading dashes.
+    """
+
+    partition: str | None = None
+    hours: Annotated[float, Field(gt=0)] = 24.0
+    notice_seconds: Annotated[int, Field(ge=5)] = 120
+    gpus: Annotated[int, Field(ge=0)] | None = None
+    cpus: PositiveInt = 2
+    memory: str | None = None
+    account: str | None = None
+    qos: str | None = None
+    setup: list[str] = Field(default_factory=list)
+    extra: dict[str, str | int | bool] = Field(default_factory=dict)
+
+    @property
+    def minutes(self) -> int:
+        """The time limit in minutes, which is how SLURM counts it."""
+        return max(1, round(self.hours * 60))
+
+    @field_validator("memory", mode="before")
+    @classmethod
+    def _memory(cls, value: object) -> object:
+        if value is not None and not re.fullmatch(r"[1-9]\d*[KMGT]", str(value)):
+            raise ValueError(f"memory must be a number with its unit, such as 16G, got {value!r}")
+        return value
+
+    @field_validator("extra")
+    @classmethod
+    def _extra(cls, value: dict[str, str | int | bool]) -> dict[str, str | int | bool]:
+        dashes = next((key for key in value if key.startswith("-")), None)
+        if dashes is not None:
+            raise ValueError(f"write {dashes.lstrip('-')!r} without the dashes of {dashes!r}")
+        taken = sorted({"array", "output", "error", "signal", "time", "mem"} & set(value))
+        if taken:
+            raise ValueError(f"extra cannot set {taken[0]!r}: the launcher itself does")
+        return value
+
+    @model_validator(mode="after")
+    def _notice(self) -> Self:
+        if self.notice_seconds >= self.minutes * 60:
+            raise ValueError(
+                f"notice_seconds={self.notice_seconds} must be less than the time limit of "
+                f"{self.minutes * 60} seconds (hours={self.hours:g})"
+            )
+        return self

@@ -1,0 +1,332 @@
+"""Workers as jobs of a SLURM cluster, and the process that watches them while somebody looks.
+
+The jobs need nobody: they take work from the storage until none is left, and queue themselves again
+when their time is over. The watching process can end at any time; the next one finds the jobs
+by their numbers in ``slurm.json`` of the output folder.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reality_check import stopping
+from reality_check.campaign import Campaign
+from reality_check.config.slurm import Slurm
+from reality_check.errors import UsageError
+from reality_check.files import atomic_write
+from reality_check.launch.local import STOPPED, THREADS, USAGE, forget_failure, read_failure
+from reality_check.search import WorkFailed
+
+#: Seconds between two looks at the queue.
+POLL_SECONDS = 10.0
+#: How many jobs may be lost, over all workers, before one call of the command gives up: this often
+#: for each worker.
+MAX_LOST_JOBS = 5
+#: States after which a job does not run again.
+_ENDED = {
+    "BOOT_FAIL",
+    "CANCELLED",
+    "COMPLETED",
+    "DEADLINE",
+    "FAILED",
+    "NODE_FAIL",
+    "OUT_OF_MEMORY",
+    "PREEMPTED",
+    "REVOKED",
+    "TIMEOUT",
+}
+_GONE = "GONE"
+
+
+class SlurmWorkers:
+    """Submits an array of workers, or takes over those that still run, and watches them.
+
+    Args:
+        campaign: the work.
+        count: how many workers.
+        folds_at_once: how many folds of a trial each of them trains at a time.
+        tell: called with a sentence when jobs are submitted, found or lost.
+
+    Raises:
+        UsageError: SLURM does not answer, or it refuses the job.
+    """
+
+    def __init__(
+        self,
+        campaign: Campaign,
+        count: int,
+        folds_at_once: int = 1,
+        tell: Callable[[str], None] = lambda text: None,
+    ) -> None:
+        self._campaign = campaign
+        self._folds_at_once = folds_at_once
+        self._tell = tell
+        self._lost = 0
+        self._file = campaign.out_dir / "slurm.json"
+        known = self._read()
+        states = _states_or_complain(list(known.values()))
+        self.jobs = {n: job for n, job in known.items() if states[job] not in _ENDED | {_GONE}}
+        if self.jobs:
+            tell(f"SLURM jobs that go on: {', '.join(self.jobs.values())}")
+        self._submit([number for number in range(count) if number not in self.jobs])
+        self._most_lost = MAX_LOST_JOBS * len(self.jobs)
+
+    def wait(self, on_tick: Callable[[], None]) -> None:
+        """Return when all work is done; ``on_tick`` is called several times a second.
+
+        An interruption (Ctrl-C, a closed terminal) leaves the jobs as they are.
+
+        Raises:
+            UsageError: a worker found that the user's input cannot be used.
+            WorkFailed: a worker failed, too many jobs were lost, or all were cancelled.
+        """
+        looked = time.monotonic()
+        while True:
+            on_tick()
+            time.sleep(0.2)
+            if time.monotonic() - looked < POLL_SECONDS:
+                continue
+            try:
+                if self._look():
+                    return
+            except (UsageError, WorkFailed):
+                _cancel(self.jobs.values())
+                raise
+            looked = time.monotonic()
+
+    def stop(self) -> None:
+        """Leave the jobs: those that run go on, whoever watches."""
+
+    def _look(self) -> bool:
+        """Replace lost workers; return whether all work is done."""
+        for number in self.jobs:
+            _raise_failure(self._campaign.out_dir, number)
+        if self._campaign.is_complete():
+            _cancel(self.jobs.values(), "--state=PENDING")
+            return True
+        states = job_states(list(self.jobs.values()))
+        if states is None:
+            return False  # the controller does not answer now; its jobs do not need it
+        ended = {n: states[job] for n, job in self.jobs.items() if states[job] in _ENDED | {_GONE}}
+        for number in ended:
+            _raise_failure(self._campaign.out_dir, number)  # written since the first look
+        # Somebody cancelled it, so it is not to come back. COMPLETED: the rest ends soon too.
+        for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
+            self._tell(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
+        self._replace(ended)
+        if not self.jobs and not self._campaign.is_complete():
+            raise WorkFailed(
+                "all jobs have ended (cancelled, or asked to stop) before the work was done; the "
+                "same command submits new ones"
+            )
+        return False
+
+    def _replace(self, ended: Mapping[int, str]) -> None:
+        for number, state in ended.items():
+            self._lost += 1
+            self._tell(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
+            if self._lost > self._most_lost:
+                logs = self._campaign.out_dir / "logs"
+                raise WorkFailed(
+                    f"{self._lost} SLURM jobs were lost, the last one as {state}; see "
+                    f"{logs / f'worker_{number}.log'} and {logs / 'slurm'}"
+                )
+        self._submit(list(ended))
+
+    def _submit(self, numbers: Sequence[int]) -> None:
+        if not numbers:
+            return
+        for number in numbers:
+            forget_failure(self._campaign.out_dir, number)
+        ids = submit(self._campaign, numbers, self._folds_at_once)
+        self.jobs.update(zip(numbers, ids, strict=True))
+        self._write()
+        self._tell(f"SLURM jobs submitted: {', '.join(ids)}")
+
+    def _read(self) -> dict[int, str]:
+        try:
+            return {int(n): str(job) for n, job in json.loads(self._file.read_text()).items()}
+        except (OSError, ValueError):
+            return {}
+
+    def _write(self) -> None:
+        atomic_write(self._file, json.dumps(dict(sorted(self.jobs.items())), indent=1))
+
+
+def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> list[str]:
+    """Submit one array of workers; return the number of each one's job.
+
+    Raises:
+        UsageError: SLURM refuses the job.
+    """
+    import submitit
+
+    experiment, folder = campaign.experiment, campaign.out_dir.resolve()
+    executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j")
+    executor.update_parameters(**_parameters(experiment.slurm, experiment.name, experiment.device))
+    count = len(numbers)
+    arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
+    try:
+        jobs = executor.map_array(start_worker, *arguments)
+    except submitit.core.utils.FailedJobError as error:
+        reason = str(error).strip().splitlines()[-1]
+        raise UsageError(
+            f"SLURM refuses the job: {reason}. Change slurm: in the experiment, or write --slurm "
+            "KEY=VALUE."
+        ) from None
+    return [job.job_id for job in jobs]
+
+
+def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
+    """What a job does: be a worker, with its output in the worker's own log.
+
+    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can go on. After the
+    first it asks to be queued again; after the other SLURM itself decides that.
+    """
+    from reality_check.launch.worker import work
+
+    _write_into(Path(out_dir) / "logs" / f"worker_{number}.log")
+    job = _own_job()
+    print(f"SLURM job {job} on {os.uname().nodename}, {time.ctime()}", flush=True)
+    near: list[int] = []
+
+    def on_notice(signal_number: int, frame: object) -> None:
+        near.append(signal_number)
+        stopping.request()
+
+    stopping.listen(signal.SIGTERM, signal.SIGUSR2)
+    signal.signal(signal.SIGUSR2, on_notice)
+    status = work(Path(out_dir), number, folds_at_once)
+    if status == STOPPED and near:
+        signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which is how SLURM ends what it requeues
+        print(f"job {job} asks to be queued again", flush=True)
+        subprocess.run(["scontrol", "requeue", job], check=True, timeout=120)
+    if status != 0:
+        sys.exit(status)
+    return status
+
+
+def job_states(jobs: Sequence[str]) -> dict[str, str] | None:
+    """SLURM's word for the state of each job; ``None`` if the controller does not answer.
+
+    Jobs that ended some minutes ago are known to the accounting only; where there is none, they
+    are ``GONE``.
+    """
+    queue = _ask("squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T")
+    if queue is None:
+        return None
+    states = _parse(queue)
+    missing = [job for job in jobs if job not in states]
+    if missing:
+        accounting = _ask(
+            "sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", ",".join(sorted(missing))
+        )
+        states = {**_parse(accounting or ""), **states}
+    return {job: states.get(job, _GONE) for job in jobs}
+
+
+def _parse(lines: str) -> dict[str, str]:
+    """``12_0|CANCELLED by 0`` and the like; the last line of a job counts."""
+    pairs = (line.split("|", 1) for line in lines.splitlines() if "|" in line)
+    return {job: state.split()[0].rstrip("+") for job, state in pairs if state.strip()}
+
+
+def _states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
+    """Also where a controller that does not answer would lead to jobs submitted twice."""
+    if not jobs:
+        return {}
+    states = job_states(jobs)
+    if states is None:
+        raise UsageError(
+            "SLURM does not answer (squeue), so it is not known whether the jobs of this folder "
+            f"({', '.join(jobs)}) still run; try again later."
+        )
+    return states
+
+
+def require_slurm() -> None:
+    """Make sure that jobs can be submitted from here.
+
+    Raises:
+        UsageError: submitit is not installed, or there is no SLURM here.
+    """
+    if importlib.util.find_spec("submitit") is None:
+        raise UsageError(
+            "--launcher slurm needs submitit; write pip install 'pml-extensions[slurm]'."
+        )
+    if shutil.which("sbatch") is None or shutil.which("squeue") is None:
+        raise UsageError(
+            "there is no SLURM here (no sbatch on the path); call this on the cluster's login "
+            "node, or leave --launcher slurm out."
+        )
+
+
+def _ask(*command: str) -> str | None:
+    try:
+        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    return done.stdout if done.returncode == 0 else None
+
+
+def _cancel(jobs: Iterable[str], *options: str) -> None:
+    names = list(jobs)
+    if names:
+        _ask("scancel", *options, *names)
+
+
+def _raise_failure(out_dir: Path, number: int) -> None:
+    failure = read_failure(out_dir, number)
+    if failure is None:
+        return
+    if failure["status"] == USAGE:
+        raise UsageError(failure["message"])
+    log = out_dir / "logs" / f"worker_{number}.log"
+    raise WorkFailed(f"{failure['message']}. The whole story: {log}")
+
+
+def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
+    """What submitit is told."""
+    gpus = slurm.gpus if slurm.gpus is not None else int(device != "cpu")
+    options = {
+        "partition": slurm.partition,
+        "account": slurm.account,
+        "qos": slurm.qos,
+        "mem": slurm.memory,
+        "gres": f"gpu:{gpus}" if gpus else None,
+        "requeue": True,
+        **slurm.extra,
+    }
+    return {
+        "job_name": f"reality-check-{name}",
+        "time": slurm.minutes,
+        "cpus_per_task": slurm.cpus,
+        "ntasks_per_node": 1,
+        "signal_delay_s": slurm.notice_seconds,
+        "stderr_to_stdout": True,
+        "setup": [*(f"export {variable}=1" for variable in THREADS), *slurm.setup],
+        "additional_parameters": {key: v for key, v in options.items() if v is not None},
+    }
+
+
+def _own_job() -> str:
+    array, task = os.environ.get("SLURM_ARRAY_JOB_ID"), os.environ.get("SLURM_ARRAY_TASK_ID")
+    return f"{array}_{task}" if array and task else os.environ["SLURM_JOB_ID"]
+
+
+def _write_into(log: Path) -> None:
+    log.parent.mkdir(parents=True, exist_ok=True)
+    with log.open("ab") as output:
+        for stream in (sys.stdout, sys.stderr):
+            stream.flush()
+            os.dup2(output.fileno(), stream.fileno())

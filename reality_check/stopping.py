@@ -1,0 +1,45 @@
+"""A polite end: a signal asks this process to stop, and the training stops where it can go on.
+
+A cluster tells a job shortly before it ends it. The handler only sets a flag; the training looks
+at it after every epoch, writes its checkpoint and raises :class:`Stopped`.
+"""
+
+from __future__ import annotations
+
+import signal
+import threading
+
+_requested = threading.Event()
+_listening: list[int] = []
+
+
+class Stopped(Exception):
+    """This worker was asked to stop: its unit of work goes on later, from its checkpoint."""
+
+
+def request() -> None:
+    """Ask this process to stop where it can go on."""
+    _requested.set()
+
+
+def requested() -> bool:
+    """Whether this process was asked to stop."""
+    return _requested.is_set()
+
+
+def check() -> None:
+    """Raise :class:`Stopped` if this process was asked to stop."""
+    if requested():
+        raise Stopped
+
+
+def listen(*signals: int) -> None:
+    """From now on, these signals ask this process to stop. Only in the main thread."""
+    for number in signals:
+        signal.signal(number, lambda number, frame: request())
+    _listening.extend(signals)
+
+
+def listening() -> tuple[int, ...]:
+    """The signals that ask this process to stop; its child processes are to listen to them too."""
+    return tuple(_listening)
