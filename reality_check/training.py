@@ -6,8 +6,10 @@ from its last checkpoint; on a CPU its result is then bit-identical to an uninte
 
 from __future__ import annotations
 
+import logging
+import os
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -20,6 +22,7 @@ from reality_check import checkpoints, stopping
 from reality_check.data.imageset import ImageSet
 from reality_check.data.sampler import ClassBalancedSampler
 from reality_check.early_stopping import EarlyStopping
+from reality_check.files import remove_leftovers
 from reality_check.learner import Learner
 from reality_check.measuring import Diverged, embed, measure_one, require_finite
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
@@ -31,6 +34,10 @@ from reality_check.team import Team
 
 #: See :class:`FoldRun`.
 CHECKPOINT_SECONDS = 30.0
+#: Files of a fold run: its last two checkpoints, and the network of a finished one.
+LATEST, PREVIOUS, MODEL = "latest.pt", "latest-previous.pt", "model.pt"
+
+_log = logging.getLogger(__name__)
 
 
 @dataclass
@@ -52,7 +59,8 @@ class FoldRun:
         task: what to do.
         train: the training classes, labelled 0..C-1.
         validation: the validation classes; ``None`` if and only if ``task.fixed_epochs`` is given.
-        folder: of this fold run: ``latest.pt``, ``best-*.pt``, ``model.pt``, ``records/``.
+        folder: of this fold run: ``latest.pt``, ``latest-previous.pt``, ``best-*.pt``,
+            ``model.pt``, ``records/``.
         device: where to train.
         on_progress: called with the position after every epoch.
         team: the processes that train this network together; the main one writes the files.
@@ -82,22 +90,31 @@ class FoldRun:
         self.team = team or Team()
         self.checkpoint_seconds = checkpoint_seconds
         self.history: list[dict[str, Any]] = []
+        self._best_state: dict[str, Any] | None = None  # None: there is no best yet
+        self._kept: set[Path] = set()  # the best states that checkpoints on disk refer to
 
     def run(self) -> FoldResult:
         """Train to the end, from wherever the folder's checkpoint stands.
+
+        A damaged checkpoint is removed, with a warning, and the one before it is used; if that
+        is damaged too, or if ``model.pt`` of a finished run is, the training starts anew.
 
         Raises:
             Diverged: the loss or an embedding is NaN or infinite.
             UsageError: the loss has no gradient, or the batch does not fit the data.
         """
-        state = checkpoints.load(self.folder / "latest.pt", self.device)
-        if state is not None and state["task"] != self.task.fingerprint():
-            state = None  # left by other parameters, say before the studies were deleted
+        if self.is_main:
+            remove_leftovers(self.folder)
+        state, best = self._last_state()
         if state is not None and state["finished"]:
             return _result(state["result"])
         self.build()
         if state is not None:
             self._restore(state)
+            self._best_state = best
+            self._kept = {self._best_path()} if best is not None else set()
+        if self.is_main and not (self.folder / LATEST).exists():
+            self._remove_states("best-*.pt", self._kept)  # of states that nobody continues
         self.records = FoldRecords(self.folder / "records", self.history) if self.is_main else None
         try:
             if state is None:
@@ -136,7 +153,6 @@ class FoldRun:
             self.seen = Pipeline(self.validation, self.augmentation, shape, self.device)
         self.position = _Position()
         self.best: dict[str, Any] = {"value": None}
-        self._best_state: dict[str, Any] | None = None  # None: on disk, or there is no best yet
         self._saved = time.monotonic()
         self.stopping = EarlyStopping(training.patience)
 
@@ -323,8 +339,47 @@ class FoldRun:
 
     # -- state ------------------------------------------------------------------------------
 
+    def _last_state(self) -> tuple[dict[str, Any] | None, dict[str, Any] | None]:
+        """The newest sound checkpoint of this task and the best state that it refers to."""
+        for name in (LATEST, PREVIOUS):
+            try:
+                state = checkpoints.load(self.folder / name, self.device)
+                if state is None:
+                    continue
+                if state["task"] != self.task.fingerprint():
+                    # Left by other parameters, say before the studies were deleted.
+                    self._forget(name)
+                    continue
+                if not state["finished"]:
+                    return state, self._load_best(state["best"])
+                if self.task.keep_model:
+                    checkpoints.check(self.folder / MODEL)
+                return state, None
+            except (checkpoints.Damaged, FileNotFoundError) as error:
+                before = "the checkpoint before it" if name == LATEST else "the beginning"
+                _log.warning("%s; this training goes on from %s", error, before)
+                self._forget(name)
+        return None, None
+
+    def _forget(self, name: str) -> None:
+        """Delete a checkpoint, so that it never takes the place of the sound one before it."""
+        if self.is_main:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def _load_best(self, best: dict[str, Any]) -> dict[str, Any] | None:
+        if best["value"] is None:
+            return None
+        path = self._path_of(best)
+        state = checkpoints.load(path, self.device)
+        if state is None:
+            raise FileNotFoundError(f"{path} is missing")
+        return state
+
+    def _path_of(self, best: dict[str, Any]) -> Path:
+        return self.folder / f"best-{best['phase']}-{best['epoch']}.pt"
+
     def _best_path(self) -> Path:
-        return self.folder / f"best-{self.best['phase']}-{self.best['epoch']}.pt"
+        return self._path_of(self.best)
 
     def _state(self) -> dict[str, Any]:
         return {
@@ -358,22 +413,31 @@ class FoldRun:
             self._save()
 
     def _save(self) -> None:
-        """Save the best state, then the current one; only then an older best is of no more use."""
-        keep = self._best_path() if self.best["value"] is not None else None
-        if keep is not None and self._best_state is not None and not keep.exists():
-            checkpoints.save(keep, self._best_state)
-        checkpoints.save(self.folder / "latest.pt", self._state())
-        for path in self.folder.glob("best-*.pt"):
-            if path != keep:
-                path.unlink()
+        """Save the best state, then the current one; only then an older best is of no more use.
+
+        The checkpoint before stays with its best state: at most four states and one half written.
+        """
+        keep = {self._best_path()} if self.best["value"] is not None else set()
+        for path in keep:
+            if self._best_state is not None and not path.exists():
+                checkpoints.save(path, self._best_state)
+        latest = self.folder / LATEST
+        if latest.exists():
+            os.replace(latest, self.folder / PREVIOUS)
+        checkpoints.save(latest, self._state())
+        self._remove_states("best-*.pt", keep | self._kept)
+        self._kept = keep
         self._saved = time.monotonic()
 
+    def _remove_states(self, pattern: str, keep: Collection[Path] = ()) -> None:
+        for path in self.folder.glob(pattern):
+            if path not in keep:
+                path.unlink(missing_ok=True)
+
     def _best(self) -> dict[str, Any]:
-        """The state with the best validation value so far, from memory or, resumed, from disk."""
-        state = self._best_state or checkpoints.load(self._best_path(), self.device)
-        if state is None:
-            raise RuntimeError(f"{self._best_path()} is missing; delete {self.folder}")
-        return state
+        """The state with the best validation value so far."""
+        assert self._best_state is not None, "every phase ends with an evaluation"
+        return self._best_state
 
     def _finish(self) -> FoldResult:
         follow_up = self._follow_up_epochs()
@@ -397,11 +461,11 @@ class FoldRun:
             network = self.network.state_dict()
             if self.validation is not None:
                 network = self._best()["network"]
-            checkpoints.save(self.folder / "model.pt", network)
+            checkpoints.save(self.folder / MODEL, network)
         done = {"finished": True, "task": self.task.fingerprint(), "result": result}
-        checkpoints.save(self.folder / "latest.pt", done)
-        for path in self.folder.glob("best-*.pt"):
-            path.unlink()
+        checkpoints.save(self.folder / LATEST, done)
+        self._remove_states("best-*.pt")
+        self._remove_states(PREVIOUS)
 
     def _progress(self) -> dict[str, Any]:
         return {
