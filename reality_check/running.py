@@ -19,7 +19,8 @@ from reality_check.config.schema import Experiment
 from reality_check.data import ImageSet, load_dataset
 from reality_check.errors import UsageError
 from reality_check.launch.local import LocalWorkers
-from reality_check.launch.slurm import SlurmWorkers, require_slurm
+from reality_check.launch.queue import require_slurm
+from reality_check.launch.slurm import SlurmWorkers
 from reality_check.output import (
     changed_code,
     check_same_experiment,

@@ -7,15 +7,13 @@ by their numbers in ``slurm.json`` of the output folder.
 
 from __future__ import annotations
 
-import importlib.util
 import json
 import os
-import shutil
 import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +23,7 @@ from reality_check.config.slurm import Slurm
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
 from reality_check.launch.local import STOPPED, THREADS, USAGE, forget_failure, read_failure
+from reality_check.launch.queue import OVER, cancel, job_states, states_or_complain
 from reality_check.search import WorkFailed
 
 #: Seconds between two looks at the queue.
@@ -32,20 +31,8 @@ POLL_SECONDS = 10.0
 #: How many jobs may be lost, over all workers, before one call of the command gives up: this often
 #: for each worker.
 MAX_LOST_JOBS = 5
-#: States after which a job does not run again.
-_ENDED = {
-    "BOOT_FAIL",
-    "CANCELLED",
-    "COMPLETED",
-    "DEADLINE",
-    "FAILED",
-    "NODE_FAIL",
-    "OUT_OF_MEMORY",
-    "PREEMPTED",
-    "REVOKED",
-    "TIMEOUT",
-}
-_GONE = "GONE"
+#: How often submitit may queue a job again: no limit of ours.
+_UNLIMITED = 10**6
 
 
 class SlurmWorkers:
@@ -74,8 +61,8 @@ class SlurmWorkers:
         self._lost = 0
         self._file = campaign.out_dir / "slurm.json"
         known = self._read()
-        states = _states_or_complain(list(known.values()))
-        self.jobs = {n: job for n, job in known.items() if states[job] not in _ENDED | {_GONE}}
+        states = states_or_complain(list(known.values()))
+        self.jobs = {n: job for n, job in known.items() if states[job] not in OVER}
         if self.jobs:
             tell(f"SLURM jobs that go on: {', '.join(self.jobs.values())}")
         self._submit([number for number in range(count) if number not in self.jobs])
@@ -100,7 +87,7 @@ class SlurmWorkers:
                 if self._look():
                     return
             except (UsageError, WorkFailed):
-                _cancel(self.jobs.values())
+                cancel(self.jobs.values())
                 raise
             looked = time.monotonic()
 
@@ -112,12 +99,12 @@ class SlurmWorkers:
         for number in self.jobs:
             _raise_failure(self._campaign.out_dir, number)
         if self._campaign.is_complete():
-            _cancel(self.jobs.values(), "--state=PENDING")
+            cancel(self.jobs.values(), "--state=PENDING")
             return True
         states = job_states(list(self.jobs.values()))
         if states is None:
             return False  # the controller does not answer now; its jobs do not need it
-        ended = {n: states[job] for n, job in self.jobs.items() if states[job] in _ENDED | {_GONE}}
+        ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
             _raise_failure(self._campaign.out_dir, number)  # written since the first look
         # Somebody cancelled it, so it is not to come back. COMPLETED: the rest ends soon too.
@@ -172,12 +159,12 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
     import submitit
 
     experiment, folder = campaign.experiment, campaign.out_dir.resolve()
-    executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j")
+    executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j", max_num_timeout=_UNLIMITED)
     executor.update_parameters(**_parameters(experiment.slurm, experiment.name, experiment.device))
     count = len(numbers)
     arguments = [str(folder)] * count, list(numbers), [folds_at_once] * count
     try:
-        jobs = executor.map_array(start_worker, *arguments)
+        jobs = executor.map_array(WorkerJob(), *arguments)
     except submitit.core.utils.FailedJobError as error:
         reason = str(error).strip().splitlines()[-1]
         raise UsageError(
@@ -185,6 +172,22 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
             "KEY=VALUE."
         ) from None
     return [job.job_id for job in jobs]
+
+
+class WorkerJob:
+    """What submitit pickles: :func:`start_worker`, and that it may be queued again.
+
+    The latter is for a signal that comes while the job still starts, before its own handlers.
+    """
+
+    def __call__(self, out_dir: str, number: int, folds_at_once: int) -> int:
+        return start_worker(out_dir, number, folds_at_once)
+
+    def checkpoint(self, *arguments: Any) -> Any:
+        """The same job again."""
+        from submitit.helpers import DelayedSubmission
+
+        return DelayedSubmission(self, *arguments)
 
 
 def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
@@ -214,75 +217,6 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     if status != 0:
         sys.exit(status)
     return status
-
-
-def job_states(jobs: Sequence[str]) -> dict[str, str] | None:
-    """SLURM's word for the state of each job; ``None`` if the controller does not answer.
-
-    Jobs that ended some minutes ago are known to the accounting only; where there is none, they
-    are ``GONE``.
-    """
-    queue = _ask("squeue", "--me", "--noheader", "--array", "--states=all", "--format=%i|%T")
-    if queue is None:
-        return None
-    states = _parse(queue)
-    missing = [job for job in jobs if job not in states]
-    if missing:
-        accounting = _ask(
-            "sacct", "-X", "-n", "-P", "-o", "JobID,State", "-j", ",".join(sorted(missing))
-        )
-        states = {**_parse(accounting or ""), **states}
-    return {job: states.get(job, _GONE) for job in jobs}
-
-
-def _parse(lines: str) -> dict[str, str]:
-    """``12_0|CANCELLED by 0`` and the like; the last line of a job counts."""
-    pairs = (line.split("|", 1) for line in lines.splitlines() if "|" in line)
-    return {job: state.split()[0].rstrip("+") for job, state in pairs if state.strip()}
-
-
-def _states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
-    """Also where a controller that does not answer would lead to jobs submitted twice."""
-    if not jobs:
-        return {}
-    states = job_states(jobs)
-    if states is None:
-        raise UsageError(
-            "SLURM does not answer (squeue), so it is not known whether the jobs of this folder "
-            f"({', '.join(jobs)}) still run; try again later."
-        )
-    return states
-
-
-def require_slurm() -> None:
-    """Make sure that jobs can be submitted from here.
-
-    Raises:
-        UsageError: submitit is not installed, or there is no SLURM here.
-    """
-    if importlib.util.find_spec("submitit") is None:
-        raise UsageError(
-            "--launcher slurm needs submitit; write pip install 'pml-extensions[slurm]'."
-        )
-    if shutil.which("sbatch") is None or shutil.which("squeue") is None:
-        raise UsageError(
-            "there is no SLURM here (no sbatch on the path); call this on the cluster's login "
-            "node, or leave --launcher slurm out."
-        )
-
-
-def _ask(*command: str) -> str | None:
-    try:
-        done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
-
-
-def _cancel(jobs: Iterable[str], *options: str) -> None:
-    names = list(jobs)
-    if names:
-        _ask("scancel", *options, *names)
 
 
 def _raise_failure(out_dir: Path, number: int) -> None:

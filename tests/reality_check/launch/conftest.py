@@ -12,12 +12,14 @@ import signal
 import socket
 import stat
 import subprocess
+import tempfile
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
-#: Programs that :class:`OneMachineSlurm` starts.
-PROGRAMS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "sbatch")
+import pytest
+
+_PROGRAMS = ("munged", "mariadbd", "slurmdbd", "slurmctld", "slurmd", "sbatch")
 
 # cred_expire is also how long a requeued job waits before it starts again (default: 120).
 _SLURM = """
@@ -102,22 +104,33 @@ class OneMachineSlurm:
         self._start_munge()
         self._start_database()
         self._run("slurmdbd")
-        self._until(lambda: self._works("sacctmgr", "-n", "show", "cluster"))
+        self.wait_until(lambda: self._works("sacctmgr", "-n", "show", "cluster"))
         self._run("sacctmgr", "-i", "-Q", "add", "cluster", "test")
         self._run("slurmctld", "-f", str(self.config))
         self._run("slurmd", "-f", str(self.config), "-N", _host())
-        self._until(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"))
+        self.wait_until(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"))
 
     def stop(self) -> None:
         """Cancel all jobs and end everything."""
         if (self.root / "slurmctld.pid").exists():
-            self._works("scancel", "--user=root", "--full", "--signal=KILL")
-            self._works("scancel", "--user=root")
+            self.cancel_all()
         pids = [self._end(name) for name in ("slurmd", "slurmctld", "slurmdbd", "munged")]
         if self._database is not None:
             self._database.terminate()
             self._database.wait(timeout=120)
-        self._until(lambda: not any(pid and Path(f"/proc/{pid}").exists() for pid in pids))
+        self.wait_until(lambda: not any(pid and Path(f"/proc/{pid}").exists() for pid in pids))
+
+    def cancel_all(self) -> None:
+        """End all jobs, and wait until they are gone."""
+        self._works("scancel", "--user=root")
+        self.wait_until(lambda: not self.ask("squeue", "-h"))
+
+    def wait_until(self, condition: Callable[[], object], seconds: float = 600) -> None:
+        """Wait for something that comes, on a machine that may be busy."""
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.2)
 
     def ask(self, *command: str) -> str:
         """Output of a command of SLURM; empty if it fails."""
@@ -172,7 +185,7 @@ class OneMachineSlurm:
         with (self.root / "mariadb.log").open("wb") as log:
             self._database = subprocess.Popen(command, stdout=log, stderr=log)
         client = ["mariadb", "--no-defaults", f"--socket={data}/socket", "-uroot", "-e"]
-        self._until(lambda: self._works(*client, "SELECT 1"))
+        self.wait_until(lambda: self._works(*client, "SELECT 1"))
         self._run(*client, _USERS)
 
     def _run(self, *command: str) -> None:
@@ -195,17 +208,6 @@ class OneMachineSlurm:
             return None
         return pid
 
-    def _until(self, condition: Callable[[], bool], seconds: float = 180) -> None:
-        wait_until(condition, seconds)
-
-
-def wait_until(condition: Callable[[], object], seconds: float = 600) -> None:
-    """Wait for something that comes, on a machine that may be busy."""
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        time.sleep(0.2)
-
 
 def _host() -> str:
     return socket.gethostname().partition(".")[0]
@@ -221,3 +223,29 @@ def _ports(count: int) -> Sequence[int]:
     finally:
         for one in sockets:
             one.close()
+
+
+@pytest.fixture(scope="session")
+def one_machine_slurm() -> Iterator[OneMachineSlurm]:
+    """A running SLURM."""
+    missing = [program for program in _PROGRAMS if shutil.which(program) is None]
+    if missing or os.geteuid() != 0:
+        pytest.skip(f"a SLURM of our own needs root and {', '.join(missing) or 'nothing else'}")
+    # Not pytest's folder: paths of sockets are limited to 107 bytes.
+    slurm = OneMachineSlurm(Path(tempfile.mkdtemp(prefix="rc-slurm-")))
+    try:
+        slurm.start()
+        yield slurm
+    finally:
+        slurm.stop()
+        shutil.rmtree(slurm.root, ignore_errors=True)
+
+
+@pytest.fixture
+def slurm(
+    one_machine_slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch
+) -> Iterator[OneMachineSlurm]:
+    """A running SLURM without jobs, which commands of this process speak to."""
+    monkeypatch.setenv("SLURM_CONF", str(one_machine_slurm.config))
+    yield one_machine_slurm
+    one_machine_slurm.cancel_all()
