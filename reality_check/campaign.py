@@ -25,6 +25,7 @@ from reality_check.gallery import GALLERY_FILE, draw_gallery
 from reality_check.measuring import Diverged, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
+from reality_check.passwords import without_password
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.results import METRICS, PRIMARY
 from reality_check.runners import FoldJob, FoldRunner, OneByOne, SeveralAtOnce
@@ -35,9 +36,10 @@ from reality_check.scoring import (
     score_baselines,
     score_folds,
 )
-from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial, open_storage
+from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial
 from reality_check.seeds import derive
 from reality_check.stopping import Stopped, check
+from reality_check.storage import BaseStorage, holds_study, open_storage
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.team import Team
 
@@ -65,6 +67,7 @@ class Campaign:
         on_progress: told what this worker does, as plain data.
         folds_at_once: how many folds of a trial train at a time, in processes of their own.
         team: the processes that train each network together, this one being the main one.
+        wait_for_storage: whether to wait for a database server that does not answer.
     """
 
     def __init__(
@@ -74,13 +77,14 @@ class Campaign:
         on_progress: Progress = lambda _: None,
         folds_at_once: int = 1,
         team: Team | None = None,
+        wait_for_storage: bool = False,
     ) -> None:
         self.experiment = experiment
         self.out_dir = out_dir
         self.on_progress = on_progress
         self.folds_at_once = folds_at_once
         self.team = team or Team()
-        self.storage = open_storage(storage_url(experiment, out_dir))
+        self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._stages: dict[tuple[str, str], Stage] = {}
 
     # -- what there is to do ----------------------------------------------------------------
@@ -201,7 +205,7 @@ class Campaign:
         seed = derive(self.experiment.seed, name)
         return Stage(
             self.storage,
-            name,
+            study_name(self.experiment, name),
             slots,
             space,
             search.sampler,
@@ -492,6 +496,24 @@ def _failed(unit: Unit, failure: dict[str, Any]) -> Exception:
     if failure["usage"]:
         return UsageError(failure["message"])
     return WorkFailed(f"{unit.method or 'baselines'}, {unit.stage}: {failure['message']}")
+
+
+def study_name(experiment: Experiment, name: str) -> str:
+    """Name of a study: several experiments can share one database server's storage."""
+    return name if experiment.studies is None else f"{experiment.studies}/{name}"
+
+
+def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
+    """Make sure that a storage that is reached another way than before is still the same.
+
+    Raises:
+        UsageError: it does not hold the experiment's studies.
+    """
+    if not holds_study(storage, study_name(experiment, BASELINES)):
+        raise UsageError(
+            f"the storage {without_password(experiment.storage or '')} holds no studies of this "
+            "experiment; name the one that it was started with."
+        )
 
 
 def storage_url(experiment: Experiment, out_dir: Path) -> str:

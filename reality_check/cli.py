@@ -199,6 +199,12 @@ def _parser() -> _Parser:
 
     worker = _add(commands, "worker", _worker, "join the work on an output folder", _WORKER)
     worker.add_argument("dir", type=Path, metavar="DIR", help="output folder of a started run")
+    worker.add_argument(
+        "--storage",
+        metavar="URL",
+        help="how this machine reaches the database, if not by the URL that the run was started "
+        "with; its password may stand in REALITY_CHECK_STORAGE_PASSWORD",
+    )
 
     about = "write a commented YAML and a loss file to start from"
     init = _add(commands, "init", _init, about, _INIT)
@@ -396,7 +402,7 @@ def _worker(options: argparse.Namespace) -> int:
 
     from reality_check.launch.worker import work
 
-    return work(options.dir, os.getpid())
+    return work(options.dir, os.getpid(), storage=options.storage)
 
 
 def _init(options: argparse.Namespace) -> int:

@@ -1,4 +1,4 @@
-"""The one exception that users see as a sentence instead of a stack trace."""
+"""The exceptions that users see as a sentence instead of a stack trace."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ class UsageError(Exception):
     The message is one clear sentence: what was given, what is allowed, what to write instead.
     The command line prints it without a stack trace and exits with status 2.
     """
+
+
+class WorkFailed(Exception):
+    """A unit of work raised an exception: the whole run stops, with the reason."""
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

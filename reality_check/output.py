@@ -12,9 +12,10 @@ from reality_check.config.compose import compose, differing_keys, dump_yaml, rea
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
+from reality_check.storage import same_database
 
 #: Keys that may change between two runs of the same experiment.
-_FREE = {"device"}
+_FREE = {"device", "studies"}
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "pretrained weights"}
 
@@ -55,6 +56,8 @@ def check_same_experiment(
     # Through the schema, so that a key that is newer than the folder has its default there.
     there, ours = load_locked(out_dir).plain(), experiment.plain()
     free = {*_FREE, *(f"code.{name}" for name in may_change)}
+    if same_database(there["storage"], ours["storage"]):
+        free.add("storage")  # another user or host: a tunnel, say
     differing = differing_keys(there, ours)
     keys = [key for key in differing if key not in free and not key.startswith("slurm.")]
     keys.sort(key=lambda key: key.startswith("code."))
@@ -164,7 +167,7 @@ def _difference(key: str, there: Any, ours: Any) -> str:
     if key == "methods":
         old = [method.get("name") for method in old]
         new = [method.get("name") for method in new]
-    if key == "storage":  # it may hold a password
+    if key == "storage":
         old, new = (str(url).partition("://")[0] + "://..." for url in (old, new))
     return f"{key} is {old!r} there and {new!r} here"
 

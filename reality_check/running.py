@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Literal
 
-from reality_check.campaign import Campaign, pick_device, remove_checkpoints
+from reality_check.campaign import (
+    Campaign,
+    check_studies,
+    pick_device,
+    remove_checkpoints,
+)
 from reality_check.checking import (
     check_data,
     check_loss,
@@ -28,9 +34,10 @@ from reality_check.output import (
     load_locked,
     lock_experiment,
 )
+from reality_check.passwords import lent_password, without_password
 from reality_check.report import write_report
 from reality_check.results import ExperimentResults
-from reality_check.search import open_storage
+from reality_check.storage import check_workers, open_storage
 
 #: Who starts the workers.
 Launcher = Literal["local", "slurm"]
@@ -58,12 +65,15 @@ def prepare(
         found = check_loss(experiment, method)
         if found.problem is not None:
             raise UsageError(f"method {method.name!r} ({method.loss}): {found.problem}.")
-    locked = experiment.model_copy(update={"code": fingerprints(experiment, dataset)})
+    changes = {"code": fingerprints(experiment, dataset), "studies": _studies(experiment, out_dir)}
+    locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     untouched = _methods_to_begin_anew(locked, out_dir, changed)
-    check_same_experiment(locked, out_dir, changed if untouched else ())
-    if experiment.storage is not None:
-        open_storage(experiment.storage)
+    begun = check_same_experiment(locked, out_dir, changed if untouched else ())
+    if locked.storage is not None:
+        storage = open_storage(locked.storage)
+        if begun and load_locked(out_dir).storage != without_password(locked.storage):
+            check_studies(locked, storage)
     try:
         out_dir.mkdir(parents=True, exist_ok=True)
         for name in untouched:
@@ -72,6 +82,13 @@ def prepare(
     except OSError as error:
         raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
     return locked, dataset
+
+
+def _studies(experiment: Experiment, out_dir: Path) -> str | None:
+    """What sets the studies of this output folder apart from others in the same storage."""
+    if (out_dir / "experiment.yaml").exists():
+        return load_locked(out_dir).studies
+    return None if experiment.storage is None else f"{experiment.name}-{secrets.token_hex(4)}"
 
 
 def _methods_to_begin_anew(
@@ -85,7 +102,8 @@ def _methods_to_begin_anew(
     users = [m for m in experiment.methods if any(uses_class(m, name) for name in changed)]
     if not users or experiment.model.trunk in changed:
         return []
-    campaign = Campaign(load_locked(out_dir), out_dir)
+    there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
+    campaign = Campaign(there, out_dir)
     if any(campaign.has_complete_trials(method.name) for method in users):
         return []
     return [method.name for method in users]
@@ -133,22 +151,37 @@ def run(
     if launcher == "slurm":
         _check_slurm(together)
     folder = Path(out_dir)
-    locked, dataset = prepare(experiment, folder, trained_here=launcher == "local")
+    check_workers(experiment.storage, workers)
+    with lent_password(experiment.storage):
+        locked, dataset = prepare(experiment, folder, trained_here=launcher == "local")
+        processes = (workers, folds_at_once, together)
+        return _work(locked, dataset, folder, processes, watch, launcher, tell)
+
+
+def _work(
+    locked: Experiment,
+    dataset: ImageSet,
+    folder: Path,
+    processes: tuple[int, int, int],
+    watch: Callable[[Campaign], None],
+    launcher: Launcher,
+    tell: Callable[[str], None],
+) -> ExperimentResults:
     with exclusive(folder):
         campaign = Campaign(locked, folder)
         campaign.record_data(dataset, _device_of_jobs(locked) if launcher == "slurm" else None)
         for unit in campaign.units():
             unit.study.start_afresh()
         if not campaign.is_complete():
-            processes: LocalWorkers | SlurmWorkers
+            workers: LocalWorkers | SlurmWorkers
             if launcher == "slurm":
-                processes = SlurmWorkers(campaign, workers, folds_at_once, tell)
+                workers = SlurmWorkers(campaign, *processes[:2], tell=tell)
             else:
-                processes = LocalWorkers(folder, workers, folds_at_once, together)
+                workers = LocalWorkers(folder, *processes)
             try:
-                processes.wait(lambda: watch(campaign))
+                workers.wait(lambda: watch(campaign))
             finally:
-                processes.stop()
+                workers.stop()
         return _write(campaign)
 
 

@@ -20,21 +20,20 @@ from typing import Any
 import optuna
 from optuna.distributions import BaseDistribution
 from optuna.samplers import BaseSampler
-from optuna.storages import RDBStorage
+from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.config.values import Range, Searched
 from reality_check.environment import describe_environment
-from reality_check.errors import UsageError
+from reality_check.errors import WorkFailed
 from reality_check.processes import is_alive, this_process
 from reality_check.seeds import derive
 from reality_check.stopping import Stopped
+from reality_check.storage import open_storage
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
-#: Seconds between a worker's signs of life, and after how many without one it counts as lost.
-HEARTBEAT_INTERVAL, HEARTBEAT_GRACE = 60, 300
 #: Seconds after which a trial that no worker has signed is lost (killed between two statements).
 UNSIGNED_GRACE = 5.0
 #: How often a slot is tried again after losing its worker.
@@ -60,10 +59,6 @@ class SlotTaken(Exception):
     """This trial's slot is held by an earlier trial: the trial stands down."""
 
 
-class WorkFailed(Exception):
-    """A unit of work raised an exception: the whole run stops, with the reason."""
-
-
 @dataclass(frozen=True)
 class Attempt:
     """A slot that this worker now works on."""
@@ -78,46 +73,6 @@ class Outcome:
 
     value: float
     attributes: dict[str, Any] = field(default_factory=dict)
-
-
-def open_storage(url: str) -> RDBStorage:
-    """Open the storage of an experiment, with heartbeats.
-
-    Raises:
-        UsageError: the URL is not one of a database, or the database does not answer.
-    """
-    if "://" not in url:
-        raise UsageError(
-            "storage must be the URL of a database, such as postgresql+psycopg://user@host/name; "
-            "leave it out for studies.db in the output folder."
-        )
-    arguments = {"connect_args": {"timeout": 60}} if url.startswith("sqlite") else {}
-    try:
-        return RDBStorage(
-            url=url,
-            engine_kwargs=arguments,
-            heartbeat_interval=HEARTBEAT_INTERVAL,
-            grace_period=HEARTBEAT_GRACE,
-        )
-    except Exception as error:
-        raise UsageError(_why_not_opened(url, error)) from None
-
-
-def _why_not_opened(url: str, error: Exception) -> str:
-    """One sentence that does not show the password in the URL, and that may name the driver."""
-    scheme, _, rest = url.partition("://")
-    message = f"the storage {scheme}://... cannot be opened: "
-    if isinstance(error, ImportError):
-        kind = scheme.partition("+")[0]
-        known = {
-            "postgresql": "pip install 'pml-extensions[postgres]' and write postgresql+psycopg://...",
-            "mysql": "pip install pymysql and write mysql+pymysql://...",
-        }
-        return message + "its driver is not installed; " + known.get(kind, "install it.")
-    reason = str(error).strip().partition("\n")[0].replace(url, f"{scheme}://...")
-    user, _, at = rest.rpartition("@")
-    password = user.partition(":")[2] if at else ""
-    return message + (reason.replace(password, "***") if password else reason)
 
 
 class Stage:
@@ -136,7 +91,7 @@ class Stage:
 
     def __init__(
         self,
-        storage: RDBStorage,
+        storage: BaseStorage,
         name: str,
         slots: int,
         space: Mapping[str, Searched],

@@ -19,6 +19,7 @@ from reality_check.config.training import Training
 from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
 from reality_check.config.values import Strict
 from reality_check.final_metrics import check_name
+from reality_check.passwords import without_password
 
 Category = Literal["aggregate", "ensemble", "complete"]
 
@@ -176,6 +177,8 @@ class Experiment(Strict):
     device: str = "auto"
     storage: str | None = None
     slurm: Slurm = Field(default_factory=Slurm)
+    #: Before the names of this experiment's studies, where several share a storage; set by `run`.
+    studies: str | None = None
     code: dict[str, str] = Field(default_factory=dict)
 
     @field_validator("device")
@@ -211,5 +214,8 @@ class Experiment(Strict):
         return next(method for method in self.methods if method.name == name)
 
     def plain(self) -> dict[str, Any]:
-        """Plain data from which the same experiment can be loaded again."""
-        return self.model_dump(mode="json", by_alias=True)
+        """Plain data from which the same experiment can be loaded again; without passwords."""
+        plain = self.model_dump(mode="json", by_alias=True)
+        if self.storage is not None:
+            plain["storage"] = without_password(self.storage)
+        return plain

@@ -15,18 +15,28 @@ from typing import Any
 
 import torch
 
-from reality_check.campaign import Campaign
+from reality_check.campaign import Campaign, check_studies
 from reality_check.errors import UsageError
 from reality_check.launch.local import DONE, FAILED, STOPPED, USAGE, write_failure, write_progress
 from reality_check.output import load_locked
 from reality_check.processes import die_with_parent, this_process
 from reality_check.search import WorkFailed
 from reality_check.stopping import Stopped
+from reality_check.storage import open_storage
 from reality_check.team import DistributedTeam, Team
 
 
-def work(out_dir: Path, number: int, folds_at_once: int = 1, team: Team | None = None) -> int:
-    """Work on the experiment of an output folder until nothing is left; return an exit status."""
+def work(
+    out_dir: Path,
+    number: int,
+    folds_at_once: int = 1,
+    team: Team | None = None,
+    storage: str | None = None,
+) -> int:
+    """Work on the experiment of an output folder until nothing is left; return an exit status.
+
+    ``storage`` is how this machine reaches the storage, if not by the URL of the folder.
+    """
     torch.set_num_threads(1)
     worker = this_process()
 
@@ -36,7 +46,11 @@ def work(out_dir: Path, number: int, folds_at_once: int = 1, team: Team | None =
             write_progress(out_dir, number, json.dumps(state))
 
     try:
-        campaign = Campaign(load_locked(out_dir), out_dir, on_progress, folds_at_once, team)
+        experiment = load_locked(out_dir)
+        if storage is not None:
+            experiment = experiment.model_copy(update={"storage": storage})
+            check_studies(experiment, open_storage(storage))
+        campaign = Campaign(experiment, out_dir, on_progress, folds_at_once, team, True)
         try:
             campaign.work() if campaign.team.is_main else campaign.follow()
         finally:
