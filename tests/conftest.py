@@ -28,13 +28,18 @@ NEEDS = {
     "browser": (lambda: _chromium() is not None, "no Chromium on this machine"),
     "gpu": (torch.cuda.is_available, "no CUDA device on this machine"),
     "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),
-    "postgres": (lambda: shutil.which("postgres") is not None, "no PostgreSQL on this machine"),
+    "postgres": (lambda: _postgres() is not None, "no PostgreSQL on this machine"),
 }
 
 
 def _chromium() -> str | None:
     names = ("chromium", "chromium-browser", "google-chrome")
     return next((path for path in map(shutil.which, names) if path), None)
+
+
+def _postgres() -> str | None:
+    debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
+    return shutil.which("postgres") or (str(debian[-1]) if debian else None)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
