@@ -6,6 +6,7 @@ read from the storage every time, so a worker can stop or be killed at any momen
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import math
 import time
@@ -86,6 +87,7 @@ class Campaign:
         self.team = team or Team()
         self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._stages: dict[tuple[str, str], Stage] = {}
+        self._about: dict[str, Any] = {}
 
     # -- what there is to do ----------------------------------------------------------------
 
@@ -149,6 +151,7 @@ class Campaign:
                 continue
             try:
                 if unit.study.work_once(functools.partial(self._do, unit)):
+                    self._prune(unit)
                     return "worked"
             except UsageError as error:
                 unit.study.record_failure(str(error), usage=True)
@@ -157,9 +160,21 @@ class Campaign:
                 raise
             except Exception as error:
                 message = f"{type(error).__name__}: {one_line(error)}"
-                unit.study.record_failure(message, usage=False)
+                with contextlib.suppress(Exception):  # on a full disk, the first reason is to tell
+                    unit.study.record_failure(message, usage=False)
                 raise _failed(unit, {"message": message, "usage": False}) from error
         return "done" if self.is_complete() else "wait"
+
+    def _prune(self, unit: Unit) -> None:
+        """Of a complete trial of the search nothing stays but its records.
+
+        Only once it is in the storage; also of slots that others did, since a worker that was
+        paused can have written after the end.
+        """
+        if unit.stage != "search" or not self.team.is_main:
+            return
+        for slot in unit.study.complete():
+            remove_checkpoints(self.folder(unit.method, unit.stage, slot))
 
     # -- stages -----------------------------------------------------------------------------
 
@@ -250,8 +265,15 @@ class Campaign:
     # -- doing it ---------------------------------------------------------------------------
 
     def _do(self, unit: Unit, attempt: Attempt) -> Outcome:
-        started = time.time()
-        self.on_progress({"doing": unit.stage, "method": unit.method, "slot": attempt.slot})
+        started = time.monotonic()  # the clock may be set meanwhile
+        self._about = {
+            "doing": unit.stage,
+            "method": unit.method,
+            "slot": attempt.slot,
+            "since": time.time(),
+            "device": str(self.device),
+        }
+        self.on_progress(self._about)
         if unit.stage == BASELINES:
             return Outcome(0.0, {"scores": self._score_baselines(attempt.slot)})
         work = {
@@ -265,7 +287,12 @@ class Campaign:
         except Diverged as error:
             remove_checkpoints(self.folder(unit.method, unit.stage, attempt.slot))
             outcome = Outcome(0.0, {"diverged": str(error)})
-        return Outcome(outcome.value, {**outcome.attributes, "seconds": time.time() - started})
+        cost = {
+            "seconds": time.monotonic() - started,
+            "device": str(self.device),
+            "processes": self.team.size,
+        }
+        return Outcome(outcome.value, {**outcome.attributes, **cost})
 
     def _search(self, method: Method, attempt: Attempt) -> Outcome:
         results = self._train_folds(method, "search", attempt)
@@ -302,7 +329,7 @@ class Campaign:
         task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
         folder = self.fold_folder(method.name, "complete", attempt.slot, 0)
         job = FoldJob(task, 0, self.splits.trainval, None, folder)
-        (result,) = self._run([job], method.name, "complete", attempt.slot)
+        (result,) = self._run([job])
         embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
         test, normalize = self.test_set, method.normalize_embeddings
         metrics = measure(embeddings, test.labels, normalize, protocol.final_metrics, test.queries)
@@ -345,7 +372,7 @@ class Campaign:
             )
             for number, fold in enumerate(self.splits.folds)
         ]
-        return self._run(jobs, method.name, stage, attempt.slot)
+        return self._run(jobs)
 
     def _task(
         self,
@@ -371,9 +398,8 @@ class Campaign:
         """The same for all methods, so that they are compared on common seeds."""
         return derive(self.experiment.seed, stage, slot, fold, "network")
 
-    def _run(self, jobs: list[FoldJob], method: str, stage: str, slot: int) -> list[FoldResult]:
-        about = {"doing": stage, "method": method, "slot": slot}
-        return self.runner.run(jobs, lambda position: self.on_progress({**about, **position}))
+    def _run(self, jobs: list[FoldJob]) -> list[FoldResult]:
+        return self.runner.run(jobs, lambda position: self.on_progress({**self._about, **position}))
 
     @functools.cached_property
     def runner(self) -> FoldRunner:
@@ -487,9 +513,10 @@ def _outcome(results: list[FoldResult], scores: dict[str, Any] | None = None) ->
 
 
 def remove_checkpoints(folder: Path) -> None:
-    """Delete the checkpoints below a folder; records stay."""
-    for path in folder.rglob("*.pt"):
-        path.unlink()
+    """Delete the checkpoints below a folder, also half-written ones; records stay."""
+    for pattern in ("*.pt", ".*.tmp"):
+        for path in folder.rglob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def _failed(unit: Unit, failure: dict[str, Any]) -> Exception:

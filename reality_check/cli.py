@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import functools
 import re
 import shlex
 import sys
@@ -46,8 +47,15 @@ on from the last checkpoint, and once all is done it only writes the report.
 """
 _STATUS = """\
 Shows for each method how many trials, reproductions and complete runs are
-done, the best validation MAP@R so far, what each worker does now, and about
-how long it still takes. It may be called at any time, also while a run works.
+done, the best validation MAP@R so far, what each worker does now, where, for
+how long and with which log, what failed or was lost, the process hours used,
+and about how long it still takes. It may be called at any time, on any machine
+that sees the folder and the storage.
+
+examples:
+  reality-check status runs/quickstart
+  reality-check status runs/quickstart --watch
+  reality-check status runs/quickstart --json
 """
 _REPORT = """\
 Writes results.csv, baselines.csv, report.html, report.md, tables.tex and
@@ -98,6 +106,8 @@ class _Parser(argparse.ArgumentParser):
         self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
+#: Seconds between two looks of `status --watch`.
+_WATCH_SECONDS = 5.0
 #: Methods that the first line names one by one.
 _MOST_NAMED = 8
 
@@ -192,7 +202,17 @@ def _parser() -> _Parser:
     )
 
     status = _add(commands, "status", _status, "show how far an experiment is", _STATUS)
-    status.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
+    status.add_argument(
+        "dir",
+        metavar="DIR",
+        help="output folder, e.g. runs/quickstart, or the experiment that was run here",
+    )
+    status.add_argument(
+        "--json", action="store_true", help="as one line of JSON (keys: docs/status.md)"
+    )
+    status.add_argument(
+        "--watch", action="store_true", help="refresh until all is done or nothing goes on"
+    )
 
     report = _add(commands, "report", _report, "write the report anew from the records", _REPORT)
     report.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
@@ -289,7 +309,8 @@ def _run(options: argparse.Namespace) -> int:
     try:
         with LiveView(console, options.workers).shown() as view:
             processes = (options.workers, options.folds_at_once, options.together)
-            results = run(experiment, out_dir, *processes, view, options.launcher, print)
+            tell = functools.partial(print, flush=True)
+            results = run(experiment, out_dir, *processes, view, options.launcher, tell)
     except KeyboardInterrupt:
         print(_interrupted(options), file=sys.stderr)
         return INTERRUPTED
@@ -354,38 +375,17 @@ def _print_summary(results: ExperimentResults) -> None:
 
 
 def _status(options: argparse.Namespace) -> int:
-    from rich.console import Console
-
     from reality_check.campaign import Campaign
     from reality_check.output import load_locked
-    from reality_check.view import (
-        duration,
-        overview,
-        seconds_left,
-        stage_rows,
-        worker_line,
-        worker_states,
-    )
+    from reality_check.status import find_folder, print_status
 
-    campaign = Campaign(load_locked(options.dir), options.dir)
-    rows = stage_rows(campaign)
-    print(f"{campaign.experiment.name} in {options.dir}:")
-    Console().print(overview(rows))
-    workers = worker_states(options.dir)
-    for state in workers:
-        print(worker_line(state))
-    for unit in campaign.units():
-        failure = unit.study.failure()
-        if failure:
-            print(f"Stopped: {unit.method}, {unit.stage}: {failure['message']}")
-    if campaign.is_complete():
-        print(f"Complete. Report: {options.dir / 'report.html'}")
-    else:
-        left = seconds_left(rows, len(workers) or 1)
-        guess = f"; about {duration(left)} to go" if left else ""
-        who = "1 worker" if len(workers) == 1 else f"{len(workers) or 'no'} workers"
-        print(f"Not complete{guess}; {who} at work.")
-    return DONE
+    folder = find_folder(options.dir)
+    campaign = Campaign(load_locked(folder), folder)
+    state = print_status(campaign, options.json)
+    while options.watch and state == "running":
+        time.sleep(_WATCH_SECONDS)
+        state = print_status(campaign, options.json)
+    return FAILED if options.watch and state == "failed" else DONE
 
 
 def _report(options: argparse.Namespace) -> int:

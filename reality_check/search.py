@@ -1,4 +1,4 @@
-"""Optuna: the queue of work, its storage and the samplers. The only room that imports optuna.
+"""Optuna: the queue of work and the samplers. Only this room and ``storage.py`` import optuna.
 
 Every stage of a method (search, reproductions, complete) is one study with a fixed number of
 *slots*. Each attempt at a slot is an Optuna trial that carries the slot's number. A slot is taken
@@ -14,7 +14,6 @@ import logging
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime
 from typing import Any
 
 import optuna
@@ -28,6 +27,7 @@ from reality_check.environment import describe_environment
 from reality_check.errors import WorkFailed
 from reality_check.processes import is_alive, this_process
 from reality_check.seeds import derive
+from reality_check.silence import Watch
 from reality_check.stopping import Stopped
 from reality_check.storage import open_storage
 
@@ -48,6 +48,7 @@ __all__ = [
     "WorkFailed",
     "best_trial",
     "complete_by_slot",
+    "lost_its_worker",
     "open_storage",
     "state_name",
 ]
@@ -103,6 +104,7 @@ class Stage:
         self.name = name
         self.slots = slots
         self._storage = storage
+        self._unsigned = Watch()
         self.space = dict(space)
         self.fixed = dict(fixed) if fixed is not None else None
         self.study = optuna.create_study(
@@ -181,8 +183,10 @@ class Stage:
                 trial.set_user_attr("stopped", True)
                 raise
             except Exception as error:
+                # First, since it tells whether the trial went to another worker meanwhile: what
+                # this one then misses (checkpoints, say) is no failure.
+                _note_error(trial, error)
                 failures.append(error)
-                trial.set_user_attr("error", f"{type(error).__name__}: {error}")
                 raise
             for key, value in outcome.attributes.items():
                 trial.set_user_attr(key, value)
@@ -192,7 +196,8 @@ class Stage:
             self.study.optimize(objective, n_trials=1, catch=(SlotTaken,))
         except Exception as error:
             if failures:
-                raise
+                # Not what came of it where the trial could not be ended.
+                raise failures[0] from failures[0].__cause__
             if _was_taken_away(error):
                 logging.getLogger(__name__).warning(
                     "%s: this worker was silent for too long; its trial went to another", self.name
@@ -204,8 +209,12 @@ class Stage:
     def release_lost(self) -> None:
         """Fail running trials whose worker is gone, so that their slots are free again."""
         optuna.storages.fail_stale_trials(self.study)
-        for trial in self.trials():
-            if trial.state is TrialState.RUNNING and _is_lost(trial):
+        running = [trial for trial in self.trials() if trial.state is TrialState.RUNNING]
+        unsigned = {t.number: None for t in running if "worker" not in t.user_attrs}
+        lost = self._unsigned.silent(unsigned, UNSIGNED_GRACE)
+        for trial in running:
+            worker = trial.user_attrs.get("worker")
+            if trial.number in lost or (worker is not None and not is_alive(worker)):
                 self._fail(trial)
 
     def record_failure(self, message: str, usage: bool) -> None:
@@ -226,9 +235,12 @@ class Stage:
             return False
         earlier = [trial for trial in trials if trial.user_attrs.get("slot") == free]
         forgiven = self.study.user_attrs.get("forgiven", 0)
-        lost = sum(t.number >= forgiven and _lost_its_worker(t) for t in earlier)
+        lost = sum(t.number >= forgiven and lost_its_worker(t) for t in earlier)
         if lost > MAX_LOST:
-            message = f"slot {free}: its worker was lost {lost} times (killed, or out of memory?)"
+            message = (
+                f"slot {free}: its worker was lost {lost} times, each time without a word: killed, "
+                "most likely for lack of memory; allow more, or use fewer workers, smaller batches"
+            )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")
         self.study.enqueue_trial(self._known_params(earlier), user_attrs={"slot": free})
@@ -286,18 +298,17 @@ def best_trial(stage: Stage) -> FrozenTrial | None:
     return max(sound, key=lambda trial: float(trial.value or 0.0), default=None)
 
 
-def _is_lost(trial: FrozenTrial) -> bool:
-    worker = trial.user_attrs.get("worker")
-    if worker is not None:
-        return not is_alive(worker)
-    started = trial.datetime_start
-    if started is None:
-        return False
-    now = datetime.now(tz=started.tzinfo)
-    return (now - started).total_seconds() > UNSIGNED_GRACE
+def _note_error(trial: optuna.Trial, error: Exception) -> None:
+    try:
+        trial.set_user_attr("error", f"{type(error).__name__}: {error}")
+    except Exception as other:
+        if _was_taken_away(other):
+            raise
+        logging.getLogger(__name__).warning("the error cannot be noted: %s", other)
 
 
-def _lost_its_worker(trial: FrozenTrial) -> bool:
+def lost_its_worker(trial: FrozenTrial) -> bool:
+    """Whether a failed trial ended without a word: its worker was killed, or silent too long."""
     return not {"error", "taken", "stopped"} & set(trial.user_attrs)
 
 

@@ -415,7 +415,8 @@ class FoldRun:
     def _save(self) -> None:
         """Save the best state, then the current one; only then an older best is of no more use.
 
-        The checkpoint before stays with its best state: at most four states and one half written.
+        The checkpoint before stays with its best state: at most five states, counting the one
+        that is being written.
         """
         keep = {self._best_path()} if self.best["value"] is not None else set()
         for path in keep:

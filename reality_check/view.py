@@ -23,6 +23,13 @@ from reality_check.search import Stage, best_trial
 
 #: Seconds after which a worker of another machine that says nothing is taken to be gone.
 _SILENT = 3600.0
+#: What one unit of work of a stage is called.
+UNIT_NAMES = {
+    "search": "trial",
+    "reproductions": "reproduction",
+    "complete": "complete run",
+    "baselines": "baselines",
+}
 
 
 @dataclass(frozen=True)
@@ -126,8 +133,7 @@ def worker_line(state: dict[str, Any]) -> str:
     """What a worker does, in words."""
     if not state.get("method"):
         return f"  {state.get('doing', 'starting')}"
-    unit = {"search": "trial", "reproductions": "reproduction", "complete": "complete run"}
-    line = f"  {state['method']}: {unit[state['doing']]} {state['slot'] + 1}"
+    line = f"  {state['method']}: {UNIT_NAMES[state['doing']]} {state['slot'] + 1}"
     if "fold" in state:
         line += f", fold {state['fold'] + 1}, epoch {state.get('epoch', 0)}"
         if state.get("max_epochs"):

@@ -18,8 +18,8 @@ from reality_check.files import atomic_write
 from reality_check.search import WorkFailed
 
 #: Exit status of a worker: its work is done, failed, found the user's input unusable, or it was
-#: asked to stop.
-DONE, FAILED, USAGE, STOPPED = 0, 1, 2, 75
+#: asked to stop; or it failed and could not even write why.
+DONE, FAILED, USAGE, STOPPED, UNTOLD = 0, 1, 2, 75, 74
 #: What keeps a worker to one BLAS thread.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 #: A worker that dies this soon after its start, this often in a row, will not get better.
@@ -83,6 +83,11 @@ class LocalWorkers:
         if status == DONE:
             return True
         failure = read_failure(self.out_dir, worker.number)
+        if failure is None and status == UNTOLD:
+            raise WorkFailed(
+                f"worker {worker.number} failed and could not write why into {self.out_dir}; is "
+                "its disk full, or has it become read-only?"
+            )
         if failure is None:
             self._replace(worker, status)
             return False
@@ -97,7 +102,8 @@ class LocalWorkers:
         if worker.deaths > _MOST_DEATHS:
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({_describe(status)}); see {self.log_path(worker.number)}"
+                f"{_SOON:.0f} seconds ({_describe(status)}); if nobody did, memory was short. See "
+                f"{self.log_path(worker.number)}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()

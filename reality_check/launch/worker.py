@@ -17,7 +17,15 @@ import torch
 
 from reality_check.campaign import Campaign, check_studies
 from reality_check.errors import UsageError
-from reality_check.launch.local import DONE, FAILED, STOPPED, USAGE, write_failure, write_progress
+from reality_check.launch.local import (
+    DONE,
+    FAILED,
+    STOPPED,
+    UNTOLD,
+    USAGE,
+    write_failure,
+    write_progress,
+)
 from reality_check.output import load_locked
 from reality_check.processes import die_with_parent, this_process
 from reality_check.search import WorkFailed
@@ -41,7 +49,7 @@ def work(
     worker = this_process()
 
     def on_progress(state: dict[str, Any]) -> None:
-        state = {"worker": worker, "time": time.time(), **state}
+        state = {"worker": worker, "number": number, "time": time.time(), **state}
         with contextlib.suppress(OSError):
             write_progress(out_dir, number, json.dumps(state))
 
@@ -59,24 +67,26 @@ def work(
         print("asked to stop; the checkpoint is written", file=sys.stderr)
         return STOPPED
     except UsageError as error:
-        print(error, file=sys.stderr)
         return _explain(out_dir, number, USAGE, str(error))
     except WorkFailed as error:
-        if error.__cause__ is not None:
-            traceback.print_exception(error.__cause__)
-        print(error, file=sys.stderr)
-        return _explain(out_dir, number, FAILED, str(error))
+        return _explain(out_dir, number, FAILED, str(error), error.__cause__)
     except Exception as error:
-        traceback.print_exc()
-        message = f"{type(error).__name__}: {error}"
-        print(message, file=sys.stderr)
-        return _explain(out_dir, number, FAILED, message)
+        return _explain(out_dir, number, FAILED, f"{type(error).__name__}: {error}", error)
     return DONE
 
 
-def _explain(out_dir: Path, number: int, status: int, message: str) -> int:
-    with contextlib.suppress(OSError):
+def _explain(
+    out_dir: Path, number: int, status: int, message: str, cause: BaseException | None = None
+) -> int:
+    """Tell the log the whole story and the watching process the message."""
+    with contextlib.suppress(OSError):  # the log may lie on the full disk
+        if cause is not None:
+            traceback.print_exception(cause)
+        print(message, file=sys.stderr)
+    try:
         write_failure(out_dir, number, status, message)
+    except OSError:
+        return UNTOLD
     return status
 
 

@@ -1,0 +1,64 @@
+from __future__ import annotations
+
+from pathlib import Path
+
+import optuna
+import pytest
+import sqlalchemy
+
+from reality_check.search import Stage
+from reality_check.silence import Watch
+from reality_check.storage import PatientStorage, open_storage
+
+
+def test_silence_is_an_unchanged_sign_for_longer_than_the_grace_time() -> None:
+    now = [0.0]
+    watch = Watch(lambda: now[0])
+    assert watch.silent({"a": 1, "b": 1}, 10) == []
+    now[0] = 9.0
+    assert watch.silent({"a": 1, "b": 2}, 10) == []
+    now[0] = 11.0
+    assert watch.silent({"a": 1, "b": 2}, 10) == ["a"]
+    now[0] = 12.0
+    assert watch.silent({"a": 0, "b": 2}, 10) == [], "a sign that goes back is a sign"
+    now[0] = 100.0
+    assert watch.silent({"c": 5}, 10) == [], "what is seen for the first time is not silent"
+
+
+def beat_at(storage: PatientStorage, trial: int, when: str) -> None:
+    text = sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = :when WHERE trial_id = :trial")
+    with storage.engine.begin() as connection:
+        connection.execute(text, {"when": when, "trial": trial})
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+@pytest.mark.parametrize("hour", ["1999-01-01 00:00:00", "2199-01-01 00:00:00"])
+def test_a_clock_that_jumps_loses_no_living_worker_and_keeps_no_dead_one(
+    tmp_path: Path, hour: str
+) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
+    assert isinstance(storage, PatientStorage)
+    now = [0.0]
+    storage.__dict__["_watch"] = Watch(lambda: now[0])
+    stage = Stage(storage, "s", 2, {}, "random", 1, 0, {})
+    elsewhere = {"host": "elsewhere/1", "pid": 1, "started": 1}
+    for slot in range(2):
+        stage.study.enqueue_trial({}, user_attrs={"slot": slot})
+    trials = [stage.study.ask() for _ in range(2)]
+    for trial in trials:
+        trial.set_user_attr("worker", elsewhere)
+        storage.record_heartbeat(trial._trial_id)
+        beat_at(storage, trial._trial_id, hour)  # as a clock an age away writes it
+
+    def running() -> list[int]:
+        stage.release_lost()
+        states = [trial.state for trial in stage.trials()]
+        return [n for n, state in enumerate(states) if state == optuna.trial.TrialState.RUNNING]
+
+    assert running() == [0, 1]
+    now[0] = 200.0
+    beat_at(storage, trials[0]._trial_id, hour.replace("00:00:00", "00:03:20"))
+    assert running() == [0, 1]
+    now[0] = 400.0  # the second has shown the same heartbeat for longer than 300 seconds
+    assert running() == [0]

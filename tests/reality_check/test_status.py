@@ -1,0 +1,203 @@
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+import pytest
+from rich.console import Console
+
+from reality_check.campaign import Campaign
+from reality_check.config import compose
+from reality_check.errors import UsageError
+from reality_check.output import load_locked, lock_experiment
+from reality_check.processes import this_process
+from reality_check.search import Outcome, Stage
+from reality_check.status import find_folder, print_status, show, status
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+
+@pytest.fixture
+def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
+    """Two methods of two trials and one reproduction; nothing is done."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    experiment = compose(
+        {
+            "name": "tiny",
+            "dataset": "glyphs",
+            "model": "conv4",
+            "protocol": {"base": "quick", "search": {"trials": 2}, "reproductions": 1},
+            "methods": ["contrastive", "warped_softmax"],
+            "device": "cpu",
+        }
+    ).model_copy(update={"code": {"dataset": "1"}})
+    lock_experiment(experiment, tmp_path / "runs" / "tiny")
+    (tmp_path / "runs" / "tiny" / "logs").mkdir()
+    return Campaign(load_locked(tmp_path / "runs" / "tiny"), tmp_path / "runs" / "tiny")
+
+
+def search_of(campaign: Campaign, method: str) -> Stage:
+    return next(u.study for u in campaign.units() if (u.method, u.stage) == (method, "search"))
+
+
+def claim(stage: Stage, worker: dict[str, Any] | None) -> None:
+    """A worker asks for the next slot, and is never heard of again."""
+    assert stage._offer_slot()
+    trial = stage.study.ask()
+    if worker is not None:
+        trial.set_user_attr("worker", worker)
+
+
+def say(campaign: Campaign, number: int, **state: Any) -> None:
+    told = {"worker": this_process(), "number": number, "time": time.time(), **state}
+    logs = campaign.out_dir / "logs"
+    (logs / f"worker_{number}.json").write_text(json.dumps(told))
+    (logs / f"worker_{number}.log").write_text("")
+
+
+def text_of(campaign: Campaign, width: int = 80) -> str:
+    console = Console(width=width, color_system=None, record=True, quiet=False)
+    with console.capture() as captured:
+        console.print(show(campaign, status(campaign)))
+    return captured.get()
+
+
+def row(state: dict[str, Any], method: str, stage: str = "search") -> dict[str, Any]:
+    found: list[dict[str, Any]] = [
+        entry for entry in state["stages"] if (entry["method"], entry["stage"]) == (method, stage)
+    ]
+    assert len(found) == 1
+    return found[0]
+
+
+DEAD = {**this_process(), "pid": 2**22 + 1}
+ELSEWHERE = {"host": "node7/boot", "pid": 5, "started": 1}
+
+
+def test_before_the_first_trial(campaign: Campaign) -> None:
+    state = status(campaign)
+    assert state["state"] == "stopped"
+    assert state["seconds_left"] is None
+    assert state["running"] == []
+    assert state["hours"] == {}
+    assert [entry["done"] for entry in state["stages"]] == [0] * len(state["stages"])
+    assert "no workers at work" in text_of(campaign)
+
+
+def test_where_and_how_far_a_trial_is(campaign: Campaign) -> None:
+    claim(search_of(campaign, "contrastive"), this_process())
+    since = time.time() - 125
+    say(
+        campaign,
+        3,
+        doing="search",
+        method="contrastive",
+        slot=0,
+        since=since,
+        device="cuda:1",
+        fold=1,
+        epoch=7,
+        max_epochs=40,
+    )
+    state = status(campaign)
+    assert state["state"] == "running"
+    (entry,) = state["running"]
+    assert (entry["method"], entry["stage"], entry["slot"]) == ("contrastive", "search", 0)
+    assert (entry["fold"], entry["epoch"], entry["max_epochs"]) == (1, 7, 40)
+    assert (entry["device"], entry["since"], entry["alive"]) == ("cuda:1", since, True)
+    assert entry["log"] == str(campaign.out_dir / "logs" / "worker_3.log")
+    assert entry["pid"] == this_process()["pid"]
+    assert state["hours"]["cuda"] == pytest.approx(125 / 3600, rel=0.5)
+    text = text_of(campaign, 120)
+    assert "contrastive: trial 1" in text
+    assert "epoch 7/40" in text
+    assert "worker_3.log" in text
+    assert "cuda:1" in text
+    assert "1 worker at work" in text
+
+
+def test_a_worker_of_another_machine_is_shown_from_the_storage_alone(campaign: Campaign) -> None:
+    claim(search_of(campaign, "contrastive"), ELSEWHERE)
+    (entry,) = status(campaign)["running"]
+    assert (entry["host"], entry["pid"], entry["alive"]) == ("node7", 5, None)
+    assert abs(entry["since"] - time.time()) < 100, (
+        "since the trial began, also in other time zones"
+    )
+    assert "node7 5" in text_of(campaign)
+
+
+def test_lost_and_retried_trials_are_counted(campaign: Campaign) -> None:
+    stage = search_of(campaign, "warped_softmax")
+    claim(stage, DEAD)
+    assert status(campaign)["running"][0]["alive"] is False
+    assert "its worker is gone" in text_of(campaign, 120)
+    assert status(campaign)["state"] == "stopped"
+    claim(stage, ELSEWHERE)
+    assert (row(status(campaign), "warped_softmax")["lost"]) == 1
+    assert (row(status(campaign), "warped_softmax")["retried"]) == 1
+    assert "lost a worker once; 1 trials taken up again" in text_of(campaign, 120)
+
+
+def test_failures_are_shown_with_their_reason(
+    campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = search_of(campaign, "contrastive")
+
+    def broken(attempt: object) -> Outcome:
+        raise OSError("no table")
+
+    with pytest.raises(OSError, match="no table"):
+        stage.work_once(broken)
+    stage.record_failure("OSError: no table", usage=False)
+    assert print_status(campaign) == "failed"
+    text = capsys.readouterr().out
+    assert "Stopped: contrastive, search: OSError: no table" in text
+    found = row(status(campaign), "contrastive")
+    assert found["failure"] == "OSError: no table"
+    assert found["failed"] == [{"slot": 0, "reason": "OSError: no table"}]
+    assert found["lost"] == 0
+
+
+def test_done_trials_cost_hours_and_tell_the_time_to_go(
+    campaign: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    stage = search_of(campaign, "contrastive")
+    cost = {"seconds": 1800.0, "device": "cuda:0", "processes": 2}
+    stage.work_once(lambda attempt: Outcome(0.5, cost))
+    stage.work_once(lambda attempt: Outcome(0.0, {**cost, "diverged": "nan"}))
+    state = status(campaign)
+    assert state["hours"] == {"cuda": 2.0}
+    assert row(state, "contrastive")["done"] == 2
+    assert row(state, "contrastive")["diverged"] == 1
+    assert row(state, "contrastive")["best"] == 0.5
+    assert state["seconds_left"] > 1800
+    assert "2.00 on cuda" in text_of(campaign)
+    assert print_status(campaign, as_json=True) == "stopped"
+    assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(state))
+
+
+@pytest.mark.parametrize("width", [80, 120])
+def test_the_text_fits_the_terminal(campaign: Campaign, width: int) -> None:
+    claim(search_of(campaign, "contrastive"), this_process())
+    say(campaign, 0, doing="search", method="contrastive", slot=0, fold=0, epoch=1, max_epochs=9)
+    text = text_of(campaign, width)
+    assert max(map(len, text.splitlines())) <= width
+    assert "…" not in text
+
+
+def test_the_folder_may_be_named_by_the_experiment(
+    campaign: Campaign, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert find_folder(str(campaign.out_dir)) == campaign.out_dir
+    with pytest.raises(UsageError, match=r"quickstart has not been run here.*runs/quickstart"):
+        find_folder("quickstart")
+    campaign.out_dir.rename(tmp_path / "runs" / "quickstart")
+    assert find_folder("quickstart") == Path("runs/quickstart")
+    with pytest.raises(UsageError, match="is not an output folder"):
+        find_folder(str(tmp_path))
