@@ -101,7 +101,8 @@ def trains(out: Path, number: int) -> bool:
 
 
 def command(folder: Path, *more: str) -> subprocess.Popen[str]:
-    (folder / "tiny.yaml").write_text(yaml.safe_dump(plain()))
+    # Long enough for a second command to find the jobs of the first.
+    (folder / "tiny.yaml").write_text(yaml.safe_dump(plain(epochs=150)))
     start = [sys.executable, "-m", "reality_check.cli", "run", "tiny.yaml", "--out", "out"]
     return subprocess.Popen(
         [*start, "--launcher", "slurm", *more],
