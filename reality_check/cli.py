@@ -384,7 +384,7 @@ def _status(options: argparse.Namespace) -> int:
     state = print_status(campaign, options.json)
     while options.watch and state == "running":
         time.sleep(_WATCH_SECONDS)
-        state = print_status(campaign, options.json)
+        state = print_status(campaign, options.json, again=True)
     return FAILED if options.watch and state == "failed" else DONE
 
 

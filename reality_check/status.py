@@ -198,13 +198,16 @@ def _hours(studies: Any, running: Sequence[dict[str, Any]]) -> dict[str, float]:
     return {kind: round(hours, 4) for kind, hours in sorted(spent.items()) if hours}
 
 
-def print_status(campaign: Campaign, as_json: bool = False) -> str:
-    """Print the state of an experiment and return it in a word; a terminal is cleared first."""
+def print_status(campaign: Campaign, as_json: bool = False, again: bool = False) -> str:
+    """Print the state of an experiment and return it in a word; ``again`` clears a terminal."""
     state = status(campaign)
     if as_json:
         print(json.dumps(state), flush=True)
     else:
-        Console().print(show(campaign, state))
+        console, shown = Console(), show(campaign, state)
+        if again:
+            console.clear()
+        console.print(shown)
     return str(state["state"])
 
 
