@@ -193,6 +193,8 @@ class TestArray:
         out = tmp_path / "out"
         first = command(tmp_path, "--workers", "2")
         slurm.wait_until(lambda: trains(out, 0))
+        for job in jobs_of(out):  # however long the commands take to start on a busy machine
+            slurm.ask("scontrol", "suspend", job)
         first.send_signal(signal.SIGINT)
         said, _ = first.communicate(timeout=600)
         assert first.returncode == 130, said
