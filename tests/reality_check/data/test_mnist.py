@@ -106,6 +106,7 @@ def test_missing_files_say_what_to_do(tmp_path: Path, monkeypatch: pytest.Monkey
         (1, gzip.compress(b"\0\0")),
         (1, b""),
     ],
+    ids=range(9),  # not the bytes, which hold the time
 )
 def test_damaged_files_are_named(tmp_path: Path, number: int, content: bytes) -> None:
     save(tmp_path)
