@@ -180,6 +180,10 @@ class TestArray:
         assert len(told) == 1, "the same job went on"
         assert [t for t in search_trials(out) if t.user_attrs.get("stopped")]
 
+    @pytest.mark.skipif(
+        "REALITY_CHECK_LONG_TESTS" not in os.environ,
+        reason="waits for real time limits of minutes; set REALITY_CHECK_LONG_TESTS=1",
+    )
     def test_a_real_time_limit(self, slurm: Any, tmp_path: Path) -> None:
         """SLURM may send the notice a minute early: not while the worker still starts."""
         made = compose(plain(epochs=400, hours=1 / 30, notice_seconds=35))
