@@ -152,8 +152,9 @@ class TestArray:
         assert kill.done
         assert scores(results) == scores(alone)
         assert len(search_trials(out)) > TRIALS
-        assert any("was lost (failed)" in text for text in told), told
-        assert len([text for text in told if "submitted" in text]) == 2
+        # Unless the other worker has done all the work before SLURM tells of the loss.
+        lost = any("was lost (failed)" in text for text in told)
+        assert len([text for text in told if "submitted" in text]) == 1 + lost
 
     def test_a_cancelled_job_is_not_replaced(
         self, slurm: Any, tmp_path: Path, alone: ExperimentResults
