@@ -27,7 +27,7 @@ from reality_check.measuring import Diverged, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
 from reality_check.passwords import without_password
-from reality_check.pipeline import Pipeline, build_augmentation, input_shape
+from reality_check.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.results import METRICS, PRIMARY
 from reality_check.runners import FoldJob, FoldRunner, OneByOne, SeveralAtOnce
 from reality_check.scoring import (
@@ -43,6 +43,7 @@ from reality_check.stopping import Stopped, check
 from reality_check.storage import BaseStorage, holds_study, open_storage
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.team import Team
+from reality_check.training import MODEL
 
 #: Name of the stage that scores what no training reaches; it belongs to no method.
 BASELINES = "baselines"
@@ -415,7 +416,7 @@ class Campaign:
             self.runner.close()
 
     def _embed_test(self, method: str, stage: str, slot: int, fold: int, size: int) -> torch.Tensor:
-        path = self.fold_folder(method, stage, slot, fold) / "model.pt"
+        path = self.fold_folder(method, stage, slot, fold) / MODEL
         shape = input_shape(self.dataset, self.experiment.protocol.training)
         network = load_network(path, self.experiment.model, shape, size)
         return embed_test(network, self._test_images, self.device)
@@ -477,10 +478,9 @@ class Campaign:
     @functools.cached_property
     def _test_images(self) -> Pipeline:
         """The test classes as evaluation sees them."""
-        training = self.experiment.protocol.training
-        shape = input_shape(self.dataset, training)
-        augmentation = build_augmentation(self.experiment.model, training, shape[2])
-        return Pipeline(self.test_set, augmentation, shape, self.device)
+        experiment = self.experiment
+        training = experiment.protocol.training
+        return build_pipeline(self.test_set, experiment.model, training, self.device)
 
 
 def complete_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:

@@ -102,3 +102,15 @@ class Pipeline:
         rows = np.arange(len(self)) if rows is None else rows
         for start in range(0, len(rows), self._batch):
             yield self.evaluation(self.store.batch(rows[start : start + self._batch]))
+
+
+def build_pipeline(
+    images: ImageSet, model: Model, training: Training, device: torch.device
+) -> Pipeline:
+    """The images of one set, with the augmentation, input and preprocessing of an experiment.
+
+    Raises:
+        UsageError: see :func:`input_shape` and :func:`build_augmentation`.
+    """
+    shape = input_shape(images, training)
+    return Pipeline(images, build_augmentation(model, training, shape[2]), shape, device)

@@ -26,7 +26,7 @@ from reality_check.measuring import (
     require_finite,
 )
 from reality_check.model import Network, build_network
-from reality_check.pipeline import Pipeline, build_augmentation, input_shape
+from reality_check.pipeline import Pipeline, build_pipeline, input_shape
 
 
 def score_folds(
@@ -138,7 +138,7 @@ def score_baselines(
         the model is) and ``untrained embedder`` (epoch 0).
     """
     shape = input_shape(test, training)
-    images = Pipeline(test, build_augmentation(model, training, shape[2]), shape, device)
+    images = build_pipeline(test, model, training, device)
     network = build_network(model, shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Callable[[Tensor], Tensor]] = {}

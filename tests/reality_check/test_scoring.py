@@ -15,7 +15,7 @@ from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged, embed, measure, require_finite
 from reality_check.model import build_network
-from reality_check.pipeline import Pipeline, build_augmentation, input_shape
+from reality_check.pipeline import Pipeline, build_pipeline
 from reality_check.results import METRICS
 from reality_check.scoring import (
     embed_test,
@@ -97,8 +97,7 @@ def test_the_ensemble_of_one_fold_is_the_fold() -> None:
 
 
 def pipeline(images: ImageSet) -> Pipeline:
-    shape = input_shape(images, TRAINING)
-    return Pipeline(images, build_augmentation(MODEL, TRAINING, shape[2]), shape, CPU)
+    return build_pipeline(images, MODEL, TRAINING, CPU)
 
 
 def test_a_model_file_gives_the_embeddings_of_the_trained_network(
