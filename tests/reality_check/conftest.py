@@ -1,8 +1,9 @@
-"""What several rooms' tests share: a tiny data set."""
+"""What several rooms' tests share: a tiny data set, and a tiny experiment."""
 
 from __future__ import annotations
 
 from collections.abc import Callable
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -28,3 +29,9 @@ def make_images() -> MakeImages:
         )
 
     return make
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Path:
+    """The YAML of a whole experiment that takes seconds; overrides change it."""
+    return Path(__file__).with_name("tiny.yaml")

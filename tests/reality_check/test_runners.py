@@ -18,7 +18,7 @@ import pytest
 import torch
 
 from reality_check import checkpoints
-from reality_check.config import Experiment, compose
+from reality_check.config import Experiment, load_experiment
 from reality_check.data import load_dataset, split_dataset
 from reality_check.errors import UsageError
 from reality_check.measuring import Diverged
@@ -32,31 +32,9 @@ CPU = torch.device("cpu")
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
 
 
-def experiment(**changes: Any) -> Experiment:
-    return compose(
-        {
-            "name": "tiny",
-            "dataset": {"reader": "glyphs", "name": "few", "classes": 40, "images_per_class": 4},
-            "model": {"base": "conv4", "arguments": {"width": 4}},
-            "protocol": {
-                "base": "quick",
-                "split": {"folds": 2},
-                "training": {
-                    "batch_size": 8,
-                    "iterations_per_epoch": 2,
-                    "max_epochs": 3,
-                    "evaluate_every": 1,
-                    "embedding_size": 4,
-                    "freeze_batchnorm": True,
-                },
-                "search": {"trials": 1, "sampler": "random"},
-                "reproductions": 1,
-            },
-            "methods": ["quick/normalized_softmax"],
-            "device": "cpu",
-            **changes,
-        }
-    )
+@pytest.fixture(scope="module")
+def experiment(tiny: Path) -> Experiment:
+    return load_experiment(tiny, ["protocol.search.trials=1"])
 
 
 def jobs(made: Experiment, folder: Path, **changes: Any) -> list[FoldJob]:
@@ -90,17 +68,18 @@ def weights(job: FoldJob) -> dict[str, torch.Tensor]:
 # -- folds at once -----------------------------------------------------------------------------
 
 
-def test_folds_side_by_side_give_bit_identical_results(tmp_path: Path) -> None:
-    made = experiment()
-    alone, several = jobs(made, tmp_path / "alone"), jobs(made, tmp_path / "several")
-    runner = SeveralAtOnce(2, functools.partial(load_dataset, made.dataset), CPU)
+def test_folds_side_by_side_give_bit_identical_results(
+    tmp_path: Path, experiment: Experiment
+) -> None:
+    alone, several = jobs(experiment, tmp_path / "alone"), jobs(experiment, tmp_path / "several")
+    runner = SeveralAtOnce(2, functools.partial(load_dataset, experiment.dataset), CPU)
     told: list[dict[str, Any]] = []
     try:
         found = runner.run(several, told.append)
         again = runner.run(several, told.append)  # the same processes; everything is finished
     finally:
         runner.close()
-    expected = OneByOne(load_dataset(made.dataset), CPU).run(alone, lambda position: None)
+    expected = OneByOne(load_dataset(experiment.dataset), CPU).run(alone, lambda position: None)
     assert [outcome(r) for r in found] == [outcome(r) for r in expected]
     assert [outcome(r) for r in again] == [outcome(r) for r in expected]
     for one, other in zip(alone, several, strict=True):
@@ -109,19 +88,18 @@ def test_folds_side_by_side_give_bit_identical_results(tmp_path: Path) -> None:
     assert {position["fold"] for position in told} == {0, 1}
 
 
-def test_a_diverged_fold_ends_the_others_and_tells(tmp_path: Path) -> None:
-    made = experiment()
+def test_a_diverged_fold_ends_the_others_and_tells(tmp_path: Path, experiment: Experiment) -> None:
     rates = {"trunk": 1e30, "embedder": 1e30, "loss": 1e30}
-    runner = SeveralAtOnce(2, functools.partial(load_dataset, made.dataset), CPU)
+    runner = SeveralAtOnce(2, functools.partial(load_dataset, experiment.dataset), CPU)
     with pytest.raises(Diverged, match=r"epoch 1|NaN or infinite"):
-        runner.run(jobs(made, tmp_path, learning_rates=rates), lambda position: None)
+        runner.run(jobs(experiment, tmp_path, learning_rates=rates), lambda position: None)
     assert runner._pool is None
     # It starts anew for the next trial.
-    assert len(runner.run(jobs(made, tmp_path / "next"), lambda position: None)) == 2
+    assert len(runner.run(jobs(experiment, tmp_path / "next"), lambda position: None)) == 2
     runner.close()
 
 
-def test_a_killed_fold_process_ends_its_worker(tmp_path: Path) -> None:
+def test_a_killed_fold_process_ends_its_worker(tmp_path: Path, tiny: Path) -> None:
     """So that the storage finds the trial lost, and another worker goes on with it."""
     program = textwrap.dedent(
         """
@@ -130,14 +108,12 @@ def test_a_killed_fold_process_ends_its_worker(tmp_path: Path) -> None:
         import torch
         from reality_check.runners import SeveralAtOnce
         from reality_check.data import load_dataset
-        from test_runners import experiment, jobs
+        from reality_check.config import load_experiment
+        from test_runners import jobs
 
         if __name__ == "__main__":
-            made = experiment()
-            training = {"max_epochs": 100000, "patience": None}
-            changed = made.protocol.training.model_copy(update=training)
-            protocol = made.protocol.model_copy(update={"training": changed})
-            made = made.model_copy(update={"protocol": protocol})
+            endless = ["max_epochs=100000", "patience=null"]
+            made = load_experiment(sys.argv[2], [f"protocol.training.{key}" for key in endless])
             runner = SeveralAtOnce(
                 2, functools.partial(load_dataset, made.dataset), torch.device("cpu")
             )
@@ -153,7 +129,7 @@ def test_a_killed_fold_process_ends_its_worker(tmp_path: Path) -> None:
     file.write_text(program)
     path = os.pathsep.join([str(Path(__file__).parent), str(Path(__file__).parents[2])])
     done = subprocess.run(
-        [sys.executable, str(file), str(tmp_path / "out")],
+        [sys.executable, str(file), str(tmp_path / "out"), str(tiny)],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         timeout=600,
         check=False,
@@ -169,19 +145,24 @@ def scores(results: ExperimentResults) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResults:
-    return run(experiment(), tmp_path_factory.mktemp("alone") / "out")
+def alone(tmp_path_factory: pytest.TempPathFactory, experiment: Experiment) -> ExperimentResults:
+    return run(experiment, tmp_path_factory.mktemp("alone") / "out")
 
 
-def test_an_experiment_with_folds_side_by_side(tmp_path: Path, alone: ExperimentResults) -> None:
-    assert scores(run(experiment(), tmp_path / "out", folds_at_once=2)) == scores(alone)
+def test_an_experiment_with_folds_side_by_side(
+    tmp_path: Path, alone: ExperimentResults, experiment: Experiment
+) -> None:
+    assert scores(run(experiment, tmp_path / "out", folds_at_once=2)) == scores(alone)
 
 
 def test_an_experiment_whose_networks_are_trained_together(
-    tmp_path: Path, alone: ExperimentResults, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path,
+    alone: ExperimentResults,
+    experiment: Experiment,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    found = scores(run(experiment(), tmp_path / "out", together=2))
+    found = scores(run(experiment, tmp_path / "out", together=2))
     expected = scores(alone)
     assert [row[:3] for row in found] == [row[:3] for row in expected]
     # Sums in another order: near-ties may swap places, no more.
@@ -212,12 +193,10 @@ def test_together_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
     assert compared > 20
 
 
-def test_batchnorm_that_learns_is_refused_on_cpus(tmp_path: Path) -> None:
-    made = experiment()
-    training = made.protocol.training.model_copy(update={"freeze_batchnorm": False})
-    protocol = made.protocol.model_copy(update={"training": training})
+def test_batchnorm_that_learns_is_refused_on_cpus(tmp_path: Path, tiny: Path) -> None:
+    made = load_experiment(tiny, ["protocol.training.freeze_batchnorm=false"])
     with pytest.raises(UsageError, match=r"statistics of BatchNorm; write training.freeze"):
-        run(made.model_copy(update={"protocol": protocol}), tmp_path / "out", together=2)
+        run(made, tmp_path / "out", together=2)
 
 
 @pytest.mark.parametrize(
@@ -229,22 +208,22 @@ def test_batchnorm_that_learns_is_refused_on_cpus(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_of_processes_that_do_not_fit(
-    tmp_path: Path, processes: dict[str, int], text: str
+    tmp_path: Path, experiment: Experiment, processes: dict[str, int], text: str
 ) -> None:
     with pytest.raises(UsageError, match=text):
-        run(experiment(), tmp_path / "out", **processes)
+        run(experiment, tmp_path / "out", **processes)
     assert not (tmp_path / "out").exists()
 
 
-def test_workers_die_with_the_run(tmp_path: Path) -> None:
+def test_workers_die_with_the_run(tmp_path: Path, tiny: Path) -> None:
     """The run is killed: fold processes and torchrun's processes end too."""
     program = textwrap.dedent(
         """
         import sys
-        from test_runners import experiment
+        from reality_check.config import load_experiment
         from reality_check.running import run
         if __name__ == "__main__":
-            run(experiment(), sys.argv[1], **{sys.argv[2]: 2})
+            run(load_experiment(sys.argv[3]), sys.argv[1], **{sys.argv[2]: 2})
         """
     )
     file = tmp_path / "program.py"
@@ -253,7 +232,7 @@ def test_workers_die_with_the_run(tmp_path: Path) -> None:
     for how in ("folds_at_once", "together"):
         out = tmp_path / how
         process = subprocess.Popen(
-            [sys.executable, str(file), str(out), how],
+            [sys.executable, str(file), str(out), how, str(tiny)],
             env={**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"},
         )
         _wait(lambda out=out: any(out.rglob("records")))  # type: ignore[misc]

@@ -20,8 +20,7 @@ from optuna.trial import TrialState
 from reality_check import storage as room
 from reality_check.campaign import Campaign
 from reality_check.cli import main
-from reality_check.config import Experiment, compose
-from reality_check.config.compose import dump_yaml
+from reality_check.config import load_experiment
 from reality_check.errors import UsageError
 from reality_check.launch.worker import work
 from reality_check.output import load_locked
@@ -279,36 +278,8 @@ def test_a_journal_needs_a_folder(url: str) -> None:
 # -- experiments ---------------------------------------------------------------------------------
 
 
-def tiny(storage: str) -> dict[str, Any]:
-    return {
-        "name": "tiny",
-        "dataset": {"reader": "glyphs", "name": "few", "classes": 40, "images_per_class": 4},
-        "model": {"base": "conv4", "arguments": {"width": 4}},
-        "protocol": {
-            "base": "quick",
-            "split": {"folds": 2},
-            "training": {
-                "batch_size": 8,
-                "iterations_per_epoch": 2,
-                "max_epochs": 3,
-                "evaluate_every": 1,
-                "embedding_size": 4,
-            },
-            "search": {"trials": 2, "sampler": "random"},
-            "reproductions": 1,
-        },
-        "methods": ["quick/normalized_softmax"],
-        "device": "cpu",
-        "storage": storage,
-    }
-
-
-def experiment(storage: str) -> Experiment:
-    return compose(tiny(storage))
-
-
-def test_the_plain_experiment_has_no_password() -> None:
-    made = experiment("postgresql+psycopg://tom:secret@host/db")
+def test_the_plain_experiment_has_no_password(tiny: Path) -> None:
+    made = load_experiment(tiny, ["storage=postgresql+psycopg://tom:secret@host/db"])
     assert made.storage is not None
     assert "secret" in made.storage
     assert made.plain()["storage"] == "postgresql+psycopg://tom@host/db"
@@ -316,14 +287,13 @@ def test_the_plain_experiment_has_no_password() -> None:
 
 @pytest.mark.slow
 def test_a_whole_experiment_on_a_journal(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    file = tmp_path / "tiny.yaml"
-    file.write_text(dump_yaml(tiny(f"journal://{tmp_path / 'studies.log'}")))
     out = str(tmp_path / "out")
-    assert main(["run", str(file), "--out", out, "--workers", "2"]) == 2
+    command = ["run", str(tiny), f"storage=journal://{tmp_path / 'studies.log'}", "--out", out]
+    assert main([*command, "--workers", "2"]) == 2
     assert "serves one worker" in capsys.readouterr().err
-    assert main(["run", str(file), "--out", out]) == 0
+    assert main(command) == 0
     assert Campaign(load_locked(Path(out)), Path(out)).is_complete()
 
 
@@ -345,6 +315,11 @@ def server(request: pytest.FixtureRequest) -> Iterator[Any]:
     made = kind()
     yield made
     made.close()
+
+
+def with_storage(tiny: Path, folder: Path, url: str) -> None:
+    """Write the tiny experiment with a storage, password and all, as a user may."""
+    (folder / "tiny.yaml").write_text(f"{tiny.read_text()}storage: {url}\n")
 
 
 def start(folder: Path, workers: int) -> subprocess.Popen[bytes]:
@@ -382,8 +357,10 @@ def everything_written(folder: Path) -> str:
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("servers")
-def test_a_restart_in_the_middle_ends_with_exact_counts(server: Any, tmp_path: Path) -> None:
-    (tmp_path / "tiny.yaml").write_text(dump_yaml(tiny(server.url())))
+def test_a_restart_in_the_middle_ends_with_exact_counts(
+    server: Any, tiny: Path, tmp_path: Path
+) -> None:
+    with_storage(tiny, tmp_path, server.url())
     process = start(tmp_path, workers=2)
     out = tmp_path / "out"
     try:
@@ -417,10 +394,14 @@ def test_a_restart_in_the_middle_ends_with_exact_counts(server: Any, tmp_path: P
 @pytest.mark.slow
 @pytest.mark.xdist_group("servers")
 def test_two_experiments_share_a_server_and_a_tunnel_leads_to_it(
-    server: Any, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    server: Any,
+    tiny: Path,
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    (tmp_path / "tiny.yaml").write_text(dump_yaml(tiny(server.url())))
+    with_storage(tiny, tmp_path, server.url())
     for out in ("one", "two"):
         assert main(["run", "tiny.yaml", "--out", out]) == 0
         search = attempts(server.url(), Path(out))["normalized_softmax/search"]

@@ -16,6 +16,7 @@ import yaml
 
 from reality_check.campaign import Campaign
 from reality_check.config import Experiment, compose
+from reality_check.config.compose import merge, read_yaml
 from reality_check.config.slurm import Slurm
 from reality_check.errors import UsageError
 from reality_check.launch import queue
@@ -26,34 +27,21 @@ from reality_check.running import run
 
 needs_slurm = [pytest.mark.slurm, pytest.mark.slow, pytest.mark.xdist_group("slurm")]
 TRIALS = 4
+TINY = Path(__file__).parents[1] / "tiny.yaml"
 
 
 def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
-    """An experiment whose fold runs last some seconds."""
-    return {
-        "name": "tiny",
-        "dataset": {"reader": "glyphs", "name": "few", "classes": 40, "images_per_class": 4},
-        "model": {"base": "conv4", "arguments": {"width": 4}},
+    """The tiny experiment with fold runs that last some seconds."""
+    training = {"max_epochs": epochs, "patience": None}
+    changes = {
         "protocol": {
-            "base": "quick",
-            "split": {"folds": 2},
-            "training": {
-                "batch_size": 8,
-                "iterations_per_epoch": 2,
-                "max_epochs": epochs,
-                "patience": None,
-                "evaluate_every": 1,
-                "embedding_size": 4,
-                "freeze_batchnorm": True,
-            },
-            "search": {"trials": TRIALS, "sampler": "random"},
-            "reproductions": 1,
+            "training": training,
+            "search": {"trials": TRIALS},
             "categories": ["aggregate", "ensemble"],
         },
-        "methods": ["quick/normalized_softmax"],
-        "device": "cpu",
         "slurm": {"hours": 0.5, "gpus": 1, "cpus": 1, "memory": "200M", **slurm},
     }
+    return merge(read_yaml(TINY), changes)
 
 
 def experiment(**slurm: Any) -> Experiment:
