@@ -53,8 +53,10 @@ class Learner:
             if device.type == "cuda" and self.training.autocast != "none"
             else torch.contiguous_format
         )
-        movable: Any = network  # older stubs of torch do not know memory_format here
-        self.network: Network = movable.to(device, memory_format=self._format)
+        self.network: Network = network.to(device)
+        if self._format == torch.channels_last:
+            movable: Any = self.network  # older stubs of torch do not know memory_format here
+            movable.to(memory_format=self._format)
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
         self.miner = build_miner(settings)

@@ -16,8 +16,10 @@ from reality_check.data.store import PixelStore
 from reality_check.errors import UsageError
 from reality_check.trunks import preprocessing
 
-#: Images of an evaluation batch: so many pixels (and more on a GPU), within limits.
-_PIXELS, _ON_GPU, _FEWEST, _MOST = 512 * 64 * 64, 8, 32, 512
+#: Images of an evaluation batch: so many pixels, within limits. A CPU wants its maps in the cache.
+_FEWEST = 32
+_PIXELS = {"cpu": 64 * 64 * 64, "other": 4096 * 64 * 64}
+_MOST = {"cpu": 128, "other": 512}
 
 #: Images, and pixels of them, that are augmented together for several batches.
 _TOGETHER, _PIXELS_TOGETHER = 256, 256 * 32 * 32
@@ -78,8 +80,8 @@ class Pipeline:
         self.evaluation = augmentation.evaluation_transform()
         self.store = PixelStore(images.images, device)
         self._pixels = shape[0] * shape[1]
-        pixels = _PIXELS * (_ON_GPU if device.type == "cuda" else 1)
-        self._batch = min(max(pixels // self._pixels, _FEWEST), _MOST)
+        kind = "cpu" if device.type == "cpu" else "other"
+        self._batch = min(max(_PIXELS[kind] // self._pixels, _FEWEST), _MOST[kind])
 
     def __len__(self) -> int:
         return len(self.store)

@@ -130,7 +130,7 @@ def test_embedding_in_batches_keeps_order_and_modes(
     before = {name: part.training for name, part in network.named_modules()}
     whole = embed_test(network, pipeline(images), CPU)
     monkeypatch.setattr("reality_check.pipeline._FEWEST", 3)
-    monkeypatch.setattr("reality_check.pipeline._MOST", 3)
+    monkeypatch.setattr("reality_check.pipeline._MOST", {"cpu": 3})
     torch.testing.assert_close(embed_test(network, pipeline(images), CPU), whole)
     assert {name: part.training for name, part in network.named_modules()} == before
     assert not whole.requires_grad
