@@ -6,7 +6,7 @@ import io
 import math
 import re
 import threading
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -80,19 +80,20 @@ def shorten(text: str, length: int) -> str:
     return f"{text[: length - length // 2 - 1]}…{text[len(text) - length // 2 :]}"
 
 
-def render(figure: Figure) -> dict[str, bytes]:
-    """Return the figure's files by ending: ``png`` (200 dpi), ``pdf`` and ``svg``.
+def render(figure: Figure, endings: Sequence[str] = ("png", "pdf", "svg")) -> dict[str, bytes]:
+    """Return the figure's files by ending: ``png`` (200 dpi), ``pdf`` and ``svg``, or some of them.
 
     The same figure always gives the same bytes, except for the ids inside the SVG.
     """
+    dates = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
     with _LOCK:
         kept = matplotlib.rcParams["pdf.fonttype"]
         matplotlib.rcParams["pdf.fonttype"] = 42  # TrueType: publishers refuse Type 3
         try:
-            files = {"png": _save(figure, "png", {"Software": None})}
-            figure.set_layout_engine("none")  # laid out once, the same in all three
-            files["pdf"] = _save(figure, "pdf", {"CreationDate": None})
-            files["svg"] = _save(figure, "svg", {"Date": None})
+            files = {}
+            for ending in endings:
+                files[ending] = _save(figure, ending, {dates[ending]: None})
+                figure.set_layout_engine("none")  # laid out once, the same in all of them
             return files
         finally:
             matplotlib.rcParams["pdf.fonttype"] = kept
