@@ -41,6 +41,8 @@ class Server:
     #: The system's user that it runs as, where the tests run as root.
     account = ""
     scheme = ""
+    #: Options that make it fast and forgetful when the machine fails.
+    hasty: tuple[str, ...] = ()
 
     def __init__(self) -> None:
         # Not in pytest's folders: every session takes them away from all other users.
@@ -65,6 +67,11 @@ class Server:
         """Its storage, as a user writes it."""
         user = USER if password is None else f"{USER}:{password}"
         return f"{self.scheme}://{user}@127.0.0.1:{port or self.port}/{DATABASE}"
+
+    @property
+    def pid(self) -> int | None:
+        """Its process, while it runs."""
+        return None if self._process is None else self._process.pid
 
     def start(self) -> None:
         """Start it, and wait until it answers."""
@@ -123,6 +130,7 @@ class Postgres(Server):
     programs = ("postgres", "initdb", "psql")
     account = "postgres"
     scheme = "postgresql+psycopg"
+    hasty = ("-c", "fsync=off")
 
     def _initialise(self) -> None:
         command = [_must("initdb"), "-D", str(self.folder / "data"), "-U", "admin"]
@@ -131,7 +139,7 @@ class Postgres(Server):
 
     def _command(self) -> list[str]:
         places = ["-D", str(self.folder / "data"), "-k", str(self.folder), "-p", str(self.port)]
-        return [_must("postgres"), *places, "-h", "127.0.0.1", "-c", "fsync=off"]
+        return [_must("postgres"), *places, "-h", "127.0.0.1", *self.hasty]
 
     def _end(self, process: subprocess.Popen[bytes]) -> None:
         process.send_signal(2)  # "fast": do not wait until the clients leave
@@ -157,6 +165,7 @@ class MariaDB(Server):
     programs = ("mariadbd", "mariadb-install-db", "mariadb")
     account = "mysql"
     scheme = "mysql+pymysql"
+    hasty = ("--innodb-flush-log-at-trx-commit=0",)
 
     def _initialise(self) -> None:
         command = [_must("mariadb-install-db"), "--no-defaults", "--skip-test-db"]
@@ -168,8 +177,7 @@ class MariaDB(Server):
         places = [f"--datadir={self.folder / 'data'}", f"--socket={self.folder / 'socket'}"]
         net = ["--bind-address=127.0.0.1", f"--port={self.port}"]
         pid = [f"--pid-file={self.folder / 'pid'}", f"--tmpdir={self.folder}"]
-        fast = "--innodb-flush-log-at-trx-commit=0"
-        return [_must("mariadbd"), "--no-defaults", *places, *net, *pid, fast]
+        return [_must("mariadbd"), "--no-defaults", *places, *net, *pid, *self.hasty]
 
     def _sql(self, text: str) -> subprocess.CompletedProcess[str]:
         where = ["--no-defaults", f"--socket={self.folder / 'socket'}", "-u", "root"]
