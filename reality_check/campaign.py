@@ -23,12 +23,19 @@ from reality_check.config.schema import Experiment, Method
 from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
 from reality_check.errors import UsageError
 from reality_check.gallery import GALLERY_FILE, draw_gallery
-from reality_check.measuring import Diverged, measure
+from reality_check.measuring import Diverged, Metrics, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.objects import one_line
 from reality_check.passwords import without_password
 from reality_check.pipeline import Pipeline, build_pipeline, input_shape
-from reality_check.results import METRICS, PRIMARY
+from reality_check.query_scores import (
+    SCORES_FILE,
+    Recorded,
+    read_query_scores,
+    write_query_scores,
+    write_test_queries,
+)
+from reality_check.results import METRICS, PRIMARY, QueryScores
 from reality_check.runners import FoldJob, FoldRunner, OneByOne, SeveralAtOnce
 from reality_check.scoring import (
     concatenate,
@@ -302,20 +309,58 @@ class Campaign:
     def _reproduce(self, method: Method, attempt: Attempt) -> Outcome:
         results = self._train_folds(method, "reproductions", attempt)
         protocol = self.experiment.protocol
-        size = protocol.training.embedding_size
-        embeddings = [
-            self._embed_test(method.name, "reproductions", attempt.slot, fold, size)
-            for fold in range(len(results))
-        ]
-        test, normalize = self.test_set, method.normalize_embeddings
-        scores = score_folds(
-            embeddings, test.labels, normalize, protocol.final_metrics, test.queries
-        )
+        scores, embeddings = self.score(method, "reproductions", attempt.slot)
+        self.keep_queries(method, "reproductions", attempt.slot, scores)
         if protocol.gallery and attempt.slot == 0:
-            path = self.gallery_path(method.name)
+            path, normalize = self.gallery_path(method.name), method.normalize_embeddings
             vectors = concatenate(embeddings, normalize)
             draw_gallery(path, self.test_set, vectors, normalize, protocol.gallery)
         return _outcome(results, scores)
+
+    def score(
+        self, method: Method, stage: str, slot: int
+    ) -> tuple[dict[str, Metrics], list[torch.Tensor]]:
+        """Measure the kept networks of a trained reproduction on the test classes.
+
+        Args:
+            method: of the experiment.
+            stage: ``reproductions`` (a network a fold) or ``complete`` (one wide network).
+            slot: number of the reproduction.
+
+        Returns:
+            The metrics by category, and the embeddings of the test images by each network.
+
+        Raises:
+            Diverged: an embedding is not finite.
+            FileNotFoundError: a network is not there.
+        """
+        protocol, test = self.experiment.protocol, self.test_set
+        size, folds = protocol.training.embedding_size, protocol.split.folds
+        if stage == "complete":
+            size, folds = size * folds, 1
+        embeddings = [
+            self._embed_test(method.name, stage, slot, fold, size) for fold in range(folds)
+        ]
+        how = (method.normalize_embeddings, protocol.final_metrics, test.queries)
+        if stage == "complete":
+            return {"complete": measure(embeddings[0], test.labels, *how)}, embeddings
+        return score_folds(embeddings, test.labels, *how), embeddings
+
+    def keep_queries(
+        self, method: Method, stage: str, slot: int, scores: dict[str, Metrics]
+    ) -> None:
+        """Write the scores of every query of a reproduction."""
+        write_test_queries(self.out_dir, self.test_set)
+        write_query_scores(self.folder(method.name, stage, slot), scores)
+
+    def read_queries(self, recorded: Recorded) -> QueryScores | None:
+        """The scores of every query that were kept; see :func:`read_query_scores`."""
+
+        def path_of(method: str, category: str, slot: int) -> Path:
+            stage = "complete" if category == "complete" else "reproductions"
+            return self.folder(method, stage, slot) / SCORES_FILE
+
+        return read_query_scores(self.out_dir, path_of, recorded)
 
     def gallery_path(self, method: str) -> Path:
         """Where the worker of the first reproduction leaves the gallery, where one is asked for."""
@@ -331,10 +376,10 @@ class Campaign:
         folder = self.fold_folder(method.name, "complete", attempt.slot, 0)
         job = FoldJob(task, 0, self.splits.trainval, None, folder)
         (result,) = self._run([job])
-        embeddings = self._embed_test(method.name, "complete", attempt.slot, 0, size)
-        test, normalize = self.test_set, method.normalize_embeddings
-        metrics = measure(embeddings, test.labels, normalize, protocol.final_metrics, test.queries)
-        return Outcome(metrics[PRIMARY], {"scores": {"complete": metrics}, "epochs": result.epoch})
+        scores, _ = self.score(method, "complete", attempt.slot)
+        self.keep_queries(method, "complete", attempt.slot, scores)
+        value = scores["complete"][PRIMARY]
+        return Outcome(value, {"scores": scores, "epochs": result.epoch})
 
     def _score_baselines(self, slot: int) -> dict[str, dict[str, float]]:
         """Untrained networks of the slot's seeds, mean over folds; in slot 0 raw pixels too."""

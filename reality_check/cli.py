@@ -62,6 +62,13 @@ Writes results.csv, baselines.csv, report.html, report.md, tables.tex and
 figures/ again from studies.db, the record of all trainings. Works at any time;
 the report of an unfinished experiment says so at its top.
 """
+_SCORE = """\
+Embeds the test images again with the networks that every reproduction keeps,
+writes the score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired
+comparisons and bootstraps over the test classes need, and then the report.
+A run does this itself; the command is for folders of older versions and for
+damaged files. Nothing is trained, and no recorded result changes.
+"""
 _WORKER = """\
 One more process that takes trainings from an experiment that `reality-check
 run` has started, and ends when none is left. Start as many as there are free
@@ -216,6 +223,10 @@ def _parser() -> _Parser:
 
     report = _add(commands, "report", _report, "write the report anew from the records", _REPORT)
     report.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
+
+    about = "score the kept networks again, query by query"
+    score = _add(commands, "score", _score, about, _SCORE)
+    score.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
 
     worker = _add(commands, "worker", _worker, "join the work on an output folder", _WORKER)
     worker.add_argument("dir", type=Path, metavar="DIR", help="output folder of a started run")
@@ -395,6 +406,24 @@ def _report(options: argparse.Namespace) -> int:
     _print_summary(results)
     print(f"Report: {options.dir / 'report.html'}")
     return DONE
+
+
+def _score(options: argparse.Namespace) -> int:
+    from reality_check.campaign import Campaign
+    from reality_check.output import load_locked
+    from reality_check.rescoring import rescore
+    from reality_check.running import report
+
+    done = rescore(Campaign(load_locked(options.dir), options.dir), print)
+    report(options.dir)
+    diverged = f", {done.diverged} diverged" if done.diverged else ""
+    print(
+        f"{done.scored} reproductions scored again, {done.there} had their scores already"
+        f"{diverged}. Report: {options.dir / 'report.html'}"
+    )
+    for problem in done.problems:
+        print(f"reality-check: {problem}", file=sys.stderr)
+    return FAILED if done.problems else DONE
 
 
 def _worker(options: argparse.Namespace) -> int:

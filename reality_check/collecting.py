@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reality_check.campaign import BASELINES, Campaign
@@ -46,7 +46,16 @@ def collect(campaign: Campaign) -> ExperimentResults:
         deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
         facts=tuple(_facts(campaign, stages[(experiment.methods[0].name, "search")].about())),
         config=experiment.plain(),
+        queries=campaign.read_queries(_by_run(rows)),
     )
+
+
+def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
+    """The metrics of each method, category and reproduction."""
+    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    for row in rows:
+        found.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
+    return found
 
 
 def _parallel_methods(stages: Mapping[tuple[str, str], Stage]) -> list[str]:

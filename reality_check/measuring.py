@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from pml_extensions.evaluation import (
@@ -22,7 +23,21 @@ from pml_extensions.functional import unit_vectors
 from reality_check.final_metrics import BINARY, RETRIEVAL, SEPARABILITY, is_binary, recall_depth
 from reality_check.results import METRICS
 
-Metrics = dict[str, float]
+
+class Metrics(dict[str, float]):
+    """Means by name.
+
+    Attributes:
+        per_query: the protocol's three metrics of each query in the method's own geometry: float64
+            (Q,), NaN for a query without a reference of its class.
+    """
+
+    def __init__(
+        self, means: Mapping[str, float], per_query: Mapping[str, NDArray[np.float64]]
+    ) -> None:
+        super().__init__(means)
+        self.per_query = dict(per_query)
+
 
 #: Scores of k-means clusters, from classes and clusters.
 _CLUSTERING: dict[str, Callable[[Tensor, Tensor], float]] = {
@@ -116,9 +131,9 @@ def measure_geometries(
     suffix = "_raw" if normalize else "_normalized"
     geometric = [name for name in also if not is_binary(name)]
     others = measure_one(other, labels, not normalize, geometric, queries)
-    return measure_one(own, labels, normalize, also, queries) | {
-        name + suffix: value for name, value in others.items()
-    }
+    found = measure_one(own, labels, normalize, also, queries)
+    suffixed = {name + suffix: value for name, value in others.items()}
+    return Metrics({**found, **suffixed}, found.per_query)
 
 
 def measure_one(
@@ -144,7 +159,8 @@ def measure_one(
         recall_at=[depth for name in plain if (depth := recall_depth(name))],
     )
     sides = _sides(embeddings, labels, queries)
-    found = dict(retrieval(*sides))
+    per_query = retrieval.per_query(*sides)
+    found = {name: float(np.nanmean(values)) for name, values in per_query.items()}
     embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
     if any(name in _CLUSTERING for name in plain):
         found |= _clustering(embeddings, labels, normalize, plain)
@@ -152,12 +168,13 @@ def measure_one(
         found[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
     if binary:
         found |= _binary(_sides(embeddings, labels, queries), binary)
-    return {name: found[name] for name in (*METRICS, *also)}
+    means = {name: found[name] for name in (*METRICS, *also)}
+    return Metrics(means, {name: per_query[name] for name in METRICS})
 
 
 def _clustering(
     embeddings: Tensor, labels: np.ndarray, normalize: bool, names: Sequence[str]
-) -> Metrics:
+) -> dict[str, float]:
     """Only what is asked for: with many classes AMI takes longer than all the rest."""
     classes = torch.from_numpy(labels)
     points = unit_vectors(embeddings) if normalize else embeddings
@@ -173,7 +190,7 @@ def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -
     return embeddings[rows], labels[queries], embeddings[~rows], labels[~queries]
 
 
-def _binary(sides: tuple[Any, ...], names: Sequence[str]) -> Metrics:
+def _binary(sides: tuple[Any, ...], names: Sequence[str]) -> dict[str, float]:
     depths = [depth for name in names if (depth := recall_depth(name))]
     x, y, *gallery = sides
     found = hamming_retrieval(x, y, depths or [1], *gallery)

@@ -5,9 +5,13 @@ The campaign fills these classes from the storage; the report only reads them.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
 
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
 METRICS = {
@@ -104,6 +108,23 @@ class MethodResults:
 
 
 @dataclass(frozen=True)
+class QueryScores:
+    """The scores of every test query that has a reference of its class.
+
+    Attributes:
+        labels: int64 (Q,), the class of each query, 0..C-1.
+        class_names: of the C test classes.
+        load: from method, category and reproduction to float64 (3, Q): the metrics of
+            :data:`METRICS` of each query, 0 where the run diverged; ``None`` where they were not
+            kept.
+    """
+
+    labels: NDArray[np.int64]
+    class_names: tuple[str, ...]
+    load: Callable[[str, str, int], NDArray[np.float64] | None]
+
+
+@dataclass(frozen=True)
 class ExperimentResults:
     """Everything the report shows. All values are plain data.
 
@@ -118,6 +139,7 @@ class ExperimentResults:
         facts: further lines for the report's "how it was run" table (data set, classes, images,
             fold sizes, trunk, embedding size, batch, seeds, versions, wall time ...).
         config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
+        queries: the scores of every test query; ``None`` where none were kept.
     """
 
     name: str
@@ -130,3 +152,4 @@ class ExperimentResults:
     deviations: tuple[Deviation, ...] = ()
     facts: tuple[tuple[str, str], ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
+    queries: QueryScores | None = None

@@ -50,11 +50,20 @@ def score_folds(
         :func:`reality_check.measuring.measure`.
     """
     per_fold = [measure(fold, labels, normalize, also, queries) for fold in embeddings]
-    aggregate = {name: float(np.mean([fold[name] for fold in per_fold])) for name in per_fold[0]}
     return {
-        "aggregate": aggregate,
+        "aggregate": _mean(per_fold),
         "ensemble": ensemble(embeddings, labels, normalize, also, queries),
     }
+
+
+def _mean(folds: Sequence[Metrics]) -> Metrics:
+    """The mean over the folds, also of each query."""
+    means = {name: float(np.mean([fold[name] for fold in folds])) for name in folds[0]}
+    per_query = {
+        name: np.mean([fold.per_query[name] for fold in folds], axis=0)
+        for name in folds[0].per_query
+    }
+    return Metrics(means, per_query)
 
 
 def ensemble(

@@ -1,8 +1,4 @@
-"""Means with intervals, differences with intervals, and the correction for testing many pairs.
-
-Every number here describes the spread over reproductions: retrainings of one winner with fresh
-seeds. It says nothing about other class splits or about the luck of the search.
-"""
+"""Differences between two methods, over their reproductions, and between all pairs of methods."""
 
 from __future__ import annotations
 
@@ -12,38 +8,12 @@ from dataclasses import dataclass
 
 from scipy.special import stdtr, stdtrit
 
-#: Confidence of every interval of the report; differences are tested at one minus this.
-CONFIDENCE = 0.95
-
-
-@dataclass(frozen=True)
-class Interval:
-    """A mean with the half-width of its interval, in the unit of the values.
-
-    Attributes:
-        mean: arithmetic mean (NaN when a value is not finite).
-        half_width: of the interval; ``None`` where none can be given (``n`` of 1).
-        n: number of values.
-    """
-
-    mean: float
-    half_width: float | None
-    n: int
-
-    @property
-    def low(self) -> float | None:
-        """Lower end of the interval, ``None`` without one."""
-        return None if self.half_width is None else self.mean - self.half_width
-
-    @property
-    def high(self) -> float | None:
-        """Upper end of the interval, ``None`` without one."""
-        return None if self.half_width is None else self.mean + self.half_width
+from reality_check.report.statistics._intervals import CONFIDENCE, t_interval, variance
 
 
 @dataclass(frozen=True)
 class Difference:
-    """The mean of one sample minus the mean of another, with Welch's t-interval and test.
+    """The mean of one sample minus the mean of another, with its t-interval and test.
 
     Attributes:
         mean: difference of the means, in the unit of the values.
@@ -82,26 +52,6 @@ class Comparison:
         return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
 
 
-def t_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the mean and its t-interval, ``mean ± t((1 + confidence) / 2, n - 1) s / √n``.
-
-    Args:
-        values: one number per reproduction, at least one; ``s`` is their standard deviation with
-            ``n - 1`` in the denominator.
-        confidence: for example 0.95.
-    """
-    n = len(values)
-    if n == 0:
-        raise ValueError("values is empty; a mean needs at least one value.")
-    if not all(math.isfinite(value) for value in values):
-        return Interval(math.nan, None, n)
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Interval(mean, None, n)
-    t = float(stdtrit(n - 1, (1 + confidence) / 2))
-    return Interval(mean, t * math.sqrt(_variance(values, mean) / n), n)
-
-
 def welch_difference(
     first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
 ) -> Difference:
@@ -116,13 +66,42 @@ def welch_difference(
     n, mean = (a.n, b.n), a.mean - b.mean
     if min(n) < 2 or not math.isfinite(mean):
         return Difference(mean, None, None, n)
-    u, v = _variance(first, a.mean) / a.n, _variance(second, b.mean) / b.n
+    u, v = variance(first, a.mean) / a.n, variance(second, b.mean) / b.n
     if u + v == 0:  # no spread at all: any difference is certain, no difference is none
         return Difference(mean, 0.0, float(mean == 0), n)
     degrees = (u + v) ** 2 / (u**2 / (a.n - 1) + v**2 / (b.n - 1))
     error = math.sqrt(u + v)
     half_width = float(stdtrit(degrees, (1 + confidence) / 2)) * error
     return Difference(mean, half_width, 2 * float(stdtr(degrees, -abs(mean) / error)), n)
+
+
+def paired_difference(
+    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
+) -> Difference:
+    """Return ``mean(first - second)`` with the paired t-interval and test.
+
+    Args:
+        first: values of one method, one per common seed.
+        second: values of the other method on the same seeds, in the same order.
+        confidence: for example 0.95.
+
+    Raises:
+        ValueError: the numbers of values differ.
+    """
+    if len(first) != len(second):
+        raise ValueError(
+            f"first has {len(first)} values and second has {len(second)}, but a paired difference "
+            "needs one of each per seed; leave out the seeds that one of them lacks."
+        )
+    gaps = [a - b for a, b in zip(first, second, strict=True)]
+    interval, n = t_interval(gaps, confidence), (len(gaps), len(gaps))
+    if interval.half_width is None:
+        return Difference(interval.mean, None, None, n)
+    error = math.sqrt(variance(gaps, interval.mean) / interval.n)
+    if error == 0:
+        return Difference(interval.mean, 0.0, float(interval.mean == 0), n)
+    p_value = 2 * float(stdtr(interval.n - 1, -abs(interval.mean) / error))
+    return Difference(interval.mean, interval.half_width, p_value, n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -155,7 +134,3 @@ def compare_pairs(samples: Mapping[str, Sequence[float]]) -> tuple[Comparison, .
         Comparison(a, b, d, None if d.p_value is None else next(adjusted), len(tested))
         for (a, b), d in zip(pairs, differences, strict=True)
     )
-
-
-def _variance(values: Sequence[float], mean: float) -> float:
-    return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
