@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
+from reality_check import figure_command
 from reality_check._version import __version__
 from reality_check.errors import UsageError, nearest
 
@@ -251,13 +252,16 @@ def _parser() -> _Parser:
     check = _add(commands, "check", _check, about, _CHECK)
     _add_experiment(check)
 
+    figure = _add(commands, "figure", figure_command.run, figure_command.TITLE, figure_command.MORE)
+    figure_command.add_arguments(figure)
+
     about = "list what exists, or print a resolved experiment"
     show = _add(commands, "show", _show, about, _SHOW)
     show.add_argument(
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, losses, miners, distances, "
-        "reducers, regularizers, or an experiment (its resolved YAML)",
+        "reducers, regularizers, figures, or an experiment (its resolved YAML)",
     )
     show.add_argument(
         "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the experiment"

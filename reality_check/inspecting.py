@@ -27,6 +27,7 @@ from reality_check.config.compose import dump_yaml
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
 from reality_check.errors import UsageError, nearest
+from reality_check.figure_command import print_figures
 from reality_check.methods import search_space
 from reality_check.objects import PLURALS, one_line, registered_names
 from reality_check.reference import against_reference, own_ranges
@@ -99,9 +100,11 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> int:
         return _print_group(what)
     if what in _KINDS:
         return _print_classes(_KINDS[what])
+    if what == "figures":
+        return print_figures()
     experiments = config_files("experiments")
     if not Path(what).exists() and what not in experiments:
-        words = [*_GROUPS, *_KINDS]
+        words = [*_GROUPS, *_KINDS, "figures"]
         raise UsageError(
             f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
             f"of an experiment ({', '.join(experiments)}) or a YAML file."

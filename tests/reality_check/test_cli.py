@@ -35,7 +35,7 @@ from reality_check.view import (
     worker_states,
 )
 
-COMMANDS = ("run", "status", "report", "worker", "init", "check", "show")
+COMMANDS = ("run", "status", "report", "worker", "init", "check", "figure", "show")
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: npz, path: blobs.npz}
