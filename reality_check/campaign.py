@@ -36,7 +36,7 @@ from reality_check.query_scores import (
     write_test_queries,
 )
 from reality_check.results import METRICS, PRIMARY, QueryScores
-from reality_check.runners import FoldJob, FoldRunner, OneByOne, SeveralAtOnce
+from reality_check.runners import FoldJob, FoldRunner, Hold, OneByOne, SeveralAtOnce, always
 from reality_check.scoring import (
     concatenate,
     embed_test,
@@ -96,6 +96,7 @@ class Campaign:
         self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._stages: dict[tuple[str, str], Stage] = {}
         self._about: dict[str, Any] = {}
+        self._hold: Hold = always
 
     # -- what there is to do ----------------------------------------------------------------
 
@@ -111,10 +112,16 @@ class Campaign:
             check()
             outcome = self._work_on_first_free_unit()
             if outcome == "done":
+                self.tidy()
                 return
             if outcome == "wait":
                 self.on_progress({"doing": "waiting for other workers"})
                 time.sleep(1.0)
+
+    def tidy(self) -> None:
+        """End what is left over of complete stages: attempts that came too late, or were lost."""
+        for unit in self.units():
+            unit.study.tidy()
 
     def follow(self) -> None:
         """Train with the main process of the team until its work is done."""
@@ -274,6 +281,7 @@ class Campaign:
 
     def _do(self, unit: Unit, attempt: Attempt) -> Outcome:
         started = time.monotonic()  # the clock may be set meanwhile
+        self._hold = attempt.hold
         self._about = {
             "doing": unit.stage,
             "method": unit.method,
@@ -293,6 +301,7 @@ class Campaign:
         try:
             outcome = work(method, attempt)
         except Diverged as error:
+            attempt.hold()
             remove_checkpoints(self.folder(unit.method, unit.stage, attempt.slot))
             outcome = Outcome(0.0, {"diverged": str(error)})
         cost = {
@@ -445,7 +454,10 @@ class Campaign:
         return derive(self.experiment.seed, stage, slot, fold, "network")
 
     def _run(self, jobs: list[FoldJob]) -> list[FoldResult]:
-        return self.runner.run(jobs, lambda position: self.on_progress({**self._about, **position}))
+        def progress(position: dict[str, Any]) -> None:
+            self.on_progress({**self._about, **position})
+
+        return self.runner.run(jobs, progress, self._hold)
 
     @functools.cached_property
     def runner(self) -> FoldRunner:

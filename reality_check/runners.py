@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import contextlib
+import functools
+import math
 import multiprocessing
 import os
+import signal
 import threading
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
@@ -19,15 +23,25 @@ from reality_check import stopping
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged
 from reality_check.processes import die_with_parent
+from reality_check.silence import TakenAway
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.team import Team
 from reality_check.training import FoldRun
 
 Progress = Callable[[dict[str, Any]], None]
+#: See :class:`reality_check.search.Attempt`.
+Hold = Callable[[], float]
 LoadData = Callable[[], ImageSet]
 
 #: Exit status of a worker that lost one of its processes: as if it had been killed itself.
 LOST = 137
+#: How often a worker that trains in other processes looks after them.
+_LOOK_SECONDS = 1.0
+
+
+def always() -> float:
+    """A :data:`Hold` of work that nobody takes away."""
+    return math.inf
 
 
 @dataclass(frozen=True)
@@ -49,7 +63,12 @@ class FoldJob:
     folder: Path
 
     def run(
-        self, dataset: ImageSet, device: torch.device, on_progress: Progress, team: Team
+        self,
+        dataset: ImageSet,
+        device: torch.device,
+        on_progress: Progress,
+        team: Team,
+        hold: Hold = always,
     ) -> FoldResult:
         """Train it."""
         validation = None if self.validation is None else dataset.subset(self.validation)
@@ -59,15 +78,21 @@ class FoldJob:
             on_progress({"fold": self.fold, **position})
 
         progress({"epoch": 0})
-        run = FoldRun(self.task, train, validation, self.folder, device, progress, team)
-        return run.run()
+        where = (self.folder, device, progress, team)
+        return FoldRun(self.task, train, validation, *where, hold=hold).run()
 
 
 class FoldRunner(Protocol):
     """Trains the fold runs of one unit of work."""
 
-    def run(self, jobs: Sequence[FoldJob], on_progress: Progress) -> list[FoldResult]:
-        """Train all of them and return their results in order."""
+    def run(
+        self, jobs: Sequence[FoldJob], on_progress: Progress, hold: Hold = always
+    ) -> list[FoldResult]:
+        """Train all of them and return their results in order.
+
+        ``hold`` is called before files are touched; what it raises when another worker has the work
+        by now ends the training.
+        """
 
     def close(self) -> None:
         """End its processes."""
@@ -86,12 +111,21 @@ class OneByOne:
     def __init__(self, dataset: ImageSet, device: torch.device, team: Team | None = None) -> None:
         self._dataset, self._device, self._team = dataset, device, team or Team()
 
-    def run(self, jobs: Sequence[FoldJob], on_progress: Progress) -> list[FoldResult]:
+    def run(
+        self, jobs: Sequence[FoldJob], on_progress: Progress, hold: Hold = always
+    ) -> list[FoldResult]:
         """Train all of them and return their results in order."""
         results = []
         for job in jobs:
+            hold()
             self._team.agree(job)
-            results.append(job.run(self._dataset, self._device, on_progress, self._team))
+            try:
+                done = job.run(self._dataset, self._device, on_progress, self._team, hold)
+            except TakenAway:
+                if self._team.size > 1:  # the others wait for this one in the middle of a step
+                    os._exit(LOST)
+                raise
+            results.append(done)
         return results
 
     def follow(self) -> None:
@@ -126,36 +160,75 @@ class SeveralAtOnce:
         self._pool: ProcessPoolExecutor | None = None
         self._on_progress: Progress = lambda position: None
 
-    def run(self, jobs: Sequence[FoldJob], on_progress: Progress) -> list[FoldResult]:
+    def run(
+        self, jobs: Sequence[FoldJob], on_progress: Progress, hold: Hold = always
+    ) -> list[FoldResult]:
         """Train all of them and return their results in order.
 
         Raises the first exception of a fold run, after ending the others. When a process is killed,
         this one ends too, since what was lost is found out and repeated by the storage's rules.
+        When this process is asked to stop, so are they.
         """
         self._on_progress = on_progress
         pool = self._pool = self._pool or self._start()
+        self._held_until.value = hold()
         try:
-            return self._collect([pool.submit(_train, job) for job in jobs])
+            # A signal that asks to stop must not meet a process that is not yet listening.
+            with _held_back(stopping.listening()):
+                futures = [pool.submit(_train, job) for job in jobs]
+            self._wait(futures, hold)
+            return self._collect(futures)
         except BrokenProcessPool:
             os._exit(LOST)
 
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
         messages: Any = context.SimpleQueue()
+        self._held_until: Any = context.RawValue("d", 0.0)
         threading.Thread(target=self._tell, args=(messages,), daemon=True).start()
         return ProcessPoolExecutor(
             self._count,
             mp_context=context,
             initializer=_begin,
-            initargs=(self._load, self._device, messages, stopping.listening()),
+            initargs=(
+                self._load,
+                self._device,
+                messages,
+                self._held_until,
+                stopping.listening(),
+            ),
         )
 
     def _tell(self, messages: Any) -> None:
         while True:
             self._on_progress(messages.get())
 
+    def _wait(self, futures: Sequence[Future[FoldResult]], hold: Hold) -> None:
+        """Until all are done, or one has failed; those that were asked to stop are waited for."""
+        left, told = set(futures), False
+        while left:
+            done, left = wait(left, _LOOK_SECONDS, FIRST_EXCEPTION)
+            if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
+                return
+            try:
+                self._held_until.value = hold()
+            except TakenAway:
+                self.close()
+                raise
+            if stopping.requested() and not told:
+                told = True
+                self._ask_to_stop()
+
+    def _ask_to_stop(self) -> None:
+        for number in stopping.listening()[:1]:
+            for process in self._processes():
+                with contextlib.suppress(ProcessLookupError):
+                    os.kill(process.pid, number)
+
+    def _processes(self) -> list[Any]:
+        return [] if self._pool is None else list((self._pool._processes or {}).values())
+
     def _collect(self, futures: Sequence[Future[FoldResult]]) -> list[FoldResult]:
-        wait(futures, return_when=FIRST_EXCEPTION)
         errors = [future.exception() for future in futures if future.done()]
         for error in errors:
             if isinstance(error, BrokenProcessPool):
@@ -169,8 +242,7 @@ class SeveralAtOnce:
     def close(self) -> None:
         """End the processes at once; fold runs continue from their checkpoints."""
         if self._pool is not None:
-            processes = list((self._pool._processes or {}).values())
-            for process in processes:
+            for process in self._processes():
                 process.kill()
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
@@ -179,12 +251,44 @@ class SeveralAtOnce:
 _here: dict[str, Any] = {}
 
 
-def _begin(load: LoadData, device: torch.device, messages: Any, signals: tuple[int, ...]) -> None:
+def _begin(
+    load: LoadData,
+    device: torch.device,
+    messages: Any,
+    held_until: Any,
+    signals: tuple[int, ...],
+) -> None:
     die_with_parent()
     stopping.listen(*signals)
+    if signals:
+        signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
-    _here.update(dataset=load(), device=device, messages=messages)
+    hold = functools.partial(_wait_for_parent, held_until)
+    _here.update(dataset=load(), device=device, on_progress=messages.put, hold=hold)
+
+
+def _wait_for_parent(held_until: Any) -> float:
+    """A :data:`Hold` in a process that cannot ask: the parent asks, and ends it or goes on."""
+    while time.monotonic() >= held_until.value:
+        time.sleep(0.05)
+    return float(held_until.value)
 
 
 def _train(job: FoldJob) -> FoldResult:
-    return job.run(_here["dataset"], _here["device"], _here["messages"].put, Team())
+    stopping.check()
+    return job.run(
+        _here["dataset"], _here["device"], _here["on_progress"], Team(), hold=_here["hold"]
+    )
+
+
+@contextlib.contextmanager
+def _held_back(signals: Sequence[int]) -> Iterator[None]:
+    """Signals wait meanwhile, also in processes that are started."""
+    if not signals:
+        yield
+        return
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, signals)
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)

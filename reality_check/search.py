@@ -10,7 +10,9 @@ trial any more, and is enqueued again with the same parameters.
 
 from __future__ import annotations
 
+import contextlib
 import logging
+import math
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -27,7 +29,7 @@ from reality_check.environment import describe_environment
 from reality_check.errors import WorkFailed
 from reality_check.processes import is_alive, this_process
 from reality_check.seeds import derive
-from reality_check.silence import Watch
+from reality_check.silence import Lease, Watch
 from reality_check.stopping import Stopped
 from reality_check.storage import open_storage
 
@@ -62,10 +64,19 @@ class SlotTaken(Exception):
 
 @dataclass(frozen=True)
 class Attempt:
-    """A slot that this worker now works on."""
+    """A slot that this worker now works on.
+
+    Attributes:
+        slot: its number.
+        params: what to train with.
+        hold: to be called before files of the slot are touched; returns until when (by
+            ``time.monotonic``) it need not be called again, and raises ``TakenAway`` when the slot
+            went to another worker, because this one was silent for too long.
+    """
 
     slot: int
     params: dict[str, Any]
+    hold: Callable[[], float] = lambda: math.inf
 
 
 @dataclass(frozen=True)
@@ -217,6 +228,16 @@ class Stage:
             if trial.number in lost or (worker is not None and not is_alive(worker)):
                 self._fail(trial)
 
+    def tidy(self) -> None:
+        """End what is left over of a complete stage: attempts at slots that others completed."""
+        if not self.is_complete():
+            return
+        for trial in self.trials():
+            if not trial.state.is_finished():
+                with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
+                    self._storage.set_trial_user_attr(trial._trial_id, "taken", True)
+                self._fail(trial)
+
     def record_failure(self, message: str, usage: bool) -> None:
         """Note the exception that stops this stage, for all workers and for the user."""
         self.study.set_user_attr("failure", {"message": message, "usage": usage})
@@ -266,7 +287,16 @@ class Stage:
         params = self.fixed
         if params is None:
             params = {name: _suggest(trial, name, value) for name, value in self.space.items()}
-        return Attempt(slot, dict(params))
+        return Attempt(slot, dict(params), self._lease(trial).hold)
+
+    def _lease(self, trial: optuna.Trial) -> Lease:
+        """That a trial is this worker's own; without heartbeats nobody takes it away."""
+        grace = getattr(self._storage, "grace_period", None)
+
+        def is_running() -> bool:
+            return self._storage.get_trial(trial._trial_id).state is TrialState.RUNNING
+
+        return Lease(is_running, math.inf if grace is None else grace / 2)
 
     def _fail(self, trial: FrozenTrial) -> None:
         try:

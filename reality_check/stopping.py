@@ -6,8 +6,10 @@ at it after every epoch, writes its checkpoint and raises :class:`Stopped`.
 
 from __future__ import annotations
 
+import contextlib
 import signal
 import threading
+from collections.abc import Iterator
 
 _requested = threading.Event()
 _listening: list[int] = []
@@ -43,3 +45,16 @@ def listen(*signals: int) -> None:
 def listening() -> tuple[int, ...]:
     """The signals that ask this process to stop; its child processes are to listen to them too."""
     return tuple(_listening)
+@contextlib.contextmanager
+def heeding(*signals: int) -> Iterator[None]:
+    """Listen to these signals while this is open. Only in the main thread."""
+    before = {number: signal.getsignal(number) for number in signals}
+    listen(*signals)
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)
+            _listening.remove(number)
+
+

@@ -8,6 +8,7 @@ made twice stands down because its slot is taken (see ``search.py``).
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import logging
 import random
@@ -44,6 +45,8 @@ __all__ = [
 HEARTBEAT_INTERVAL, HEARTBEAT_GRACE = 60, 300
 #: For how many seconds a storage that has gone away is asked again, and the longest pause.
 PATIENCE, LONGEST_PAUSE = 1800.0, 15.0
+#: After how many seconds the server ends a transaction whose worker stands still in its middle.
+STANDSTILL = 60
 
 #: How long a driver waits for a server that does not answer, so that the next try can begin.
 _CONNECT: dict[str, dict[str, Any]] = {
@@ -56,6 +59,12 @@ _CONNECT: dict[str, dict[str, Any]] = {
     },
     "mysql": {"connect_timeout": 10},
     "mariadb": {"connect_timeout": 10},
+}
+#: How that is said to the server; MySQL gives up waiting for a lock by itself, and we ask again.
+_LIMIT = {
+    "postgresql": "SET idle_in_transaction_session_timeout = '{}s'",
+    "mysql": "SET SESSION idle_transaction_timeout = {}",
+    "mariadb": "SET SESSION idle_transaction_timeout = {}",
 }
 _DRIVERS = {
     "postgresql": "pip install 'pml-extensions[postgres]' and write postgresql+psycopg://...",
@@ -147,6 +156,8 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
     if kind != "sqlite":
         # A connection that a restart has closed is replaced before it is used.
         engine["pool_pre_ping"] = True
+    if kind in _LIMIT:
+        engine["pool_events"] = [(functools.partial(_limit_standstill, kind), "connect")]
     storage = PatientStorage(
         url=url.replace("{", "{{").replace("}", "}}"),
         engine_kwargs=engine,
@@ -156,6 +167,14 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
     if kind in ("mysql", "mariadb"):
         _widen_texts(storage.engine)
     return storage
+
+
+def _limit_standstill(kind: str, connection: Any, record: object) -> None:
+    """A worker that is paused while it holds a lock must not hold all the others up."""
+    # MySQL, other than MariaDB, does not know this limit.
+    with contextlib.suppress(Exception), contextlib.closing(connection.cursor()) as cursor:
+        cursor.execute(_LIMIT[kind].format(STANDSTILL))
+    connection.commit()
 
 
 def _widen_texts(engine: sqlalchemy.Engine) -> None:

@@ -7,6 +7,7 @@ from its last checkpoint; on a CPU its result is then bit-identical to an uninte
 from __future__ import annotations
 
 import logging
+import math
 import os
 import time
 from collections.abc import Callable, Collection, Iterator
@@ -65,7 +66,9 @@ class FoldRun:
         on_progress: called with the position after every epoch.
         team: the processes that train this network together; the main one writes the files.
         checkpoint_seconds: least time between two checkpoints, so that fast trainings do not wait
-            for the disk. A run that is killed loses at most this and one evaluation interval.
+            for the disk (default: ``CHECKPOINT_SECONDS``). A run that is killed loses at most this
+            and one evaluation interval.
+        hold: called before the folder is touched; raises when another worker trains in it by now.
     """
 
     def __init__(
@@ -77,7 +80,8 @@ class FoldRun:
         device: torch.device,
         on_progress: Callable[[dict[str, Any]], None] = lambda position: None,
         team: Team | None = None,
-        checkpoint_seconds: float = CHECKPOINT_SECONDS,
+        checkpoint_seconds: float | None = None,
+        hold: Callable[[], float] = lambda: math.inf,
     ) -> None:
         if (validation is None) != (task.fixed_epochs is not None):
             raise ValueError("a fold run has either a validation set or fixed epochs")
@@ -88,7 +92,10 @@ class FoldRun:
         self.device = device
         self.on_progress = on_progress
         self.team = team or Team()
-        self.checkpoint_seconds = checkpoint_seconds
+        self.checkpoint_seconds = (
+            CHECKPOINT_SECONDS if checkpoint_seconds is None else checkpoint_seconds
+        )
+        self._hold = hold
         self.history: list[dict[str, Any]] = []
         self._best_state: dict[str, Any] | None = None  # None: there is no best yet
         self._kept: set[Path] = set()  # the best states that checkpoints on disk refer to
@@ -104,6 +111,7 @@ class FoldRun:
             UsageError: the loss has no gradient, or the batch does not fit the data.
         """
         if self.is_main:
+            self._hold()
             remove_leftovers(self.folder)
         state, best = self._last_state()
         if state is not None and state["finished"]:
@@ -113,6 +121,7 @@ class FoldRun:
             self._restore(state)
             self._best_state = best
             self._kept = {self._best_path()} if best is not None else set()
+        self._hold()
         if self.is_main and not (self.folder / LATEST).exists():
             self._remove_states("best-*.pt", self._kept)  # of states that nobody continues
         self.records = FoldRecords(self.folder / "records", self.history) if self.is_main else None
@@ -315,6 +324,7 @@ class FoldRun:
     def _record(self, row: dict[str, Any]) -> None:
         self.history.append(row)
         if self.records is not None:
+            self._hold()
             self.records.append(row)
 
     # -- phases -----------------------------------------------------------------------------
@@ -418,6 +428,7 @@ class FoldRun:
         The checkpoint before stays with its best state: at most five states, counting the one
         that is being written.
         """
+        self._hold()
         keep = {self._best_path()} if self.best["value"] is not None else set()
         for path in keep:
             if self._best_state is not None and not path.exists():
@@ -458,6 +469,7 @@ class FoldRun:
         return self.team.agree(_result(result))
 
     def _write_result(self, result: dict[str, Any]) -> None:
+        self._hold()
         if self.task.keep_model:
             network = self.network.state_dict()
             if self.validation is not None:

@@ -26,6 +26,7 @@ from reality_check.methods import fill_settings, middle_params
 from reality_check.results import ExperimentResults
 from reality_check.runners import LOST, FoldJob, OneByOne, SeveralAtOnce
 from reality_check.running import run
+from reality_check.silence import TakenAway
 from reality_check.tasks import FoldResult, FoldTask
 
 CPU = torch.device("cpu")
@@ -77,6 +78,7 @@ def test_folds_side_by_side_give_bit_identical_results(
     try:
         found = runner.run(several, told.append)
         again = runner.run(several, told.append)  # the same processes; everything is finished
+        check_that_lost_work_is_left_alone(runner, jobs(experiment, tmp_path / "lost"))
     finally:
         runner.close()
     expected = OneByOne(load_dataset(experiment.dataset), CPU).run(alone, lambda position: None)
@@ -86,6 +88,23 @@ def test_folds_side_by_side_give_bit_identical_results(
         first, second = weights(one), weights(other)
         assert all(torch.equal(first[key], second[key]) for key in first)
     assert {position["fold"] for position in told} == {0, 1}
+
+
+def check_that_lost_work_is_left_alone(runner: SeveralAtOnce, lost: list[FoldJob]) -> None:
+    """The worker was paused for too long; its processes wait until it has asked, and are ended."""
+    asked: list[float] = []
+
+    def hold() -> float:
+        asked.append(time.monotonic())
+        if len(asked) > 2:
+            raise TakenAway
+        return asked[0]
+
+    with pytest.raises(TakenAway):
+        runner.run(lost, lambda position: None, hold)
+    assert len(asked) == 3
+    assert not any(path.is_file() for path in lost[0].folder.parent.rglob("*"))
+    assert runner._pool is None
 
 
 def test_a_diverged_fold_ends_the_others_and_tells(tmp_path: Path, experiment: Experiment) -> None:

@@ -22,9 +22,11 @@ from reality_check.search import (
     WorkFailed,
     best_trial,
     complete_by_slot,
+    lost_its_worker,
     open_storage,
     state_name,
 )
+from reality_check.silence import Lease
 
 SPACE: dict[str, Searched] = {
     "arguments.margin": Range(low=0, high=1),
@@ -300,6 +302,50 @@ def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_stage
     check_exact(other, 2)
     values = [trial.value for trial in other.complete().values()]
     assert 123.0 not in values
+
+
+def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
+    make_stage: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "Lease", lambda is_ours, lasts: Lease(is_ours, 0.0))
+    paused, other = make_stage(slots=2), make_stage(slots=2)
+    touched: list[str] = []
+
+    def interrupted(attempt: Attempt) -> Outcome:
+        attempt.hold()
+        touched.append("before")
+        (running,) = [trial for trial in other.trials() if state_name(trial) == "running"]
+        other._fail(running)
+        attempt.hold()
+        touched.append("after")
+        return work(attempt)
+
+    assert paused.work_once(interrupted)
+    assert touched == ["before"]
+    assert paused.failure() is None
+    (lost,) = [trial for trial in paused.trials() if state_name(trial) == "failed"]
+    assert lost_its_worker(lost)
+    finish(other)
+    check_exact(other, 2)
+
+
+def test_what_is_left_over_of_a_complete_stage_is_ended(
+    make_stage: Open, dead_worker: dict[str, Any]
+) -> None:
+    """A worker that was killed just after it enqueued a slot, or claimed one, too late."""
+    stage = make_stage(slots=2)
+    stage.work_once(work)
+    stage.study.enqueue_trial({}, user_attrs={"slot": 0})
+    stage.tidy()
+    assert [state_name(trial) for trial in stage.trials()] == ["complete", "waiting"]
+    stage.study.ask().set_user_attr("worker", dead_worker)
+    finish(stage)
+    stage.study.ask()
+    stage.study.enqueue_trial({}, user_attrs={"slot": 1})
+    stage.tidy()
+    check_exact(stage, 2)
+    ended = [trial for trial in stage.trials() if state_name(trial) == "failed"]
+    assert not any(lost_its_worker(trial) for trial in ended if trial.number > 2)
 
 
 # -- failures ----------------------------------------------------------------------------------

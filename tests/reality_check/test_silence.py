@@ -7,7 +7,7 @@ import pytest
 import sqlalchemy
 
 from reality_check.search import Stage
-from reality_check.silence import Watch
+from reality_check.silence import Lease, TakenAway, Watch
 from reality_check.storage import PatientStorage, open_storage
 
 
@@ -62,3 +62,36 @@ def test_a_clock_that_jumps_loses_no_living_worker_and_keeps_no_dead_one(
     assert running() == [0, 1]
     now[0] = 400.0  # the second has shown the same heartbeat for longer than 300 seconds
     assert running() == [0]
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_asked_for_again_when_the_answer_has_aged() -> None:
+    now, answers, asked = [0.0], [True, True, False], []
+
+    def is_ours() -> bool:
+        asked.append(now[0])
+        return answers.pop(0)
+
+    lease = Lease(is_ours, 100.0, lambda: now[0])
+    ends = []
+    for moment in (10.0, 49.0, 60.0, 100.0, 119.0):
+        now[0] = moment
+        ends.append(lease.hold())
+    assert (asked, ends) == ([60.0, 119.0], [100.0, 100.0, 160.0, 160.0, 219.0])
+    now[0] = 1000.0  # it stood still meanwhile
+    with pytest.raises(TakenAway):
+        lease.hold()
+
+
+def test_an_answer_that_takes_long_counts_from_the_question() -> None:
+    now = [0.0]
+
+    def is_ours() -> bool:
+        now[0] += 80.0
+        return True
+
+    lease = Lease(is_ours, 100.0, lambda: now[0])
+    now[0] = 60.0
+    assert lease.hold() == 160.0

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import math
 import random
 import sys
 from collections.abc import Callable
@@ -22,6 +23,7 @@ from reality_check.measuring import Diverged
 from reality_check.methods import MethodSettings, SecondPhaseSettings
 from reality_check.model import build_network
 from reality_check.results import PRIMARY
+from reality_check.silence import TakenAway
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.training import FoldRun
 
@@ -390,6 +392,37 @@ def test_a_finished_run_is_not_trained_again(
     monkeypatch.setattr(FoldRun, "build", build)
     assert fold_run(case("one phase"), sets, tmp_path).run() == first
     assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["latest.pt", "model.pt"]
+
+
+def test_a_run_that_another_worker_took_over_leaves_the_folder_alone(
+    tmp_path: Path, sets: Sets
+) -> None:
+    """A worker was paused after its third epoch; the other one has finished when it comes back."""
+    what = task(settings(), training(max_epochs=5, patience=None))
+    expected = fold_run(what, sets, tmp_path / "whole").run()
+    folder = tmp_path / "shared"
+    seen: dict[Path, bytes] = {}
+
+    def files() -> dict[Path, bytes]:
+        return {path: path.read_bytes() for path in folder.rglob("*") if path.is_file()}
+
+    def take_over(position: dict[str, Any]) -> None:
+        if position["epoch"] == 3:
+            assert outcome(fold_run(what, sets, folder).run()) == outcome(expected)
+            seen.update(files())
+
+    def hold() -> float:
+        if seen:
+            raise TakenAway
+        return math.inf
+
+    with pytest.raises(TakenAway):
+        FoldRun(what, *sets, folder, CPU, take_over, hold=hold).run()
+    assert seen
+    assert files() == seen
+    with pytest.raises(TakenAway):
+        FoldRun(what, *sets, folder, CPU, hold=hold).run()
+    assert files() == seen
 
 
 def test_a_search_trial_keeps_no_model(tmp_path: Path, sets: Sets) -> None:
