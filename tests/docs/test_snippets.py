@@ -1,21 +1,19 @@
-"""The documentation is true: its examples run, its links resolve, its pages name every parameter.
+"""The documentation is true: its links resolve, its pages name every parameter.
 
-``<!-- not run: reason -->`` directly above a block of Python keeps it from being run. A block that
-is one call of ``losses.Something(...)`` is a signature: it is compared and not run.
+A block of Python that is one call of ``losses.Something(...)`` is a signature: it is compared here
+and not run by test_examples.py.
 """
 
 from __future__ import annotations
 
 import ast
-import importlib
 import inspect
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import pytest
-import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 
 from pml_extensions import losses
@@ -24,11 +22,7 @@ from pml_extensions.losses._proxy import ProxyLoss
 ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
-#: Blocks that cannot be marked where they stand, by a line in them.
-NOT_RUN = {"rc.run(": "trains an experiment, which the tests of reality_check do"}
-BLOCK = re.compile(
-    r"^(?:<!-- not run: (?P<reason>[^\n]+) -->\n)?```python\n(?P<code>.*?)^```$", re.M | re.S
-)
+BlocksOf = Callable[[Path], list[Any]]
 LOSSES = {
     name: thing
     for name, thing in vars(losses).items()
@@ -42,83 +36,13 @@ every_loss = pytest.mark.parametrize("name", LOSSES)
 every_proxy_loss = pytest.mark.parametrize("name", PROXY_LOSSES)
 
 
-class Block(NamedTuple):
-    """A block of Python in a page, and the line its code starts at."""
-
-    code: str
-    line: int
-    reason: str | None
-
-
-def blocks(page: Path) -> list[Block]:
-    text = page.read_text(encoding="utf-8")
-    found = []
-    for match in BLOCK.finditer(text):
-        code, reason = match["code"], match["reason"]
-        reason = reason or next((why for part, why in NOT_RUN.items() if part in code), None)
-        found.append(Block(code, text.count("\n", 0, match.start("code")) + 1, reason))
-    return found
-
-
-def signature(block: Block) -> ast.Call | None:
+def signature(block: Any) -> ast.Call | None:
     """Return the call if the block is one of PML's signatures, ``losses.Something(...)``."""
-    if not block.code.startswith("losses."):
+    if block.language != "python" or not block.code.startswith("losses."):
         return None
     body = ast.parse(block.code).body
     call = body[0].value if len(body) == 1 and isinstance(body[0], ast.Expr) else None
     return call if isinstance(call, ast.Call) else None
-
-
-def missing(module: str) -> str | None:
-    try:
-        importlib.import_module(module)
-    except (ImportError, RuntimeError, AttributeError) as error:
-        return f"{module} does not import: {error}"
-    return None
-
-
-@every_page
-def test_examples_run(page: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    left_out = None
-    namespace: dict[str, Any] = {"__name__": "example"}
-    with torch.random.fork_rng(devices=[]):
-        torch.manual_seed(0)
-        for block in blocks(page):
-            if block.reason or signature(block):
-                continue
-            if "torchvision" in block.code and (reason := missing("torchvision")):
-                left_out = f"line {block.line} of {page.name}: {reason}"
-                continue
-            run(block, page, namespace)
-    if left_out:
-        pytest.skip(f"{left_out}; the other examples ran")
-
-
-def run(block: Block, page: Path, namespace: dict[str, Any]) -> None:
-    # Line numbers of the page in tracebacks; untrained weights in place of a download.
-    code = "\n" * (block.line - 1) + re.sub(r'weights="\w+"', "weights=None", block.code)
-    if "torch._dynamo.config." in code:
-        # A setting for good in a page must not be one for the tests that follow.
-        flag = "capture_dynamic_output_shape_ops"
-        with torch._dynamo.config.patch({flag: getattr(torch._dynamo.config, flag)}):
-            exec(compile(code, str(page), "exec"), namespace)
-    else:
-        exec(compile(code, str(page), "exec"), namespace)
-
-
-def test_examples_are_found() -> None:
-    # So that a change of the pattern cannot turn the test above into one of nothing.
-    for page in [*map(page_of, LOSSES), DOCS / "many_classes.md"]:
-        assert len(blocks(page)) >= 2, page
-        assert page.read_text(encoding="utf-8").count("```python") == len(blocks(page)), page
-
-
-def test_a_marked_block_is_not_run(tmp_path: Path) -> None:
-    page = tmp_path / "page.md"
-    marked = "<!-- not run: needs two GPUs -->\n```python\n1 / 0\n```\n"
-    page.write_text(marked + "\n```python\nx = 1\n```\n", encoding="utf-8")
-    assert blocks(page) == [Block("1 / 0\n", 3, "needs two GPUs"), Block("x = 1\n", 7, None)]
 
 
 @every_page
@@ -180,8 +104,8 @@ def test_each_loss_has_a_page_that_names_every_parameter(name: str) -> None:
 
 
 @every_loss
-def test_each_page_shows_the_signature(name: str) -> None:
-    (call,) = filter(None, map(signature, blocks(page_of(name))))
+def test_each_page_shows_the_signature(name: str, blocks_of: BlocksOf) -> None:
+    (call,) = filter(None, map(signature, blocks_of(page_of(name))))
     assert ast.unparse(call.func) == f"losses.{name}"
     shown = {ast.unparse(argument): inspect.Parameter.empty for argument in call.args}
     shown |= {k.arg: ast.literal_eval(k.value) for k in call.keywords if k.arg}

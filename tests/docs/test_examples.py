@@ -1,0 +1,356 @@
+"""Every block of code in README and docs works: Python, commands and YAML, page by page, in order.
+
+A page's blocks run in one empty folder. A block with a title is also written to a file of that
+name, so that commands find it. Commands of ours run in this process. Two marks, directly above a
+block: ``<!-- not run: reason -->`` leaves it out, ``<!-- run with: arguments -->`` adds arguments,
+to make it fast. What is left out is a skipped subtest that prints the reason; its commands are
+parsed all the same, and the experiments that they name are loaded with their overrides.
+"""
+
+from __future__ import annotations
+
+import ast
+import os
+import re
+import shlex
+import subprocess
+import sys
+from argparse import Namespace
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import reality_check
+from reality_check import cli
+from reality_check.config import Experiment, config_files, load_experiment
+from reality_check.config.compose import compose, parse_yaml
+from reality_check.config.model import Model
+from reality_check.config.schema import Method
+
+ROOT = Path(__file__).parents[2]
+PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
+BlocksOf = Callable[[Path], list[Any]]
+
+#: Languages of blocks that hold what is looked at, not run.
+SHOWN = {"text", "console", "html", "bibtex", "latex", "csv", "json", "sql"}
+
+#: Commands that are not run, by what they contain.
+NOT_RUN = {
+    r"^(pip|python3? -m (pip|venv|build)|make|docker|apt(-get)?|git|conda)\b|-m venv": (
+        "installs or builds, as .ci/run does"
+    ),
+    r"--launcher slurm|^(srun|sbatch|squeue|scancel|sacct|sinfo|scontrol|salloc|module)\b": (
+        "needs a cluster; the tests marked slurm start one"
+    ),
+    r"--together|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
+    r"postgres|mysql|mariadb|\bp(sql|g_)|--storage |dashboard|^(createdb|createuser|initdb)\b": (
+        "needs a database server; tests/reality_check/test_storage.py starts some"
+    ),
+    r"^(ssh|scp|rsync|export|tail|sqlite3|optuna)\b|\.\.\.": "is for the reader's own machine",
+    r"^python3? benchmarks/": "takes minutes",
+    r"^pytest\b": "runs tests",
+    r"^reality-check figure\b": "takes minutes; tests/reality_check/paper_figures draws each",
+}
+#: Commands besides ours that a page may call.
+MAY_RUN = {"python", "ls", "cp", "mv", "cat", "mkdir", "cd", "head", "grep"}
+
+#: Pages that train an experiment.
+TRAINS = re.compile(r"^<!-- run with: |^reality-check run experiment\.yaml$", re.M)
+
+every_page = pytest.mark.parametrize(
+    "page",
+    [
+        pytest.param(
+            page,
+            id=page.relative_to(ROOT).as_posix(),
+            marks=[pytest.mark.slow] * bool(TRAINS.search(page.read_text(encoding="utf-8"))),
+        )
+        for page in PAGES
+    ],
+)
+
+
+@every_page
+def test_blocks_run(
+    page: Path,
+    blocks_of: BlocksOf,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    subtests: pytest.Subtests,
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(sys, "path", [*sys.path])
+    before = set(sys.modules)
+    here = Here(page)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(0)
+        for block in blocks_of(page):
+            if block.title:
+                Path(block.title).write_text(block.code, encoding="utf-8")
+            with subtests.test(f"{page.name} line {block.line}"):
+                here.run(block)
+    for name in set(sys.modules) - before:
+        file = getattr(sys.modules[name], "__file__", None)
+        if file and Path(file).is_relative_to(tmp_path):
+            del sys.modules[name]  # another page has a my_losses.py of its own
+
+
+class Here:
+    """A page while it is run: what its Python has defined, which runs it has made."""
+
+    def __init__(self, page: Path) -> None:
+        self.page = page
+        self.namespace: dict[str, Any] = {"__name__": "example"}
+
+    def run(self, block: Any) -> None:
+        if block.language == "python":
+            self.python(block)
+        elif block.language == "sh":
+            self.commands(block)
+        elif block.language == "yaml":
+            compose_block(block.code)
+        else:
+            assert block.language in SHOWN, f"no test knows what to do with {block.language}"
+
+    def python(self, block: Any) -> None:
+        if is_signature(block.code):
+            return  # tests/docs/test_snippets.py compares it
+        if block.reason:
+            compile(block.code, str(self.page), "exec")
+            pytest.skip(block.reason)
+        if "torchvision" in block.code:
+            needs("torchvision")
+        # Line numbers of the page in tracebacks; untrained weights in place of a download.
+        code = re.sub(r'weights="\w+"', "weights=None", block.code)
+        compiled = compile("\n" * (block.line - 1) + code, str(self.page), "exec")
+        with pytest.MonkeyPatch.context() as patch:
+            if block.extra:
+                patch.setattr(reality_check, "load_experiment", with_overrides(block.extra))
+            if "torch._dynamo.config." in code:
+                # A setting for good in a page must not be one for the tests that follow.
+                flag = "capture_dynamic_output_shape_ops"
+                patch.setattr(torch._dynamo.config, flag, getattr(torch._dynamo.config, flag))
+            exec(compiled, self.namespace)
+
+    def commands(self, block: Any) -> None:
+        script = "is a script for the reader" if block.code.startswith("#!") else None
+        left_out = set()
+        for line in lines(block.code):
+            reason = block.reason or script or why_not(line, block)
+            if reason:
+                check_command(line)
+                left_out.add(reason)
+            else:
+                execute(line, block.extra)
+        if left_out:
+            pytest.skip(f"{self.page.name} line {block.line}: {'; '.join(sorted(left_out))}")
+
+
+def why_not(line: str, block: Any) -> str | None:
+    """Why a command is not run; None if it is."""
+    for pattern, reason in NOT_RUN.items():
+        if re.search(pattern, line):
+            return reason
+    _, words = split(line)
+    if words[0] != "reality-check":
+        assert words[0] in MAY_RUN, f"{line}: mark the block, or teach tests/docs to run it"
+        return None
+    if words[1] in ("run", "check", "show") and words[2].endswith(".yaml"):
+        return None if Path(words[2]).exists() else f"needs a file {words[2]} of the reader's"
+    if words[1] == "run" and not block.extra:
+        return "trains a whole experiment"
+    if words[1] == "check" and words[2] != "quickstart":
+        return "needs its images"
+    if words[1] in ("status", "report", "score", "worker"):
+        folders = [word for word in words[2:] if not word.startswith("-")]
+        if not all(Path(folder, "experiment.yaml").exists() for folder in folders):
+            return "reads the output folder of a run"
+    return None
+
+
+def is_signature(code: str) -> bool:
+    body = ast.parse(code).body
+    alone = len(body) == 1 and isinstance(body[0], ast.Expr)
+    return alone and code.startswith("losses.") and isinstance(body[0].value, ast.Call)
+
+
+def needs(module: str) -> None:
+    try:
+        __import__(module)
+    except (ImportError, RuntimeError, AttributeError) as error:
+        pytest.skip(f"{module} does not import: {error}")
+
+
+def with_overrides(extra: tuple[str, ...]) -> Callable[..., Experiment]:
+    def load(path: str, overrides: tuple[str, ...] = ()) -> Experiment:
+        return load_experiment(path, [*overrides, *extra])
+
+    return load
+
+
+def lines(code: str) -> Iterator[str]:
+    """The commands of a block, without comments, continued lines joined."""
+    for line in code.replace("\\\n", " ").splitlines():
+        command = re.sub(r"(^|\s)#.*$", "", line).strip()
+        if command:
+            yield command
+
+
+def split(line: str) -> tuple[dict[str, str], list[str]]:
+    """The variables that are set before a command, and its words."""
+    words = shlex.split(line)
+    count = 0
+    while count < len(words) and re.fullmatch(r"[A-Z_]+=.*", words[count]):
+        count += 1
+    return dict(word.split("=", 1) for word in words[:count]), words[count:]
+
+
+def execute(line: str, extra: tuple[str, ...]) -> None:
+    variables, words = split(line)
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in variables.items():
+            patch.setenv(name, value)
+        if words[0] == "reality-check":
+            parse(words[1:])
+            more = extra if words[1] in ("run", "check") else ()
+            status = cli.main([*words[1:], *more])
+        elif words[0] == "python":
+            status = subprocess.run([sys.executable, *words[1:]], timeout=300).returncode
+        else:
+            status = subprocess.run(["bash", "-c", line], timeout=60).returncode
+    assert status == 0, f"{line}: exit status {status}"
+
+
+def check_command(line: str) -> None:
+    """Parse a command of ours, and load the experiment that it names, with its overrides."""
+    words = shlex.split(re.split(r"\s(?:&&|\||;)\s", line)[0])
+    if "reality-check" not in words or "..." in words:
+        return
+    options = parse(words[words.index("reality-check") + 1 :])
+    name = str(getattr(options, "experiment", None) or getattr(options, "what", ""))
+    if name in config_files("experiments") or Path(name).is_file():
+        settings = [f"slurm.{text}" for text in getattr(options, "slurm", [])]
+        load_experiment(name, [*options.overrides, *settings])
+
+
+def parse(words: list[str]) -> Namespace:
+    """What the command line understands; a failure where it does not."""
+    try:
+        return cli._parse(words)
+    except SystemExit as end:
+        if end.code:
+            pytest.fail(f"reality-check {shlex.join(words)} is not understood")
+        return Namespace()  # --help and --version
+
+
+def compose_block(code: str) -> Experiment:
+    """Validate a YAML block: an experiment, or a part of one, a model or a method."""
+    data = parse_yaml(code)
+    assert isinstance(data, dict), "a YAML block should be a mapping"
+    raw: dict[str, Any] = {
+        "name": "block",
+        "dataset": "glyphs",
+        "model": "conv4",
+        "protocol": "mlrc",
+        "methods": ["contrastive"],
+    }
+    if "trunk" in data and set(data) <= set(Model.model_fields):
+        raw["model"] = {"name": "block", **data}
+    elif set(data) <= {*Experiment.model_fields}:
+        if isinstance(data.get("protocol"), dict):
+            data["protocol"] = {"base": "mlrc", **data["protocol"]}
+        raw |= data
+    else:
+        assert set(data) <= {*Method.model_fields, "base"}, f"keys of nothing: {sorted(data)}"
+        raw["methods"] = [{"name": "block", "loss": "ContrastiveLoss", **data}]
+    return compose(raw, where="block")
+
+
+def test_fences_are_all_read(blocks_of: BlocksOf) -> None:
+    # So that a change of the pattern cannot turn the test above into one of nothing.
+    for page in PAGES:
+        fences = re.findall(r"^ *```", page.read_text(encoding="utf-8"), re.M)
+        assert len(fences) == 2 * len(blocks_of(page)), page
+
+
+def test_marks_are_heard(
+    blocks_of: BlocksOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    text = (
+        "<!-- not run: needs two GPUs -->\n```python\n1 / 0\n```\n\n"
+        "<!-- run with: seed=3 -->\n```sh\nreality-check show quickstart  # all of it\n```\n\n"
+        '```yaml title="experiment.yaml"\nseed: 1\n```\n'
+    )
+    page.write_text(text, encoding="utf-8")
+    python, command, plain = blocks_of(page)
+    assert (python.language, python.line, python.reason) == ("python", 3, "needs two GPUs")
+    assert (command.extra, plain.title) == (("seed=3",), "experiment.yaml")
+    here = Here(page)
+    with pytest.raises(pytest.skip.Exception, match="needs two GPUs"):
+        here.run(python)
+    here.run(command)
+
+
+@pytest.mark.parametrize(
+    ("line", "reason"),
+    [
+        ("pip install .", "installs"),
+        ("reality-check run cub200_mlrc --launcher slurm", "cluster"),
+        ("reality-check run sop_mlrc --together 4", "GPUs"),
+        ("reality-check run cub200_mlrc", "whole experiment"),
+        ("reality-check status runs/quickstart", "output folder"),
+    ],
+)
+def test_what_is_not_run_has_a_reason(
+    line: str, reason: str, blocks_of: BlocksOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"```sh\n{line}\n```\n", encoding="utf-8")
+    with pytest.raises(pytest.skip.Exception, match=reason):
+        Here(page).run(*blocks_of(page))
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "reality-check run quickstart --folds 4",
+        "reality-check run cub200_mlrc protocol.search.trails=8",
+        "reality-check repeat quickstart",
+        "rm -r everything",
+    ],
+)
+def test_a_wrong_command_is_found(
+    line: str, blocks_of: BlocksOf, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    page = tmp_path / "page.md"
+    page.write_text(f"```sh\n{line}\n```\n", encoding="utf-8")
+    with pytest.raises((AssertionError, pytest.fail.Exception, reality_check.UsageError)):
+        Here(page).run(*blocks_of(page))
+
+
+@pytest.mark.parametrize("page", PAGES, ids=[page.relative_to(ROOT).as_posix() for page in PAGES])
+def test_commands_in_the_text_are_understood(page: Path) -> None:
+    text = re.sub(r"^```.*?^```$", "", page.read_text(encoding="utf-8"), flags=re.M | re.S)
+    for command in re.findall(r"`(reality-check [^`]+)`", text):
+        words = command.split()
+        if len(words) == 2:
+            parse([words[1], "--help"])
+        elif "COMMAND" not in words:
+            check_command(shlex.join(words))
+    for override in re.findall(r"`(protocol(?:\.\w+)*=[^`]+)`", text):
+        load_experiment("quickstart", [override.replace("\n", " ")])
+
+
+def test_no_page_names_a_folder_of_this_machine() -> None:
+    home = re.escape(os.path.expanduser("~"))
+    for page in PAGES:
+        assert not re.search(rf"/(work|tmp|opt/rc)/|{home}/", page.read_text(encoding="utf-8")), (
+            page
+        )
