@@ -35,6 +35,11 @@ def check() -> None:
         raise Stopped
 
 
+def pause(seconds: float) -> None:
+    """Do nothing for so long, or until this process is asked to stop."""
+    _requested.wait(seconds)
+
+
 def listen(*signals: int) -> None:
     """From now on, these signals ask this process to stop. Only in the main thread."""
     for number in signals:
@@ -42,9 +47,6 @@ def listen(*signals: int) -> None:
     _listening.extend(signals)
 
 
-def listening() -> tuple[int, ...]:
-    """The signals that ask this process to stop; its child processes are to listen to them too."""
-    return tuple(_listening)
 @contextlib.contextmanager
 def heeding(*signals: int) -> Iterator[None]:
     """Listen to these signals while this is open. Only in the main thread."""
@@ -58,3 +60,6 @@ def heeding(*signals: int) -> Iterator[None]:
             _listening.remove(number)
 
 
+def listening() -> tuple[int, ...]:
+    """The signals that ask this process to stop; its child processes are to listen to them too."""
+    return tuple(_listening)
