@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from pathlib import Path
+
+from reality_check.errors import UsageError, WorkFailed
 
 TITLE = "draw a figure of one of the papers"
 MORE = """\
@@ -63,19 +66,34 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Draw one figure; return the exit status."""
-    from reality_check.errors import WorkFailed
     from reality_check.paper_figures import Settings, find_figure, write_figure
 
     figure = find_figure(options.name)
+    _check_folder(options.out)
     settings = Settings(options.budget, options.out, lambda line: print(line, flush=True))
     try:
         paths = write_figure(figure, settings, options.format)
-    except WorkFailed as error:
+    except (WorkFailed, OSError) as error:
         print(f"reality-check: {error}", file=sys.stderr)
         return 1
+    except KeyboardInterrupt:
+        print(f"\nStopped; nothing is lost. To go on: {options.again}", file=sys.stderr)
+        return 130
     for path in paths:
         print(f"wrote {path}")
     return 0
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UsageError if nothing could be written there, before anything is trained."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UsageError(
+            f"--out {str(folder)!r} cannot be written: {str(there)!r} is no folder that takes "
+            "files; name another one."
+        )
 
 
 def print_figures() -> int:

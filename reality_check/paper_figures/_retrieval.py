@@ -111,8 +111,8 @@ class Retrieval:
             f"{self.train.name}: {self.train.num_classes:,} classes with {len(self.train):,} "
             f"images train, {self.test.num_classes} other classes with {len(self.test):,} images "
             f"are searched. Four convolutions of width {budget.width} from scratch, LayerNorm, "
-            f"linear layer without bias; NormSoftmax, temperature 0.05; Adam, learning rate {budget.lr:g} "
-            f"({10 * budget.lr:g} for proxies), {budget.epochs} epochs of batches of "
+            "linear layer without bias; NormSoftmax, temperature 0.05; Adam, learning rate "
+            f"{budget.lr:g} ({10 * budget.lr:g} for proxies), {budget.epochs} epochs of batches of "
             f"{budget.batch_size} ({budget.each} a class), fixed beforehand: nothing is selected. "
             f"{budget.seeds} seeds: dots; means with 95 % t-intervals over seeds"
         )

@@ -15,7 +15,7 @@ from reality_check.paper_figures._retrieval import Retrieval
 from reality_check.paper_figures.normalized_softmax_dimensions import draw_means
 from reality_check.report._plotting import COLOURS, INK, dress, new_figure
 
-RATIOS = (0.01, 0.03, 0.1, 0.3, 1.0)
+RATIOS = (0.01, 0.03, 0.1, 1.0)
 QUICK_RATIOS = (0.1, 1.0)
 RECALL_AT = (1, 2, 4, 10)
 MARKERS, STYLES = ("o", "s", "^", "D"), ("-", "--", "-.", ":")

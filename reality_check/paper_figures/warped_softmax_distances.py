@@ -70,7 +70,7 @@ class _Budget:
 
 BUDGETS: dict[Budget, _Budget] = {
     "quick": _Budget(12, 32, 4, 2, 2, 12, 3),
-    "default": _Budget(100, 512, 16, 12, 3, 64, 8),
+    "default": _Budget(50, 512, 16, 16, 3, 64, 8),
     "full": _Budget(964, 512, 64, 50, 5, 64, 8),
 }
 LR, PROXY_LR = 1e-3, 1e-2
