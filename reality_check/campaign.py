@@ -21,6 +21,7 @@ import torch
 
 from reality_check.config.schema import Experiment, Method
 from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
+from reality_check.devices import name_of
 from reality_check.errors import UsageError
 from reality_check.gallery import GALLERY_FILE, draw_gallery
 from reality_check.measuring import Diverged, Metrics, measure
@@ -165,7 +166,8 @@ class Campaign:
             if unit.study.is_complete():
                 continue
             try:
-                if unit.study.work_once(functools.partial(self._do, unit)):
+                work = functools.partial(self._do, unit)
+                if unit.study.work_once(work, self._means(unit.stage)):
                     self._prune(unit)
                     return "worked"
             except UsageError as error:
@@ -279,15 +281,21 @@ class Campaign:
 
     # -- doing it ---------------------------------------------------------------------------
 
+    def _means(self, stage: str) -> dict[str, Any]:
+        """On what device a unit of work is done, and by how many processes (on GPUs: how many)."""
+        alone = self.device.type != "cpu" or stage in ("complete", BASELINES)
+        folds = 1 if alone else min(self.folds_at_once, self.experiment.protocol.split.folds)
+        count = self.team.size
+        return {"device": name_of(self.device, count), "processes": max(count, folds)}
+
     def _do(self, unit: Unit, attempt: Attempt) -> Outcome:
-        started = time.monotonic()  # the clock may be set meanwhile
         self._hold = attempt.hold
         self._about = {
             "doing": unit.stage,
             "method": unit.method,
             "slot": attempt.slot,
             "since": time.time(),
-            "device": str(self.device),
+            "device": name_of(self.device, self.team.size),
         }
         self.on_progress(self._about)
         if unit.stage == BASELINES:
@@ -299,17 +307,11 @@ class Campaign:
         }[unit.stage]
         method = self.experiment.method(unit.method)
         try:
-            outcome = work(method, attempt)
+            return work(method, attempt)
         except Diverged as error:
             attempt.hold()
             remove_checkpoints(self.folder(unit.method, unit.stage, attempt.slot))
-            outcome = Outcome(0.0, {"diverged": str(error)})
-        cost = {
-            "seconds": time.monotonic() - started,
-            "device": str(self.device),
-            "processes": self.team.size,
-        }
-        return Outcome(outcome.value, {**outcome.attributes, **cost})
+            return Outcome(0.0, {"diverged": str(error)})
 
     def _search(self, method: Method, attempt: Attempt) -> Outcome:
         results = self._train_folds(method, "search", attempt)

@@ -36,6 +36,7 @@ examples:
   reality-check run quickstart --workers 2
   reality-check run experiment.yaml protocol.search.trials=8 seed=1
   reality-check run experiment.yaml protocol=mlrc --out runs/whole
+  reality-check run cub200_mlrc --devices 0,1,2,3 --folds-at-once 4
 
 Everything is checked before the first training; what cannot work is said in a
 sentence, and nothing is written. DIR then holds experiment.yaml (all settings),
@@ -49,9 +50,9 @@ on from the last checkpoint, and once all is done it only writes the report.
 _STATUS = """\
 Shows for each method how many trials, reproductions and complete runs are
 done, the best validation MAP@R so far, what each worker does now, where, for
-how long and with which log, what failed or was lost, the process hours used,
-and about how long it still takes. It may be called at any time, on any machine
-that sees the folder and the storage.
+how long and with which log, what failed or was lost, the hours of GPUs and CPU
+processes used, and about how long it still takes. It may be called at any time,
+on any machine that sees the folder and the storage.
 
 examples:
   reality-check status runs/quickstart
@@ -74,7 +75,9 @@ _WORKER = """\
 One more process that takes trainings from an experiment that `reality-check
 run` has started, and ends when none is left. Start as many as there are free
 GPUs, each where the output folder and your own loss files can be seen: in the
-folder that `run` was called in.
+folder that `run` was called in. On a machine with several GPUs, say which:
+
+  CUDA_VISIBLE_DEVICES=1 reality-check worker runs/quickstart
 """
 _INIT = """\
 Writes FILE, an experiment with every usual key explained, and my_losses.py, a
@@ -172,9 +175,17 @@ def _parser() -> _Parser:
     run.add_argument(
         "--workers",
         type=_positive,
-        default=1,
         metavar="N",
-        help="trials at a time, each a process of its own on one CPU core (default: 1)",
+        help="trials at a time, each a process of its own on one CPU core (default: 1, or one for "
+        "each of --devices)",
+    )
+    run.add_argument(
+        "--devices",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="0,1,...",
+        help="what the workers train on, in turn: numbers of GPUs, or cpu (default: the "
+        "experiment's device, which all share)",
     )
     run.add_argument(
         "--folds-at-once",
@@ -322,10 +333,13 @@ def _run(options: argparse.Namespace) -> int:
     shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
     print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
-        with LiveView(console, options.workers).shown() as view:
+        workers = options.workers or max(len(options.devices) // options.together, 1)
+        with LiveView(console, workers).shown() as view:
             processes = (options.workers, options.folds_at_once, options.together)
             tell = functools.partial(print, flush=True)
-            results = run(experiment, out_dir, *processes, view, options.launcher, tell)
+            results = run(
+                experiment, out_dir, *processes, view, options.launcher, tell, options.devices
+            )
     except KeyboardInterrupt:
         print(_interrupted(options), file=sys.stderr)
         return INTERRUPTED

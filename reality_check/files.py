@@ -5,6 +5,8 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import socket
+from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -37,6 +39,32 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
             temporary.unlink()
         raise
     _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[str | None]:
+    """Hold a lock file while this is open, if no other process does; it ends with the process.
+
+    Yields:
+        ``None`` where it is held (or where the system has no such locks, on Windows); else who
+        holds it, such as ``process 12 of the machine a``.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield None
+        return
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except OSError:
+            file.seek(0)
+            yield file.read().strip() or "an unknown process"
+            return
+        file.truncate(0)
+        file.write(f"process {os.getpid()} of the machine {socket.gethostname()}")
+        file.flush()
+        yield None
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,12 @@ from typing import Any
 from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
-from reality_check.files import atomic_write
+from reality_check.files import atomic_write, try_lock
 from reality_check.storage import same_database
 
-#: Keys that may change between two runs of the same experiment.
-_FREE = {"device", "studies"}
+#: Keys that may change between two runs of the same experiment; that the images are the same ones,
+#: wherever they lie, is told by their fingerprint.
+_FREE = {"device", "studies", "dataset.path", "dataset.download"}
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "pretrained weights"}
 
@@ -112,24 +112,12 @@ def exclusive(out_dir: Path) -> Iterator[None]:
     Raises:
         UsageError: another run holds it.
     """
-    try:
-        import fcntl
-    except ImportError:  # no such locks on Windows
-        yield
-        return
-    with open(out_dir / ".lock", "a+") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
-            file.seek(0)
-            holder = file.read().strip() or "unknown"
+    with try_lock(out_dir / ".lock") as holder:
+        if holder is not None:
             raise UsageError(
-                f"another reality-check run (process {holder}) works on {out_dir}; wait for it, or "
-                "end it first."
-            ) from None
-        file.truncate(0)
-        file.write(str(os.getpid()))
-        file.flush()
+                f"another reality-check run ({holder}) works on {out_dir}; wait for it, or end it "
+                "first."
+            )
         yield
 
 

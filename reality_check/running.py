@@ -23,6 +23,7 @@ from reality_check.checking import (
 from reality_check.collecting import collect
 from reality_check.config.schema import Experiment
 from reality_check.data import ImageSet, load_dataset
+from reality_check.devices import parse_devices, share_out
 from reality_check.errors import UsageError
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.queue import require_slurm
@@ -112,12 +113,13 @@ def _methods_to_begin_anew(
 def run(
     experiment: Experiment,
     out_dir: str | Path,
-    workers: int = 1,
+    workers: int | None = None,
     folds_at_once: int = 1,
     together: int = 1,
     watch: Callable[[Campaign], None] = lambda campaign: None,
     launcher: Launcher = "local",
     tell: Callable[[str], None] = lambda text: None,
+    devices: Sequence[str | int] = (),
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
@@ -128,7 +130,8 @@ def run(
     Args:
         experiment: see :func:`reality_check.load_experiment`.
         out_dir: its output folder; made if it is not there.
-        workers: how many processes ask for trials at a time.
+        workers: how many processes ask for trials at a time; by default one, or one for each of
+            ``devices``.
         folds_at_once: how many folds of a trial each worker trains at a time, in processes of
             their own. The results are the same.
         together: how many processes (on GPUs: one each) train each network together, every one on
@@ -137,6 +140,8 @@ def run(
         launcher: ``local`` (processes of this machine) or ``slurm`` (jobs of a cluster, see the
             experiment's block ``slurm``; they go on when this process ends).
         tell: called with a sentence when jobs of a cluster are submitted, found or lost.
+        devices: what the workers of this machine train on, in turn, instead of the experiment's
+            ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
 
     Returns:
         Everything that was measured, as plain data.
@@ -145,16 +150,20 @@ def run(
         UsageError: the experiment cannot run as it is given.
         WorkFailed: a training raised an exception.
     """
-    if workers < 1:
+    if workers is not None and workers < 1:
         raise UsageError(f"workers must be at least 1, got {workers}.")
     _check_processes(experiment, folds_at_once, together)
     if launcher == "slurm":
-        _check_slurm(together)
+        _check_slurm(together, devices)
+    named = parse_devices(devices)
+    shared = share_out(named, workers, together)
+    if named:
+        experiment = experiment.model_copy(update={"device": named[0].partition(":")[0]})
     folder = Path(out_dir)
-    check_workers(experiment.storage, workers)
+    check_workers(experiment.storage, len(shared))
     with lent_password(experiment.storage):
         locked, dataset = prepare(experiment, folder, trained_here=launcher == "local")
-        processes = (workers, folds_at_once, together)
+        processes = (shared, folds_at_once, together)
         return _work(locked, dataset, folder, processes, watch, launcher, tell)
 
 
@@ -162,7 +171,7 @@ def _work(
     locked: Experiment,
     dataset: ImageSet,
     folder: Path,
-    processes: tuple[int, int, int],
+    processes: tuple[Sequence[Sequence[str]], int, int],
     watch: Callable[[Campaign], None],
     launcher: Launcher,
     tell: Callable[[str], None],
@@ -175,14 +184,28 @@ def _work(
         if not campaign.is_complete():
             workers: LocalWorkers | SlurmWorkers
             if launcher == "slurm":
-                workers = SlurmWorkers(campaign, *processes[:2], tell=tell)
+                workers = SlurmWorkers(campaign, len(processes[0]), processes[1], tell=tell)
             else:
                 workers = LocalWorkers(folder, *processes)
             try:
                 workers.wait(lambda: watch(campaign))
+            except KeyboardInterrupt:
+                workers.stop()
+                if launcher == "local":
+                    _give_back(campaign)
+                raise
             finally:
                 workers.stop()
         return _write(campaign)
+
+
+def _give_back(campaign: Campaign) -> None:
+    """Free what the stopped workers had: another machine, which cannot see them, goes on at once.
+
+    So it also draws the same trials as this machine would.
+    """
+    for unit in campaign.units():
+        unit.study.release_lost()
 
 
 def _device_of_jobs(experiment: Experiment) -> str:
@@ -191,7 +214,12 @@ def _device_of_jobs(experiment: Experiment) -> str:
     return "cpu" if experiment.slurm.gpus == 0 else "cuda"
 
 
-def _check_slurm(together: int) -> None:
+def _check_slurm(together: int, devices: Sequence[str | int]) -> None:
+    if devices:
+        raise UsageError(
+            "devices are for the local launcher; SLURM itself gives each job its GPUs, see "
+            "slurm.gpus."
+        )
     if together > 1:
         raise UsageError(
             f"together={together} works with the local launcher only; write folds_at_once instead, "

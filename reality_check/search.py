@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
@@ -168,11 +169,17 @@ class Stage:
         if any(trial.state is TrialState.FAIL for trial in trials):
             self.study.set_user_attr("forgiven", len(trials))
 
-    def work_once(self, work: Callable[[Attempt], Outcome]) -> bool:
+    def work_once(
+        self, work: Callable[[Attempt], Outcome], about: Mapping[str, Any] | None = None
+    ) -> bool:
         """Claim one slot and work on it.
+
+        How many seconds it took is kept with the attempt, however it ends; of one that loses its
+        worker, those up to the last heartbeat.
 
         Args:
             work: does the unit of work; see :class:`Outcome`. Its exceptions stop the stage.
+            about: plain data to keep with the attempt from its beginning on.
 
         Returns:
             Whether there was a slot to claim. ``False`` means that all are complete or held by
@@ -186,20 +193,25 @@ class Stage:
         failures: list[BaseException] = []
 
         def objective(trial: optuna.Trial) -> float:
+            started = time.monotonic()  # the clock may be set meanwhile
             attempt = self._claim(trial)
+            for key, value in (about or {}).items():
+                trial.set_user_attr(key, value)
             try:
                 outcome = work(attempt)
             except Stopped as error:
                 failures.append(error)
                 trial.set_user_attr("stopped", True)
+                trial.set_user_attr("seconds", time.monotonic() - started)
                 raise
             except Exception as error:
                 # First, since it tells whether the trial went to another worker meanwhile: what
                 # this one then misses (checkpoints, say) is no failure.
-                _note_error(trial, error)
+                _note_error(trial, error, time.monotonic() - started)
                 failures.append(error)
                 raise
-            for key, value in outcome.attributes.items():
+            seconds = {"seconds": time.monotonic() - started}
+            for key, value in {**seconds, **outcome.attributes}.items():
                 trial.set_user_attr(key, value)
             return outcome.value
 
@@ -328,9 +340,10 @@ def best_trial(stage: Stage) -> FrozenTrial | None:
     return max(sound, key=lambda trial: float(trial.value or 0.0), default=None)
 
 
-def _note_error(trial: optuna.Trial, error: Exception) -> None:
+def _note_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
     try:
         trial.set_user_attr("error", f"{type(error).__name__}: {error}")
+        trial.set_user_attr("seconds", seconds)
     except Exception as other:
         if _was_taken_away(other):
             raise

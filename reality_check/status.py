@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import json
 import time
-from collections.abc import Sequence
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -84,7 +84,7 @@ def status(campaign: Campaign) -> dict[str, Any]:
         "folder": str(campaign.out_dir),
         "state": _state(complete, failed, working),
         "seconds_left": None if complete else seconds_left(stage_rows(campaign), working or 1),
-        "hours": _hours(units.values(), running),
+        "hours": _hours(units.values()),
         "failures": [
             {"method": method, "stage": stage, "reason": study.failure()["message"]}  # type: ignore[index]
             for (method, stage), study in units.items()
@@ -143,6 +143,7 @@ def _running(
         # What it said of another trial still tells where it is.
         state = said if same else {key: said.get(key) for key in ("number", "device", "time")}
     entry = _entry(campaign, worker, state)
+    entry["device"] = entry["device"] or trial.user_attrs.get("device")
     if entry["since"] is None and trial.datetime_start is not None:
         entry["since"] = trial.datetime_start.timestamp()
     return {"method": method, "stage": stage, "slot": slot, **entry}
@@ -177,24 +178,18 @@ def _entry(
     }
 
 
-def _hours(studies: Any, running: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Process hours by kind of device: complete trials, and running ones so far.
+def _hours(studies: Iterable[Stage]) -> dict[str, float]:
+    """Hours of processes, or of GPUs, by kind of device, over all attempts.
 
-    What an attempt that lost its worker took is not known; most of it is in its checkpoint.
+    Those that run, and those that lost their worker, count up to their last heartbeat.
     """
     spent: dict[str, float] = {}
-
-    def add(device: str | None, seconds: float) -> None:
-        kind = (device or "unknown").partition(":")[0]
-        spent[kind] = spent.get(kind, 0.0) + max(seconds, 0.0) / 3600
-
     for study in studies:
-        for trial in study.complete().values():
-            seconds = trial.user_attrs.get("seconds", 0.0) * trial.user_attrs.get("processes", 1)
-            add(trial.user_attrs.get("device"), seconds)
-    for entry in running:
-        if entry["alive"] is not False and entry["method"] and entry["since"] is not None:
-            add(entry["device"], time.time() - entry["since"])
+        for trial in study.trials():
+            notes = trial.user_attrs
+            kind = notes.get("device", "unknown").partition(":")[0]
+            seconds = notes.get("seconds", 0.0) * notes.get("processes", 1)
+            spent[kind] = spent.get(kind, 0.0) + seconds / 3600
     return {kind: round(hours, 4) for kind, hours in sorted(spent.items()) if hours}
 
 
@@ -277,10 +272,13 @@ def _sentences(state: dict[str, Any]) -> list[str]:
     for found in state["failures"]:
         lines.append(f"Stopped: {found['method']}, {found['stage']}: {found['reason']}")
     if state["hours"]:
-        hours = ", ".join(f"{_amount(spent)} on {kind}" for kind, spent in state["hours"].items())
-        lines.append(f"Process hours used: {hours}.")
+        used = (f"{_amount(h)} {_HOURS.get(k, f'hours on {k}')}" for k, h in state["hours"].items())
+        lines.append(f"Used, with lost attempts: {', '.join(used)}.")
     lines.append(_last_line(state))
     return lines
+
+
+_HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
 
 
 def _amount(hours: float) -> str:

@@ -15,7 +15,7 @@ import random
 import re
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -26,6 +26,7 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import TrialState
 
 from reality_check.errors import UsageError, WorkFailed
+from reality_check.files import try_lock
 from reality_check.passwords import PASSWORD_VARIABLE, password_for, without_password
 from reality_check.silence import Watch
 
@@ -39,6 +40,7 @@ __all__ = [
     "kind_of",
     "open_storage",
     "same_database",
+    "sole_worker",
 ]
 
 #: Seconds between a worker's signs of life, and after how many without one it counts as lost.
@@ -103,7 +105,7 @@ def open_storage(url: str, wait: bool = False) -> BaseStorage:
     try:
         if kind_of(bare) == "journal":
             return _open_journal(bare)
-        make = functools.partial(_open_database, bare, password)
+        make = functools.partial(_open_with_others, bare, password)
         return _Patience(bare).insist(make) if wait else make()
     except (UsageError, StorageLost):
         raise
@@ -122,6 +124,27 @@ def check_workers(url: str | None, workers: int) -> None:
             f"a journal file serves one worker, got {workers}: it cannot tell which of several is "
             "lost; leave storage out (SQLite), or name a database server."
         )
+
+
+@contextlib.contextmanager
+def sole_worker(url: str) -> Iterator[None]:
+    """Be the one worker that a journal file serves; a database serves any number.
+
+    Raises:
+        UsageError: another worker works on that file.
+    """
+    if kind_of(url) != "journal":
+        yield
+        return
+    path = _journal_path(url)
+    with try_lock(path.with_name(f"{path.name}.worker")) as holder:
+        if holder is not None:
+            raise UsageError(
+                f"the journal file {path} serves one worker, which is {holder}: it cannot tell "
+                "which of several is lost; wait for that one, or begin anew with a database server "
+                "as storage."
+            )
+        yield
 
 
 def holds_study(storage: BaseStorage, name: str) -> bool:
@@ -146,6 +169,18 @@ def same_database(one: str | None, other: str | None) -> bool:
 
 
 # -- databases -----------------------------------------------------------------------------------
+
+
+def _open_with_others(url: str, password: str | None) -> PatientStorage:
+    """Open a database, also while another process makes its tables."""
+    for pause in (0.5, 1.0, 2.0, 4.0):
+        try:
+            return _open_database(url, password)
+        except sqlalchemy.exc.DBAPIError as error:
+            if not re.search(r"already exists|unique|duplicate", str(error.orig), re.IGNORECASE):
+                raise
+        time.sleep(pause * random.SystemRandom().uniform(0.5, 1.5))
+    return _open_database(url, password)
 
 
 def _open_database(url: str, password: str | None) -> PatientStorage:
@@ -215,6 +250,23 @@ class PatientStorage(RDBStorage):
 
         return self._patience.insist(once)
 
+    def record_heartbeat(self, trial_id: int) -> None:
+        """Give a sign of life, and note for how many seconds this worker has been at the trial."""
+        self._patience.insist(functools.partial(super().record_heartbeat, trial_id))
+        now = time.monotonic()
+        begun = self._begun.setdefault(trial_id, now)
+        if now > begun:
+            # Another worker may have ended the trial.
+            with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
+                self.set_trial_user_attr(trial_id, "seconds", now - begun)
+
+    @functools.cached_property
+    def _begun(self) -> dict[int, float]:
+        return {}
+
+    #: The server's silences that the watch below has been begun anew after.
+    _silences = 0
+
     @functools.cached_property
     def _watch(self) -> Watch:
         return Watch()
@@ -230,6 +282,9 @@ class PatientStorage(RDBStorage):
         def look() -> list[int]:
             with self.engine.connect() as connection:
                 rows = connection.execute(beats, {"study": study_id}).all()
+            if self._silences != self._patience.silences:
+                # No worker could give a sign while the server was away: look anew.
+                self._silences, self._watch = self._patience.silences, Watch()
             signs = {trial: str(beat) for trial, beat in rows}
             return self._watch.silent(signs, float(self.grace_period or 2 * HEARTBEAT_INTERVAL))
 
@@ -274,6 +329,8 @@ class _Patience:
         self._lock = threading.Lock()
         self._silent_since: float | None = None
         self._given_up = False
+        #: How often the storage went away.
+        self.silences = 0
 
     def insist(self, call: Callable[[], Any]) -> Any:
         """The result of ``call``, which is repeated as long as the storage is away.
@@ -301,6 +358,7 @@ class _Patience:
             now = time.monotonic()
             if self._silent_since is None:
                 self._silent_since = now
+                self.silences += 1
                 logging.getLogger(__name__).warning(
                     "the storage does not answer (%s); asking again for up to %.0f minutes",
                     _reason(error),
@@ -341,16 +399,21 @@ def is_passing(error: BaseException | None) -> bool:
 
 
 def _open_journal(url: str) -> JournalStorage:
+    path = _journal_path(url)
+    lock = JournalFileSymlinkLock(str(path))
+    if path.exists():
+        _heal(path, lock)
+    return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+
+
+def _journal_path(url: str) -> Path:
     path = Path(url.partition("://")[2])
     if not path.is_absolute() or not path.parent.is_dir():
         raise UsageError(
             f"storage is {url!r}, but a journal needs the whole path of a file in a folder that "
             "exists, such as journal:///home/me/studies.log"
         )
-    lock = JournalFileSymlinkLock(str(path))
-    if path.exists():
-        _heal(path, lock)
-    return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
+    return path
 
 
 def _heal(path: Path, lock: JournalFileSymlinkLock) -> None:

@@ -8,11 +8,12 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reality_check.devices import environment
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
 from reality_check.search import WorkFailed
@@ -39,17 +40,23 @@ class LocalWorkers:
 
     Args:
         out_dir: output folder of the experiment.
-        count: how many workers.
+        devices: of each worker, as :func:`reality_check.devices.share_out` deals them; as many
+            workers are started, and one without devices chooses for itself.
         folds_at_once: how many folds of a trial each of them trains at a time.
         together: how many processes train each network together.
     """
 
     def __init__(
-        self, out_dir: Path, count: int, folds_at_once: int = 1, together: int = 1
+        self,
+        out_dir: Path,
+        devices: Sequence[Sequence[str]],
+        folds_at_once: int = 1,
+        together: int = 1,
     ) -> None:
         self.out_dir = out_dir
+        self._devices = devices
         self._folds_at_once, self._together = folds_at_once, together
-        self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in range(count)]
+        self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in range(len(devices))]
 
     def wait(self, on_tick: Callable[[], None]) -> None:
         """Return when all workers are done; ``on_tick`` is called several times a second.
@@ -119,7 +126,7 @@ class LocalWorkers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **threads},
+                env={**os.environ, **threads, **environment(self._devices[number])},
                 # Ctrl-C reaches the parent only, which then ends its workers.
                 start_new_session=True,
             )

@@ -15,7 +15,7 @@ from typing import Any
 
 import torch
 
-from reality_check.campaign import Campaign, check_studies
+from reality_check.campaign import Campaign, check_studies, storage_url
 from reality_check.errors import UsageError
 from reality_check.launch.local import (
     DONE,
@@ -30,7 +30,7 @@ from reality_check.output import load_locked
 from reality_check.processes import die_with_parent, this_process
 from reality_check.search import WorkFailed
 from reality_check.stopping import Stopped
-from reality_check.storage import open_storage
+from reality_check.storage import open_storage, sole_worker
 from reality_check.team import DistributedTeam, Team
 
 
@@ -60,7 +60,7 @@ def work(
             check_studies(experiment, open_storage(storage))
         campaign = Campaign(experiment, out_dir, on_progress, folds_at_once, team, True)
         try:
-            campaign.work() if campaign.team.is_main else campaign.follow()
+            _work(campaign)
         finally:
             campaign.close()
     except Stopped:
@@ -73,6 +73,17 @@ def work(
     except Exception as error:
         return _explain(out_dir, number, FAILED, f"{type(error).__name__}: {error}", error)
     return DONE
+
+
+def _work(campaign: Campaign) -> None:
+    if not campaign.team.is_main:
+        campaign.follow()
+        return
+    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)):
+        if not campaign.is_complete():
+            # What this machine lacks must not be noted as a failure of the experiment.
+            _ = campaign.device, campaign.dataset
+        campaign.work()
 
 
 def _explain(

@@ -25,6 +25,7 @@ from reality_check.cli import main
 from reality_check.config import load_experiment
 from reality_check.output import load_locked
 from reality_check.processes import this_process
+from reality_check.search import state_name
 from reality_check.view import (
     LiveView,
     Row,
@@ -35,7 +36,7 @@ from reality_check.view import (
     worker_states,
 )
 
-COMMANDS = ("run", "status", "report", "worker", "init", "check", "figure", "show")
+COMMANDS = ("run", "status", "report", "worker", "init", "check", "figure", "verdicts", "show")
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: npz, path: blobs.npz}
@@ -412,6 +413,11 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     assert status == 130
     assert all(is_gone(pid) for pid in workers)
     assert "Traceback" not in error
+    # Another machine, which does not see that they are gone, need not wait for them.
+    campaign = Campaign(load_locked(out), out)
+    states = {state_name(t) for unit in campaign.units() for t in unit.study.trials()}
+    assert "failed" in states
+    assert "running" not in states
     again = re.search(r"To go on: (.*)", error)
     assert again is not None
     words = shlex.split(again[1])

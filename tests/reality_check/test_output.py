@@ -53,6 +53,17 @@ def test_the_locked_experiment_is_the_same_experiment(tmp_path: Path) -> None:
     assert check_same_experiment(experiment("device=cpu"), tmp_path)
 
 
+def test_the_same_images_may_lie_elsewhere(tmp_path: Path) -> None:
+    """On another machine, say; whether they are the same is told by their fingerprint."""
+    here = {"reader": "npz", "name": "mine", "path": "/here/images.npz"}
+    lock_experiment(experiment(dataset=here), tmp_path)
+    there = {**here, "path": "/there/images.npz"}
+    assert check_same_experiment(experiment(dataset=there), tmp_path)
+    other = experiment(dataset=there, code={"dataset": "another"})
+    assert "the images are not the same" in error_of(other, tmp_path)
+    assert "dataset.where" in error_of(experiment(dataset={**there, "where": {"set": 1}}), tmp_path)
+
+
 def test_locking_again_writes_only_what_has_changed(tmp_path: Path) -> None:
     lock_experiment(experiment(), tmp_path)
     before = (tmp_path / "experiment.yaml").stat()

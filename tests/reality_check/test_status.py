@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
+from reality_check import search, storage
 from reality_check.campaign import Campaign
 from reality_check.config import compose
 from reality_check.errors import UsageError
@@ -15,6 +16,7 @@ from reality_check.output import load_locked, lock_experiment
 from reality_check.processes import this_process
 from reality_check.search import Outcome, Stage
 from reality_check.status import find_folder, print_status, show, status
+from reality_check.stopping import Stopped
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -112,7 +114,6 @@ def test_where_and_how_far_a_trial_is(campaign: Campaign) -> None:
     assert (entry["device"], entry["since"], entry["alive"]) == ("cuda:1", since, True)
     assert entry["log"] == str(campaign.out_dir / "logs" / "worker_3.log")
     assert entry["pid"] == this_process()["pid"]
-    assert state["hours"]["cuda"] == pytest.approx(125 / 3600, rel=0.5)
     text = text_of(campaign, 120)
     assert "contrastive: trial 1" in text
     assert "epoch 7/40" in text
@@ -176,9 +177,91 @@ def test_done_trials_cost_hours_and_tell_the_time_to_go(
     assert row(state, "contrastive")["diverged"] == 1
     assert row(state, "contrastive")["best"] == 0.5
     assert state["seconds_left"] > 1800
-    assert "2.00 on cuda" in text_of(campaign)
+    assert "Used, with lost attempts: 2.00 GPU hours." in text_of(campaign)
     assert print_status(campaign, as_json=True) == "stopped"
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(state))
+
+
+# -- what it cost --------------------------------------------------------------------------------
+
+
+class Clock:
+    """Seconds that pass when a test says so."""
+
+    def __init__(self) -> None:
+        self.now = 100.0
+
+    def monotonic(self) -> float:
+        return self.now
+
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    made = Clock()
+    monkeypatch.setattr(search, "time", made)
+    monkeypatch.setattr(storage, "time", made)
+    return made
+
+
+GPU, CPUS = {"device": "cuda:1", "processes": 1}, {"device": "cpu", "processes": 4}
+
+
+def test_attempts_that_lost_their_worker_cost_hours_too(campaign: Campaign, clock: Clock) -> None:
+    stage = search_of(campaign, "contrastive")
+    claim(stage, DEAD)
+    lost = stage.study.trials[0]
+    for key, value in GPU.items():
+        campaign.storage.set_trial_user_attr(lost._trial_id, key, value)
+    for _ in range(3):
+        campaign.storage.record_heartbeat(lost._trial_id)  # type: ignore[attr-defined]
+        clock.now += 1800.0
+    # Three heartbeats, the last one after an hour; when it died after that nobody knows.
+    assert status(campaign)["hours"] == {"cuda": 1.0}
+
+    def whole(attempt: object) -> Outcome:
+        clock.now += 7200.0
+        return Outcome(0.5)
+
+    assert stage.work_once(whole, GPU)
+    assert row(status(campaign), "contrastive")["lost"] == 1
+    assert status(campaign)["hours"] == {"cuda": 3.0}
+    # A worker that was only paused comes back to a trial that is no longer its own.
+    campaign.storage.record_heartbeat(lost._trial_id)  # type: ignore[attr-defined]
+    assert status(campaign)["hours"] == {"cuda": 3.0}
+
+
+def test_attempts_that_stop_or_fail_cost_hours_of_their_kind(
+    campaign: Campaign, clock: Clock
+) -> None:
+    stage = search_of(campaign, "contrastive")
+
+    def ends_with(error: Exception) -> None:
+        def work(attempt: object) -> Outcome:
+            clock.now += 900.0
+            raise error
+
+        with pytest.raises(type(error)):
+            stage.work_once(work, CPUS)
+
+    ends_with(Stopped())
+    assert status(campaign)["hours"] == {"cpu": 1.0}
+    ends_with(OSError("no table"))
+    assert status(campaign)["hours"] == {"cpu": 2.0}
+    cost = {"device": "cuda:0,1", "processes": 2}
+    stage.work_once(lambda attempt: Outcome(0.5, {"seconds": 1800.0}), cost)
+    assert status(campaign)["hours"] == {"cpu": 2.0, "cuda": 1.0}
+    assert "Used, with lost attempts: 2.00 hours of CPU processes, 1.00 GPU hours." in text_of(
+        campaign, 120
+    )
+
+
+def test_the_device_of_a_worker_of_another_machine_is_known(campaign: Campaign) -> None:
+    stage = search_of(campaign, "contrastive")
+    claim(stage, ELSEWHERE)
+    campaign.storage.set_trial_user_attr(stage.study.trials[0]._trial_id, "device", "cuda:7")
+    (entry,) = status(campaign)["running"]
+    assert entry["device"] == "cuda:7"
+    assert "node7 5, cuda:7" in text_of(campaign, 120)
 
 
 @pytest.mark.parametrize("width", [80, 120])

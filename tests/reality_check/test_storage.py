@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import concurrent.futures
 import importlib.util
 import os
 import subprocess
@@ -31,7 +32,9 @@ from reality_check.passwords import (
     split_password,
     without_password,
 )
+from reality_check.running import prepare
 from reality_check.search import Stage
+from reality_check.silence import Watch
 from reality_check.storage import (
     PatientStorage,
     StorageLost,
@@ -39,6 +42,7 @@ from reality_check.storage import (
     is_passing,
     open_storage,
     same_database,
+    sole_worker,
 )
 
 _SPEC = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))
@@ -241,6 +245,45 @@ def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
     assert sorted(t.user_attrs["slot"] for t in complete) == [0, 1]
 
 
+@pytest.mark.usefixtures("quick")
+def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStorage) -> None:
+    """It is away for longer than the grace time; then it answers this worker first."""
+    now = [0.0]
+    database.__dict__["_watch"] = Watch(lambda: now[0])
+    stage = Stage(database, "one", 2, {}, "random", 1, 0, fixed={})
+    stage.study.enqueue_trial({}, user_attrs={"slot": 0})
+    trial = stage.study.ask()
+    trial.set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})
+    database.record_heartbeat(trial._trial_id)
+
+    def is_lost(seconds: float) -> bool:
+        now[0] += seconds
+        stage.release_lost()
+        return stage.trials()[0].state is TrialState.FAIL
+
+    assert not is_lost(0.0)
+    assert not is_lost(200.0)
+    database._patience.insist(Flaky(3, gone()))
+    assert not is_lost(200.0)
+    database.__dict__["_watch"] = Watch(lambda: now[0])
+    assert not is_lost(0.0)
+    assert not is_lost(200.0)
+    assert is_lost(200.0)
+
+
+def test_several_open_a_new_database_at_once(tmp_path: Path) -> None:
+    """Each of them finds no tables and makes them."""
+    url, together = f"sqlite:///{tmp_path / 'studies.db'}", threading.Barrier(4)
+
+    def enter(number: int) -> None:
+        together.wait()
+        optuna.create_study(storage=open_storage(url), study_name=str(number))
+
+    with concurrent.futures.ThreadPoolExecutor(4) as pool:
+        list(pool.map(enter, range(4)))
+    assert sorted(optuna.get_all_study_names(storage=url)) == ["0", "1", "2", "3"]
+
+
 # -- the journal ---------------------------------------------------------------------------------
 
 
@@ -267,6 +310,53 @@ def test_a_journal_serves_one_worker(tmp_path: Path) -> None:
     check_workers(None, 8)
     with pytest.raises(UsageError, match="serves one worker, got 2"):
         check_workers(url, 2)
+
+
+class Held:
+    """A process that holds what a worker on a journal holds, until it is killed."""
+
+    def __init__(self, url: str) -> None:
+        code = (
+            "import sys, time; from reality_check.storage import sole_worker\n"
+            "with sole_worker(sys.argv[1]):\n    print('held', flush=True)\n    time.sleep(600)"
+        )
+        command = [sys.executable, "-c", code, url]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE)
+        assert self.process.stdout is not None
+        assert self.process.stdout.readline() == b"held\n"
+
+    def kill(self) -> None:
+        self.process.kill()
+        self.process.communicate()
+
+
+def test_a_second_worker_on_a_journal_is_refused(
+    tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
+    locked, _ = prepare(load_experiment(tiny, [f"storage={url}"]), out)
+    Campaign(locked, out).baselines()
+    worked: list[Campaign] = []
+    monkeypatch.setattr(Campaign, "work", lambda self: worked.append(self))
+    first = Held(url)
+    try:
+        for storage in ([], ["--storage", url]):
+            assert main(["worker", str(out), *storage]) == 2
+            error = capsys.readouterr().err
+            assert f"serves one worker, which is process {first.process.pid} of the mach" in error
+            assert len(error.splitlines()) == 1
+        assert worked == []
+    finally:
+        first.kill()
+    # The one that held it was killed: the next one may work.
+    assert main(["worker", str(out)]) == 0
+    assert len(worked) == 1
+
+
+def test_a_database_serves_any_number_of_workers(tmp_path: Path) -> None:
+    url = f"sqlite:///{tmp_path / 'studies.db'}"
+    with sole_worker(url), sole_worker(url):
+        assert list(tmp_path.iterdir()) == []
 
 
 @pytest.mark.parametrize("url", ["journal://studies.log", "journal:////no/such/folder/x.log"])

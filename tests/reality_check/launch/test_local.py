@@ -1,0 +1,196 @@
+"""Workers as processes of this machine: what they are given, and what becomes of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+from reality_check.campaign import Campaign
+from reality_check.config import load_experiment
+from reality_check.errors import UsageError, WorkFailed
+from reality_check.launch import local, worker
+from reality_check.launch.local import FAILED, UNTOLD, USAGE, LocalWorkers
+from reality_check.running import prepare, run
+
+#: A loss that notes which GPUs its process sees.
+LOSS = """\
+import os
+import uuid
+
+from pytorch_metric_learning.losses import ContrastiveLoss
+
+
+class Noting(ContrastiveLoss):
+    def forward(self, *arguments, **options):
+        seen = os.environ.get("CUDA_VISIBLE_DEVICES", "all")
+        rank = os.environ.get("LOCAL_RANK", "-")
+        open(f"seen/{seen} {rank} {os.getpid()}", "w").close()
+        return super().forward(*arguments, **options)
+"""
+
+
+def watch(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Watch one worker that does what ``code`` says."""
+    (folder / "logs").mkdir(parents=True, exist_ok=True)
+    command = [sys.executable, "-c", code, str(folder / "logs" / "worker_0.failure.json")]
+    monkeypatch.setattr(LocalWorkers, "_command", lambda self, number: command)
+    workers = LocalWorkers(folder, [()])
+    try:
+        workers.wait(lambda: None)
+    finally:
+        workers.stop()
+
+
+# -- how workers end -----------------------------------------------------------------------------
+
+
+def test_a_worker_that_is_done_ends_the_watch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    watch(tmp_path, "raise SystemExit(0)", monkeypatch)
+
+
+def test_a_worker_that_cannot_even_say_why_it_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(WorkFailed, match=r"worker 0 failed and could not write why into .*disk"):
+        watch(tmp_path, f"raise SystemExit({UNTOLD})", monkeypatch)
+
+
+@pytest.mark.parametrize(("status", "error"), [(FAILED, WorkFailed), (USAGE, UsageError)])
+def test_the_reason_of_a_worker_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, status: int, error: type[Exception]
+) -> None:
+    told = json.dumps({"status": status, "message": "no such table"})
+    code = f"import sys; open(sys.argv[1], 'w').write({told!r}); sys.exit({status})"
+    with pytest.raises(error, match="no such table"):
+        watch(tmp_path, code, monkeypatch)
+
+
+def test_a_worker_that_dies_at_once_again_and_again_is_given_up(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also with a reason of an earlier start in the folder, which is forgotten."""
+    local.write_failure(tmp_path, 0, FAILED, "an old reason")
+    with pytest.raises(WorkFailed, match=r"ended 4 times in a row .*SIGKILL.*memory was short"):
+        watch(tmp_path, "import os; os.kill(os.getpid(), 9)", monkeypatch)
+
+
+def test_a_failure_that_cannot_be_written_has_a_status_of_its_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def full(*arguments: Any) -> None:
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "logs").mkdir()
+    assert worker.work(tmp_path, 0) == USAGE  # no output folder
+    assert "not an output folder" in capsys.readouterr().err
+    monkeypatch.setattr(local, "atomic_write", full)
+    local.forget_failure(tmp_path, 0)
+    assert worker.work(tmp_path, 0) == UNTOLD
+    assert "not an output folder" in capsys.readouterr().err
+
+
+# -- devices -------------------------------------------------------------------------------------
+
+
+def see(monkeypatch: pytest.MonkeyPatch, count: int) -> None:
+    """Pretend that torch sees so many GPUs."""
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: count)
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: count > 0)
+
+
+class Started(Exception):
+    """Workers would have been started."""
+
+
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """What workers of this machine would be started with; they are not."""
+    given: list[Any] = []
+
+    def start(*arguments: Any) -> None:
+        given.extend(arguments)
+        raise Started
+
+    monkeypatch.setattr("reality_check.running.LocalWorkers", start)
+    return given
+
+
+def test_each_worker_is_given_a_device(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Any]
+) -> None:
+    see(monkeypatch, 4)
+    out = tmp_path / "out"
+    with pytest.raises(Started):
+        run(load_experiment(tiny), out, workers=3, devices=["1", "cuda:3"])
+    assert started == [out, [("cuda:1",), ("cuda:3",), ("cuda:1",)], 1, 1]
+    # On whatever GPU a worker is: it sees no other.
+    assert load_experiment(out / "experiment.yaml").device == "cuda"
+
+
+def test_without_devices_everything_is_as_the_experiment_says(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, started: list[Any]
+) -> None:
+    see(monkeypatch, 4)
+    with pytest.raises(Started):
+        run(load_experiment(tiny, ["device=cuda:2"]), tmp_path / "out", workers=2)
+    assert started == [tmp_path / "out", [(), ()], 1, 1]
+    assert load_experiment(tmp_path / "out" / "experiment.yaml").device == "cuda:2"
+
+
+def test_a_gpu_that_is_not_here_is_refused_before_anything_is_written(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, 0)
+    with pytest.raises(UsageError, match=r"device cuda:1 is not here: torch .* sees 0 GPUs"):
+        run(load_experiment(tiny), tmp_path / "out", devices=[1])
+    with pytest.raises(UsageError, match="devices are for the local launcher"):
+        run(load_experiment(tiny), tmp_path / "out", devices=["cpu"], launcher="slurm")
+    assert not (tmp_path / "out").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+@pytest.mark.parametrize(
+    ("devices", "how", "seen"),
+    [
+        ([("cuda:1",), ("cuda:3",)], {"folds_at_once": 2}, {"1 -", "3 -"}),
+        ([("cuda:1", "cuda:2")], {"together": 2}, {"1,2 0", "1,2 1"}),
+    ],
+)
+def test_all_processes_of_a_worker_see_its_devices_only(
+    tiny: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    devices: list[tuple[str, ...]],
+    how: dict[str, int],
+    seen: set[str],
+) -> None:
+    """Pretended GPUs: the networks are trained on the CPU."""
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    (tmp_path / "noting_loss.py").write_text(LOSS)
+    (tmp_path / "seen").mkdir()
+    changes = ["protocol.categories=[aggregate]", "protocol.training.max_epochs=1"]
+    method = "methods=[{name: m, loss: noting_loss.Noting, samples_per_class: 2}]"
+    out = tmp_path / "out"
+    Campaign(prepare(load_experiment(tiny, [method, *changes]), out)[0], out)
+    (tmp_path / "seen" / f"all - {os.getpid()}").unlink()  # the loss was tried here
+    workers = LocalWorkers(out, devices, **how)
+    try:
+        workers.wait(lambda: None)
+    finally:
+        workers.stop()
+    notes = [note.name.rpartition(" ") for note in (tmp_path / "seen").iterdir()]
+    assert {note[0] for note in notes} == seen
+    processes = {note[2] for note in notes}
+    assert len(processes) == len(notes) == 2 * len(devices)

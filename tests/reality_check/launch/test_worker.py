@@ -1,0 +1,56 @@
+"""A worker that joins: what its machine lacks is its own trouble, not the experiment's."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+import torch
+
+from reality_check.campaign import Campaign
+from reality_check.config import load_experiment
+from reality_check.launch.local import DONE, USAGE
+from reality_check.launch.worker import work
+from reality_check.output import lock_experiment
+from reality_check.running import prepare
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+
+@pytest.fixture
+def begun(tiny: Path, tmp_path: Path) -> Path:
+    """The output folder of a run that was stopped before its first trial."""
+    locked, dataset = prepare(load_experiment(tiny), tmp_path / "out")
+    Campaign(locked, tmp_path / "out").record_data(dataset)
+    (tmp_path / "out" / "logs").mkdir()
+    return tmp_path / "out"
+
+
+def test_what_a_machine_lacks_does_not_stop_the_others(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    here = load_experiment(begun / "experiment.yaml")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
+    assert work(begun, 5) == USAGE
+    assert "device 'cuda' is not here" in capsys.readouterr().err
+    missing = f"dataset={{reader: npz, name: blobs, path: {begun}/nowhere.npz}}"
+    lock_experiment(load_experiment(begun / "experiment.yaml", [missing, "device=cpu"]), begun)
+    assert work(begun, 5) == USAGE
+    assert "nowhere.npz" in capsys.readouterr().err
+    campaign = Campaign(here, begun)
+    assert not any(unit.study.failure() or unit.study.trials() for unit in campaign.units())
+
+
+def test_a_worker_of_a_complete_experiment_needs_nothing(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    here = load_experiment(begun / "experiment.yaml")
+    lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    monkeypatch.setattr(Campaign, "is_complete", lambda self: True)
+    monkeypatch.setattr(Campaign, "work", lambda self: None)
+    assert work(begun, 5) == DONE
