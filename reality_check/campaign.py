@@ -10,7 +10,7 @@ import contextlib
 import functools
 import math
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -19,13 +19,16 @@ from typing import Any
 import numpy as np
 import torch
 
+from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method
 from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
+from reality_check.data.preprocessing import Preprocessing
 from reality_check.devices import name_of
 from reality_check.errors import UsageError
 from reality_check.gallery import GALLERY_FILE, draw_gallery
 from reality_check.measuring import Diverged, Metrics, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
+from reality_check.model import Network, preprocessing
 from reality_check.objects import one_line
 from reality_check.passwords import without_password
 from reality_check.pipeline import Pipeline, build_pipeline, input_shape
@@ -40,10 +43,10 @@ from reality_check.results import METRICS, PRIMARY, QueryScores
 from reality_check.runners import FoldJob, FoldRunner, Hold, OneByOne, SeveralAtOnce, always
 from reality_check.scoring import (
     concatenate,
-    embed_test,
     load_network,
     score_baselines,
     score_folds,
+    score_networks,
 )
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial
 from reality_check.seeds import derive
@@ -97,6 +100,7 @@ class Campaign:
         self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._stages: dict[tuple[str, str], Stage] = {}
         self._about: dict[str, Any] = {}
+        self._pipelines: dict[Preprocessing, Pipeline] = {}
         self._hold: Hold = always
 
     # -- what there is to do ----------------------------------------------------------------
@@ -349,13 +353,16 @@ class Campaign:
         size, folds = protocol.training.embedding_size, protocol.split.folds
         if stage == "complete":
             size, folds = size * folds, 1
-        embeddings = [
-            self._embed_test(method.name, stage, slot, fold, size) for fold in range(folds)
-        ]
-        how = (method.normalize_embeddings, protocol.final_metrics, test.queries)
-        if stage == "complete":
-            return {"complete": measure(embeddings[0], test.labels, *how)}, embeddings
-        return score_folds(embeddings, test.labels, *how), embeddings
+        networks = [self._network(method, stage, slot, fold, size) for fold in range(folds)]
+
+        def score(embeddings: Sequence[torch.Tensor], also: Sequence[str]) -> dict[str, Metrics]:
+            how = (method.normalize_embeddings, also, test.queries)
+            if stage == "complete":
+                return {"complete": measure(embeddings[0], test.labels, *how)}
+            return score_folds(embeddings, test.labels, *how)
+
+        images = self._test_images(self.experiment.model_of(method))
+        return score_networks(networks, images, self.device, score, protocol.final_metrics)
 
     def keep_queries(
         self, method: Method, stage: str, slot: int, scores: dict[str, Metrics]
@@ -442,7 +449,7 @@ class Campaign:
     ) -> FoldTask:
         return FoldTask(
             settings=settings,
-            model=self.experiment.model,
+            model=self.experiment.model_of(self.experiment.method(settings.name)),
             training=self.experiment.protocol.training,
             embedding_size=embedding_size,
             network_seed=self._network_seed(stage, slot, fold),
@@ -474,11 +481,10 @@ class Campaign:
         if "runner" in vars(self):
             self.runner.close()
 
-    def _embed_test(self, method: str, stage: str, slot: int, fold: int, size: int) -> torch.Tensor:
-        path = self.fold_folder(method, stage, slot, fold) / MODEL
+    def _network(self, method: Method, stage: str, slot: int, fold: int, size: int) -> Network:
+        path = self.fold_folder(method.name, stage, slot, fold) / MODEL
         shape = input_shape(self.dataset, self.experiment.protocol.training)
-        network = load_network(path, self.experiment.model, shape, size)
-        return embed_test(network, self._test_images, self.device)
+        return load_network(path, self.experiment.model_of(method), shape, size)
 
     def folder(self, method: str, stage: str, slot: int) -> Path:
         """Where the fold runs of a unit of work live."""
@@ -534,12 +540,13 @@ class Campaign:
         """The test classes. Only scoring is handed them."""
         return self.dataset.subset(self.splits.test)
 
-    @functools.cached_property
-    def _test_images(self) -> Pipeline:
-        """The test classes as evaluation sees them."""
-        experiment = self.experiment
-        training = experiment.protocol.training
-        return build_pipeline(self.test_set, experiment.model, training, self.device)
+    def _test_images(self, model: Model) -> Pipeline:
+        """The test classes as evaluation with that model sees them."""
+        key = preprocessing(model, self.test_set.images.channels)
+        if key not in self._pipelines:
+            training = self.experiment.protocol.training
+            self._pipelines[key] = build_pipeline(self.test_set, model, training, self.device)
+        return self._pipelines[key]
 
 
 def complete_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:

@@ -20,7 +20,7 @@ from reality_check.methods import (
     fill_settings,
     middle_params,
 )
-from reality_check.model import build_network
+from reality_check.model import Network, build_network
 from reality_check.objects import named_classes, one_line, source_fingerprint
 from reality_check.pipeline import build_augmentation, input_shape
 from reality_check.tasks import FoldTask
@@ -149,7 +149,7 @@ def _check_class_sizes(dataset: ImageSet, splits: ClassSplits) -> None:
 
 
 def check_model(experiment: Experiment, dataset: ImageSet) -> None:
-    """Build the augmentation, the network and the optimisers, as a training would.
+    """Build the augmentation, the networks and the optimisers, as trainings would.
 
     Raises:
         UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
@@ -157,12 +157,16 @@ def check_model(experiment: Experiment, dataset: ImageSet) -> None:
     protocol = experiment.protocol
     size = protocol.training.embedding_size
     shape = input_shape(dataset, protocol.training)
-    build_augmentation(experiment.model, protocol.training, shape[2])
-    network = build_network(experiment.model, shape, size, seed=0)
+    networks: dict[str, Network] = {}
     for method in experiment.methods:
+        model = experiment.model_of(method)
+        key = model.model_dump_json()
+        if key not in networks:
+            build_augmentation(model, protocol.training, shape[2])
+            networks[key] = build_network(model, shape, size, seed=0)
         settings = fill_settings(method, protocol, middle_params(method, protocol))
         loss = build_loss(settings, dataset.num_classes, size)
-        build_optimizers(network, loss, settings, protocol.training)
+        build_optimizers(networks[key], loss, settings, protocol.training)
 
 
 def uses_class(method: Method, name: str) -> bool:
@@ -178,13 +182,14 @@ def _classes_of(method: Method) -> dict[str, str]:
 
 def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
     """What else a result depends on: the images, and the code of the user's own classes."""
-    named = {experiment.model.trunk: "trunk"}
+    models = [experiment.model, *map(experiment.model_of, experiment.methods)]
+    named = {model.trunk: "trunk" for model in models}
     for method in experiment.methods:
         named.update(_classes_of(method))
     found = {"dataset": dataset.fingerprint()}
-    weights = weights_fingerprint(experiment.model)
-    if weights is not None:
-        found["pretrained weights"] = weights
+    weights = dict.fromkeys(map(weights_fingerprint, models))
+    if any(weights):
+        found["pretrained weights"] = ", ".join(one or "none" for one in weights)
     for name, kind in named.items():
         # Plain names are of installed packages.
         own = "." in name and ":" not in name  # a trunk such as timm:resnet50.a1_in1k is no path
@@ -225,7 +230,8 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
     method = experiment.methods[0]
     settings = fill_settings(method, protocol, middle_params(method, protocol))
     train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
-    task = FoldTask(settings, experiment.model, training, training.embedding_size, 0, 0, (1, 0))
+    model, size = experiment.model_of(method), training.embedding_size
+    task = FoldTask(settings, model, training, size, 0, 0, (1, 0))
     run = FoldRun(task, train, None, Path("nowhere"), device)  # builds and steps write nothing
     run.build()
     run.train_steps(2)

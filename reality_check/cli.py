@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from reality_check import figure_command
+from reality_check import figure_command, verdict_command
 from reality_check._version import __version__
 from reality_check.errors import UsageError, nearest
 
@@ -265,6 +265,10 @@ def _parser() -> _Parser:
 
     figure = _add(commands, "figure", figure_command.run, figure_command.TITLE, figure_command.MORE)
     figure_command.add_arguments(figure)
+
+    about, more = verdict_command.TITLE, verdict_command.MORE
+    verdicts = _add(commands, "verdicts", verdict_command.run, about, more)
+    verdict_command.add_arguments(verdicts)
 
     about = "list what exists, or print a resolved experiment"
     show = _add(commands, "show", _show, about, _SHOW)

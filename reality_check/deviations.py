@@ -62,12 +62,28 @@ def _unequal_treatment(
             f"Trained in two phases: {', '.join(two)}; in one: {others}. The limit of epochs is "
             "the same for all.",
         )
+    yield from _unequal_models(experiment)
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
     if raw and len(raw) < len(methods):
         yield Deviation(
             "geometry",
             f"Retrieval by raw Euclidean distance: {', '.join(raw)}; on unit vectors: the others. "
             "results.csv has both geometries for all.",
+        )
+
+
+def _unequal_models(experiment: Experiment) -> Iterator[Deviation]:
+    changes = {m.name: m.model for m in experiment.methods if m.model}
+    if changes:
+        texts = [
+            f"{name} has {', '.join(f'{key} {value}' for key, value in changed.items())}"
+            for name, changed in changes.items()
+        ]
+        yield Deviation(
+            "models",
+            f"The methods do not all train the same network: {'; '.join(texts)}. A difference from "
+            "them is one of loss and network together.",
+            True,
         )
 
 

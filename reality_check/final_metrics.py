@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import difflib
 import re
+from collections.abc import Iterable
 
+from pml_extensions.evaluation import CORRUPTIONS
 from reality_check.results import METRICS
 
 #: Those of one name, and how tables print them.
@@ -26,12 +28,40 @@ _NAMED = {
     **{BINARY + name: f"binary {title}" for name, title in METRICS.items()},
 }
 _RECALL = re.compile(r"(?:binary_)?recall_at_([1-9][0-9]{0,5})")
+_CORRUPTED = re.compile(rf"({'|'.join(CORRUPTIONS)})_(.+)")
 
 
 def recall_depth(name: str) -> int | None:
     """The K of ``recall_at_K`` or ``binary_recall_at_K``; ``None`` for any other name."""
     match = _RECALL.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def corrupted(name: str) -> tuple[str, str] | None:
+    """Corruption and metric of ``dropout_precision_at_1``; ``None`` for any other name.
+
+    Any of the protocol's three metrics and ``recall_at_K`` can be asked for on test images that
+    were corrupted (:data:`pml_extensions.evaluation.CORRUPTIONS`).
+    """
+    match = _CORRUPTED.fullmatch(name)
+    if match is None or not (
+        match[2] in METRICS or (recall_depth(match[2]) and not is_binary(match[2]))
+    ):
+        return None
+    return match[1], match[2]
+
+
+def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
+    """The metrics asked for on each kind of corrupted images, in the order given."""
+    found: dict[str, list[str]] = {}
+    for corruption, metric in filter(None, map(corrupted, names)):
+        found.setdefault(corruption, []).append(metric)
+    return found
+
+
+def clean(names: Iterable[str]) -> list[str]:
+    """Those of the metrics that are measured on the test images as they are."""
+    return [name for name in names if corrupted(name) is None]
 
 
 def is_binary(name: str) -> bool:
@@ -46,6 +76,10 @@ def is_fraction(name: str) -> bool:
 
 def title(name: str) -> str:
     """How tables print a metric: ``recall_at_2`` as ``R@2``."""
+    changed = corrupted(name)
+    if changed is not None:
+        name = METRICS.get(changed[1]) or title(changed[1])
+        return f"{name} ({changed[0].replace('_', ' ')})"
     depth = recall_depth(name)
     if depth is None:
         return _NAMED[name]
@@ -63,9 +97,9 @@ def check_name(name: str) -> None:
             f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
             "out"
         )
-    if name in _NAMED or recall_depth(name):
+    if name in _NAMED or recall_depth(name) or corrupted(name):
         return
-    known = [*_NAMED, "recall_at_K", "binary_recall_at_K"]
+    known = [*_NAMED, "recall_at_K", "binary_recall_at_K", "CORRUPTION_precision_at_1"]
     raise ValueError(f"there is no metric {name!r}; known: {', '.join(known)}.{_hint(name)}")
 
 
@@ -75,5 +109,10 @@ def _hint(name: str) -> str:
     depth = re.search(r"\d*$", name)[0].lstrip("0")  # type: ignore[index]
     recalls = [f"{prefix}recall_at_{depth or 1}" for prefix in ("", BINARY)]
     spelled |= {recall: recall for recall in recalls if recall_depth(recall)}
+    spelled |= {
+        f"{corruption}_{metric}": f"{corruption}_{metric}"
+        for corruption in CORRUPTIONS
+        for metric in METRICS
+    }
     close = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
     return f" Did you mean {spelled[close[0]]!r}?" if close else ""

@@ -131,7 +131,10 @@ def build_network(
         pooling, normalization = config.pooling or "average", config.normalization or "none"
         width = int(POOLINGS[pooling]()(maps).shape[1])
         options = config.embedder or Embedder()
-        last = embedder(width, embedding_size, **options.model_dump())
+        last: nn.Module = embedder(width, embedding_size, **options.model_dump())
+        if config.neck == "batch_norm":
+            neck = BatchNormNeck(embedding_size, scale=False, shift=False)
+            last = nn.Sequential(OrderedDict(embedder=last, neck=neck))
         return Network(trunk, Head(pooling, normalization, width), last)
 
 

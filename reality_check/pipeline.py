@@ -99,6 +99,20 @@ class Pipeline:
         """
         return self.augmentation.apply(self.store.batch(rows), numbers)
 
+    def corrupted_batches(self, corruption: str) -> Iterator[Tensor]:
+        """All images in order, corrupted after the crop and before the preprocessing.
+
+        Args:
+            corruption: one of :data:`pml_extensions.evaluation.CORRUPTIONS`, with its default
+                strengths. An image is corrupted in the same way in every call, on every device.
+
+        Raises:
+            UsageError: the images are grey and the corruption is one of colours.
+        """
+        for start in range(0, len(self), self._batch):
+            rows = np.arange(start, min(start + self._batch, len(self)))
+            yield self.evaluation.corrupted(self.store.batch(rows), corruption, start)
+
     def evaluation_batches(self, rows: np.ndarray | None = None) -> Iterator[Tensor]:
         """All images, or those of ``rows``, as evaluation sees them, in order."""
         rows = np.arange(len(self)) if rows is None else rows

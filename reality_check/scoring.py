@@ -17,6 +17,7 @@ from reality_check import checkpoints
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data.imageset import ImageSet
+from reality_check.final_metrics import by_corruption, clean
 from reality_check.measuring import (
     Metrics,
     embed,
@@ -27,6 +28,10 @@ from reality_check.measuring import (
 )
 from reality_check.model import Network, build_network
 from reality_check.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.results import METRICS
+
+#: From embeddings and the names of further metrics to what is measured, by category.
+Score = Callable[[Sequence[Tensor], Sequence[str]], dict[str, Metrics]]
 
 
 def score_folds(
@@ -121,6 +126,58 @@ def embed_test(network: Network, images: Pipeline, device: torch.device) -> Tens
     return require_finite(embed(network, network, images.evaluation_batches()))
 
 
+def score_networks(
+    networks: Sequence[Network],
+    images: Pipeline,
+    device: torch.device,
+    score: Score,
+    wanted: Sequence[str],
+) -> tuple[dict[str, Metrics], list[Tensor]]:
+    """Measure networks on the test images, and on corrupted ones where metrics ask for them.
+
+    Args:
+        networks: of one reproduction.
+        images: the test images.
+        device: where to compute.
+        score: measures the embeddings by each network.
+        wanted: metrics beside the protocol's three, see :mod:`reality_check.final_metrics`.
+
+    Returns:
+        The metrics by category, and the embeddings of the images as they are by each network.
+
+    Raises:
+        Diverged: an embedding is not finite.
+    """
+    embeddings = [embed_test(network, images, device) for network in networks]
+    scores = score(embeddings, clean(wanted))
+    for corruption, names in by_corruption(wanted).items():
+        changed = _embed_corrupted(networks, networks, images, corruption)
+        found = score(changed, [name for name in names if name not in METRICS])
+        for category, metrics in scores.items():
+            metrics.update(_on_corrupted(found[category], corruption, names))
+    return scores, embeddings
+
+
+def _embed_corrupted(
+    forwards: Sequence[Callable[[Tensor], Tensor]],
+    networks: Sequence[Network],
+    images: Pipeline,
+    corruption: str,
+) -> list[Tensor]:
+    """Embed corrupted images, each made once for all networks: making them takes longer."""
+    parts: list[list[Tensor]] = [[] for _ in forwards]
+    for batch in images.corrupted_batches(corruption):
+        for part, forward, network in zip(parts, forwards, networks, strict=True):
+            part.append(embed(forward, network, [batch]))
+    return [require_finite(torch.cat(part)) for part in parts]
+
+
+def _on_corrupted(found: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
+    """What was asked for, in both geometries, under the names of the corruption."""
+    every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
+    return {f"{corruption}_{name}": found[name] for name in every if name in found}
+
+
 def score_baselines(
     model: Model,
     training: Training,
@@ -160,7 +217,14 @@ def score_baselines(
     scores = {}
     for name, forward in forwards.items():
         embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
-        scores[name] = measure_one(embeddings, test.labels, True, also, test.queries)
+        scores[name] = measure_one(embeddings, test.labels, True, clean(also), test.queries)
+    networks = [network] * len(forwards)
+    for corruption, names in by_corruption(also).items():
+        changed = _embed_corrupted(list(forwards.values()), networks, images, corruption)
+        more = [name for name in names if name not in METRICS]
+        for metrics, embeddings in zip(scores.values(), changed, strict=True):
+            found = measure_one(embeddings, test.labels, True, more, test.queries)
+            metrics.update(_on_corrupted(found, corruption, names))
     return scores
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
@@ -14,6 +15,8 @@ from reality_check.errors import nearest
 
 #: Heads that end in a BatchNorm neck.
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
+#: What a head stands for.
+_PARTS = ("pooling", "normalization", "embedder")
 
 
 class Embedder(Strict):
@@ -48,7 +51,8 @@ class Model(Strict):
     """Trunk, head and embedder. The width of the embedding is the protocol's.
 
     ``trunk`` and ``weights``: see docs/trunks.md. ``head`` is a paper's head by name; it stands for
-    ``pooling``, ``normalization`` and ``embedder``, which are null then.
+    ``pooling``, ``normalization`` and ``embedder``, which are null then. ``neck: batch_norm`` is a
+    BatchNorm without scale and shift behind the embedder, and its output the embedding.
     """
 
     name: Name
@@ -62,6 +66,7 @@ class Model(Strict):
     pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] | None = None
     normalization: Literal["none", "layer_norm", "batch_norm"] | None = None
     embedder: Embedder | None = None
+    neck: Literal["none", "batch_norm"] = "none"
     preprocessing: Input = Field(default_factory=Input)
 
     @field_validator("weights", mode="before")
@@ -96,13 +101,32 @@ class Model(Strict):
             self.normalization = self.normalization or "none"
             self.embedder = self.embedder or Embedder()
             return self
-        for key in ("pooling", "normalization", "embedder"):
+        for key in _PARTS:
             if getattr(self, key) is not None:
                 raise ValueError(f"head {self.head} has its own {key}; remove one of the two")
+        if self.neck != "none":
+            raise ValueError(f"head {self.head} ends as its paper has it; remove neck or head")
         return self
 
     def describe_head(self) -> str:
         """The head in a phrase, for reports."""
         if self.head is not None:
             return f"head {self.head}"
-        return f"pooling {self.pooling}, normalisation {self.normalization}"
+        neck = "" if self.neck == "none" else f", neck {self.neck}"
+        return f"pooling {self.pooling}, normalisation {self.normalization}{neck}"
+
+    def changed(self, changes: Mapping[str, Any]) -> Model:
+        """This model with other values for some keys, each of which is replaced as a whole.
+
+        A ``head`` takes the place of ``pooling``, ``normalization``, ``embedder`` and ``neck``, and
+        one of those the place of a head.
+
+        Raises:
+            ValueError: a value is not allowed (pydantic's ``ValidationError``).
+        """
+        plain = self.model_dump(mode="json")
+        if changes.get("head") is not None:
+            plain |= dict.fromkeys(_PARTS) | {"neck": "none"}
+        elif any(changes.get(key) is not None for key in (*_PARTS, "neck")):
+            plain |= {"head": None, "bn_relu_modules": 0}
+        return Model.model_validate({**plain, **changes})

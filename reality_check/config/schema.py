@@ -6,22 +6,24 @@ Unknown keys are errors. All durations are in epochs as the protocol counts them
 
 from __future__ import annotations
 
+import itertools
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
+from reality_check.config.claims import Category, Claim
 from reality_check.config.datasets import Dataset
 from reality_check.config.model import Model
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
 from reality_check.config.values import Strict
+from reality_check.errors import nearest
 from reality_check.final_metrics import check_name
 from reality_check.passwords import without_password
-
-Category = Literal["aggregate", "ensemble", "complete"]
+from reality_check.results import METRICS
 
 
 class Split(Strict):
@@ -139,7 +141,11 @@ class SecondPhase(Strict):
 
 
 class Method(Strict):
-    """A loss with its fixed arguments, its search space and, if need be, a miner."""
+    """A loss with its fixed arguments, its search space and, if need be, a miner.
+
+    ``model`` changes keys of the experiment's model for this method alone: for experiments about
+    heads and trunks (see :meth:`Model.changed`).
+    """
 
     name: Name
     loss: str
@@ -150,7 +156,20 @@ class Method(Strict):
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
     normalize_embeddings: bool = True
     phase2: SecondPhase | None = None
+    model: dict[str, Any] = Field(default_factory=dict)
     note: str = ""
+
+    @field_validator("model")
+    @classmethod
+    def _keys_of_a_model(cls, value: dict[str, Any]) -> dict[str, Any]:
+        allowed = [name for name in Model.model_fields if name != "name"]
+        unknown = next((key for key in value if key not in allowed), None)
+        if unknown is not None:
+            raise ValueError(
+                f"unknown key {unknown!r}.{nearest(unknown, allowed)} Valid keys here: "
+                f"{', '.join(allowed)}"
+            )
+        return value
 
     @field_validator("miner", mode="before")
     @classmethod
@@ -173,6 +192,7 @@ class Experiment(Strict):
     model: Model
     protocol: Protocol
     methods: list[Method] = Field(min_length=1)
+    claims: list[Claim] = Field(default_factory=list)
     seed: Annotated[int, Field(ge=0)] = 0
     device: str = "auto"
     storage: str | None = None
@@ -207,11 +227,47 @@ class Experiment(Strict):
                     f"method {method.name!r}: samples_per_class={method.samples_per_class} does "
                     f"not divide batch_size={batch}; choose a divisor of {batch}"
                 )
+            self._check_model(method)
+        self._check_claims()
         return self
+
+    def _check_model(self, method: Method) -> None:
+        try:
+            self.model_of(method)
+        except ValidationError as error:
+            found = error.errors(include_url=False)[0]
+            key = ".".join(["model", *map(str, found["loc"])])
+            reason = found.get("ctx", {}).get("error", found["msg"])
+            raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
+
+    def _check_claims(self) -> None:
+        """Claims must be about what is measured; each has a name of its own."""
+        names = [claim.name for claim in self.claims]
+        twice = sorted({name for name in names if names.count(name) > 1})
+        if twice:
+            raise ValueError(f"two claims are named {twice[0]!r}; give one another name")
+        known: dict[str, list[str]] = {
+            "method": [method.name for method in self.methods],
+            "category": list(self.protocol.categories),
+            "metric": [*METRICS, *self.protocol.final_metrics],
+        }
+        for claim in self.claims:
+            for one in itertools.chain.from_iterable(claim.comparisons()):
+                for kind, allowed in known.items():
+                    given = getattr(one, kind)
+                    if given not in allowed:
+                        raise ValueError(
+                            f"claim {claim.name!r}: this experiment has no {kind} {given!r}."
+                            f"{nearest(given, allowed)} Write one of {', '.join(allowed)}"
+                        )
 
     def method(self, name: str) -> Method:
         """The method of that name."""
         return next(method for method in self.methods if method.name == name)
+
+    def model_of(self, method: Method) -> Model:
+        """The model that a method trains: the experiment's, with the method's own changes."""
+        return self.model.changed(method.model) if method.model else self.model
 
     def plain(self) -> dict[str, Any]:
         """Plain data from which the same experiment can be loaded again; without passwords."""

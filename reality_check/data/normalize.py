@@ -8,12 +8,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pml_extensions.evaluation import corrupt
 from reality_check.data._augment_checks import check_batch, check_frame, check_options
 from reality_check.data._maps import axes_of, compose
 from reality_check.data._resample import Interpolation, cut, resample
 from reality_check.data._windows import Windows, centre_crops, scaled_sizes
 from reality_check.data.images import PixelBatch
 from reality_check.data.preprocessing import Preprocessing
+from reality_check.errors import UsageError
+
+#: Of the random numbers of corrupted images.
+SEED = 0
 
 
 @dataclass(frozen=True)
@@ -102,3 +107,25 @@ class Normalize:
         """
         images = self.frame.render(*self.frame.centre(batch))
         return self.frame.preprocessing.normalize(images)
+
+    def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
+        """Transform a batch whose crops are corrupted, as uint8, before the preprocessing.
+
+        Args:
+            batch: as in a call.
+            corruption: a name of :data:`pml_extensions.evaluation.CORRUPTIONS`.
+            first_index: index of the first image in its set, from which its random numbers follow.
+
+        Returns:
+            As a call does.
+
+        Raises:
+            UsageError: as a call does, or the corruption does not fit the images.
+        """
+        crops = self.frame.render(*self.frame.centre(batch))
+        pixels = crops.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        try:
+            changed = corrupt(pixels, corruption, SEED, first_index=first_index)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return self.frame.preprocessing.normalize(changed.permute(0, 3, 1, 2).float())

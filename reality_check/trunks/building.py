@@ -7,6 +7,7 @@ import json
 from collections.abc import Mapping
 from functools import lru_cache
 from pathlib import Path
+from typing import Literal
 
 from torch import Tensor, nn
 
@@ -17,6 +18,7 @@ from reality_check.data.preprocessing import Preprocessing
 from reality_check.errors import UsageError
 from reality_check.trunks.names import find_source
 from reality_check.trunks.published import FROM_SCRATCH, Published, TrunkSource, load_published
+from reality_check.trunks.small import Conv4, Conv4Pool
 from reality_check.trunks.state import fit_state, read_state
 from reality_check.trunks.stem import set_last_stride_to_one
 
@@ -48,11 +50,18 @@ def build_trunk(
     if config.last_stride == 1:
         set_last_stride_to_one(trunk, source.title)
     if config.remove_last_bn_relu != "no":
-        try:
-            remove_last_bn_relu(trunk, config.remove_last_bn_relu)
-        except ValueError as error:
-            raise UsageError(f"{source.title}: {error}") from None
+        _remove_last_bn_relu(trunk, config.remove_last_bn_relu, source.title)
     return trunk
+
+
+def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], title: str) -> None:
+    if isinstance(trunk, Conv4 | Conv4Pool):
+        trunk.remove_last_bn_relu()  # one ReLU a layer: both modes are the same
+        return
+    try:
+        remove_last_bn_relu(trunk, mode)
+    except ValueError as error:
+        raise UsageError(f"{title}: {error}") from None
 
 
 def input_channels(config: Model, image_channels: int) -> int:

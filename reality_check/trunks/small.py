@@ -29,6 +29,10 @@ class Conv4(nn.Sequential):
         super().__init__(*layers)
         _channels_last(self)
 
+    def remove_last_bn_relu(self) -> None:
+        """Remove the last BatchNorm and ReLU; see :func:`_without_last_bn_relu`."""
+        _without_last_bn_relu(self)
+
 
 class Conv4Pool(nn.Sequential):
     """Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.
@@ -55,6 +59,21 @@ class Conv4Pool(nn.Sequential):
             ]
         super().__init__(*layers)
         _channels_last(self)
+
+    def remove_last_bn_relu(self) -> None:
+        """Remove the last BatchNorm and ReLU; see :func:`_without_last_bn_relu`."""
+        _without_last_bn_relu(self)
+
+
+def _without_last_bn_relu(network: nn.Sequential) -> None:
+    """End with the last convolution (and pooling), because a BatchNorm neck follows.
+
+    For these plain trunks what "Stop-Gradient Softmax Loss for Deep Metric Learning" does to the
+    last block of a ResNet. All other layers keep their names in the ``state_dict``.
+    """
+    last = max(i for i, layer in enumerate(network) if isinstance(layer, nn.BatchNorm2d))
+    for index in (last, last + 1):
+        network[index] = nn.Identity()
 
 
 def _channels_last(network: nn.Module) -> None:

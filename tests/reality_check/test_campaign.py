@@ -17,6 +17,7 @@ from reality_check.config import Experiment, compose
 from reality_check.data import ImageSet
 from reality_check.errors import UsageError
 from reality_check.measuring import Diverged
+from reality_check.pipeline import Pipeline
 from reality_check.search import WorkFailed
 from reality_check.training import FoldResult, FoldRun, FoldTask
 
@@ -90,12 +91,13 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> Handed:
         seen.append((self.task, self.train_set.class_names, validation, self.folder))
         return FoldResult(0.1 * (len(seen) % 7), 3, 1, 4, 0.0, ())
 
-    def embeddings(self: Campaign, *arguments: Any) -> torch.Tensor:
+    def embeddings(network: None, images: Pipeline, device: torch.device) -> torch.Tensor:
         generator = torch.Generator().manual_seed(0)
-        return torch.randn(len(self.test_set), 4, generator=generator)
+        return torch.randn(len(images), 4, generator=generator)
 
     monkeypatch.setattr(FoldRun, "run", run)
-    monkeypatch.setattr(Campaign, "_embed_test", embeddings)
+    monkeypatch.setattr(Campaign, "_network", lambda *arguments: None)
+    monkeypatch.setattr("reality_check.scoring.embed_test", embeddings)
     return seen
 
 

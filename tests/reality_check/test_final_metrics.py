@@ -4,7 +4,16 @@ import pytest
 
 from reality_check.config import compose
 from reality_check.errors import UsageError
-from reality_check.final_metrics import check_name, is_binary, is_fraction, recall_depth, title
+from reality_check.final_metrics import (
+    by_corruption,
+    check_name,
+    clean,
+    corrupted,
+    is_binary,
+    is_fraction,
+    recall_depth,
+    title,
+)
 
 RAW = {
     "name": "asking",
@@ -27,6 +36,9 @@ RAW = {
         ("binary_recall_at_8", "binary R@8"),
         ("binary_precision_at_1", "binary P@1"),
         ("binary_mean_average_precision_at_r", "binary MAP@R"),
+        ("dropout_precision_at_1", "P@1 (dropout)"),
+        ("salt_and_pepper_mean_average_precision_at_r", "MAP@R (salt and pepper)"),
+        ("affine_shear_recall_at_4", "R@4 (affine shear)"),
     ],
 )
 def test_names_and_titles(name: str, printed: str) -> None:
@@ -60,6 +72,9 @@ def test_the_depth_of_a_recall() -> None:
         ("binary_recal_at_2", "binary_recall_at_2"),
         ("mean_avarage_precision", "mean_average_precision"),
         ("seperability", "separability"),
+        ("gausian_noise_precision_at_1", "gaussian_noise_precision_at_1"),
+        ("dropout_NMI", "dropout_r_precision"),
+        ("jigsaw_binary_precision_at_1", "jigsaw_precision_at_1"),
     ],
 )
 def test_an_unknown_name_is_answered_by_the_nearest(name: str, suggestion: str) -> None:
@@ -92,3 +107,19 @@ def test_a_wrong_list_is_refused_at_load_time_with_its_path(given: str, parts: l
 def test_shipped_protocols_ask_for_none() -> None:
     for protocol in ("mlrc", "appendix_d", "quick"):
         assert compose({**RAW, "protocol": protocol}).protocol.final_metrics == []
+
+
+def test_metrics_on_corrupted_images_are_told_from_the_others() -> None:
+    names = [
+        "NMI",
+        "jigsaw_r_precision",
+        "recall_at_2",
+        "cutout_recall_at_2",
+        "jigsaw_precision_at_1",
+    ]
+    assert clean(names) == ["NMI", "recall_at_2"]
+    assert by_corruption(names) == {
+        "jigsaw": ["r_precision", "precision_at_1"],
+        "cutout": ["recall_at_2"],
+    }
+    assert corrupted("cutout_recall_at_0") is corrupted("cutout_NMI") is corrupted("cutout") is None

@@ -241,3 +241,45 @@ def test_seeds_depend_on_every_part() -> None:
     assert all(0 <= seed < 2**63 for seed in seeds)
     # Fixed for ever: seeds that changed with a release would change every result.
     assert derive(0, "search", 3) == derive(0, "search", "3") == 5189971300256938528
+
+
+# A neck, and changes of a model
+
+
+def test_a_neck_standardises_what_the_embedder_gives_and_learns_nothing() -> None:
+    plain, necked = (
+        build_network(conv4().changed({"neck": neck}), (16, 16, 1), 5, seed=3)
+        for neck in ("none", "batch_norm")
+    )
+    count = sum(p.numel() for p in plain.parameters())
+    assert sum(p.numel() for p in necked.parameters()) == count
+    images = torch.rand(20, 1, 16, 16)
+    raw, found = plain(images), necked(images)
+    expected = (raw - raw.mean(dim=0)) / (raw.var(dim=0, unbiased=False) + 1e-5).sqrt()
+    torch.testing.assert_close(found, expected)
+    assert not torch.equal(necked.eval()(images), found)
+
+
+def test_a_head_has_its_own_neck() -> None:
+    with pytest.raises(ValidationError, match="remove neck or head"):
+        preset("sgsl_paper", neck="batch_norm")
+
+
+def test_changes_replace_whole_keys_and_leave_the_others() -> None:
+    model = Model(name="x", arguments={"width": 4}, pooling="max", embedder={"bias": False})
+    changed = model.changed({"normalization": "layer_norm", "arguments": {"width": 8}})
+    assert changed.model_dump() == model.model_dump() | {
+        "normalization": "layer_norm",
+        "arguments": {"width": 8},
+    }
+    assert model.normalization == "none"
+    assert model.changed({}) == model
+
+
+def test_a_head_takes_the_place_of_its_parts_and_they_of_a_head() -> None:
+    parts = Model(name="x", pooling="flatten", neck="batch_norm")
+    headed = parts.changed({"head": "sgsl_paper", "bn_relu_modules": 2})
+    assert (headed.head, headed.pooling, headed.neck) == ("sgsl_paper", None, "none")
+    again = headed.changed({"pooling": "max"})
+    assert (again.head, again.pooling, again.bn_relu_modules) == (None, "max", 0)
+    assert again.normalization == "none"

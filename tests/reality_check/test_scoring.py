@@ -8,21 +8,25 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics
+from pml_extensions.evaluation import RetrievalMetrics, corrupt
 from reality_check import checkpoints, measuring
 from reality_check.config.model import Model
-from reality_check.config.training import Training
+from reality_check.config.training import Augment, Training
 from reality_check.data import ImageSet
+from reality_check.data.images import Images
+from reality_check.errors import UsageError
 from reality_check.measuring import Diverged, embed, measure, require_finite
-from reality_check.model import build_network
+from reality_check.model import Network, build_network
 from reality_check.pipeline import Pipeline, build_pipeline
 from reality_check.results import METRICS
 from reality_check.scoring import (
+    Score,
     embed_test,
     ensemble,
     load_network,
     score_baselines,
     score_folds,
+    score_networks,
 )
 
 CPU = torch.device("cpu")
@@ -361,3 +365,72 @@ def test_every_category_and_binary_codes_know_the_queries() -> None:
     apart = (bits[:5, None] != bits[None, 5:]).sum(dim=2).numpy()
     expected = np.mean(labels[5:][apart.argmin(axis=1)] == labels[:5])
     assert scores["ensemble"]["binary_precision_at_1"] == expected
+
+
+# -- corrupted images ----------------------------------------------------------------------------
+
+CORRUPTED = ["dropout_precision_at_1", "dropout_recall_at_2", "jigsaw_r_precision", "recall_at_2"]
+
+
+def networks_of(images: ImageSet) -> list[Network]:
+    return [build_network(MODEL, images.image_shape, 4, seed=seed) for seed in (3, 4)]
+
+
+def score_with(labels: np.ndarray, normalize: bool = True) -> Score:
+    return lambda embeddings, also: score_folds(embeddings, labels, normalize, also)
+
+
+@pytest.mark.parametrize("normalize", [True, False])
+def test_metrics_on_corrupted_images_are_those_of_corrupted_files(
+    make_images: Callable[..., ImageSet], normalize: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("reality_check.pipeline._FEWEST", 5)  # batches change nothing
+    monkeypatch.setattr("reality_check.pipeline._MOST", {"cpu": 5})
+    images = make_images(4)
+    networks, score = networks_of(images), score_with(images.labels, normalize)
+    found, embeddings = score_networks(networks, pipeline(images), CPU, score, CORRUPTED)
+    plain, same = score_networks(networks, pipeline(images), CPU, score, ["recall_at_2"])
+    other = "_raw" if normalize else "_normalized"
+    for category, metrics in plain.items():
+        assert {name: found[category][name] for name in metrics} == metrics
+    assert all(torch.equal(one, two) for one, two in zip(embeddings, same, strict=True))
+    for name, metric in (("dropout", "precision_at_1"), ("jigsaw", "r_precision")):
+        changed = corrupt(images.images.array(), name, 0)
+        files = ImageSet(Images.from_array(changed), images.labels, images.class_names, "changed")
+        expected, _ = score_networks(networks, pipeline(files), CPU, score, [])
+        for category, metrics in expected.items():
+            for suffix in ("", other):
+                assert found[category][f"{name}_{metric}{suffix}"] == metrics[metric + suffix]
+    assert "jigsaw_precision_at_1" not in found["ensemble"]
+    assert f"dropout_recall_at_2{other}" in found["aggregate"]
+
+
+def test_corruption_comes_after_the_crop(make_images: Callable[..., ImageSet]) -> None:
+    cropped = TRAINING.model_copy(update={"augmentation": Augment(crop_size=10)})
+    images = make_images(2)
+    (batch,) = build_pipeline(images, MODEL, cropped, CPU).corrupted_batches("cutout")
+    crops = images.images.array()[:, 3:13, 3:13]
+    expected = torch.from_numpy(corrupt(crops, "cutout", 0)).permute(0, 3, 1, 2).float()
+    torch.testing.assert_close(batch, (expected / 255 - 0.5) / 0.5)
+
+
+def test_baselines_are_measured_on_corrupted_images_too(
+    make_images: Callable[..., ImageSet],
+) -> None:
+    images = make_images(4)
+    found = score_baselines(MODEL, TRAINING, 3, images, CPU, also=CORRUPTED)
+    plain = score_baselines(MODEL, TRAINING, 3, images, CPU, also=["recall_at_2"])
+    changed = corrupt(images.images.array(), "jigsaw", 0)
+    files = ImageSet(Images.from_array(changed), images.labels, images.class_names, "changed")
+    expected = score_baselines(MODEL, TRAINING, 3, files, CPU)
+    for name, metrics in found.items():
+        assert set(metrics) == {*METRICS, *CORRUPTED}
+        assert {key: metrics[key] for key in plain[name]} == plain[name]
+        assert metrics["jigsaw_r_precision"] == expected[name]["r_precision"]
+
+
+def test_a_corruption_of_colours_does_not_fit_grey_images(
+    make_images: Callable[..., ImageSet],
+) -> None:
+    with pytest.raises(UsageError, match="grey images have no hue"):
+        list(pipeline(make_images(2)).corrupted_batches("hue_saturation"))

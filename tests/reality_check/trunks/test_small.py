@@ -39,3 +39,33 @@ def test_images_that_are_pooled_away_are_a_usage_error() -> None:
     model = Model(name="x", trunk="conv4_pool")
     with pytest.raises(UsageError, match="conv4_pool does not take images of 15x20"):
         build_network(model, (15, 20, 1), 4, seed=0)
+
+
+@pytest.mark.parametrize("trunk", ["conv4", "conv4_pool"])
+@pytest.mark.parametrize("mode", ["paper", "official"])
+def test_without_the_last_bn_and_relu_the_last_convolution_is_the_end(
+    trunk: str, mode: str
+) -> None:
+    arguments = {"width": 3}
+    whole, without = (
+        build_network(
+            Model(name="x", trunk=trunk, arguments=arguments, remove_last_bn_relu=removed),
+            (32, 32, 1),
+            4,
+            seed=1,
+        ).trunk
+        for removed in ("no", mode)
+    )
+    assert isinstance(whole, Conv4 | Conv4Pool)
+    kept = whole.state_dict()
+    place = max(i for i, layer in enumerate(whole) if isinstance(layer, torch.nn.Conv2d))
+    gone = {name for name in kept if name.startswith(f"{place + 1}.")}
+    assert gone
+    assert set(without.state_dict()) == set(kept) - gone
+    images = torch.rand(5, 1, 32, 32)
+    expected = whole[: place + 1](images)
+    if trunk == "conv4_pool":
+        expected = F.max_pool2d(expected, 2)
+    found = without(images)
+    torch.testing.assert_close(found, expected)
+    assert (found < 0).any()

@@ -1,0 +1,198 @@
+"""The claims of experiments as a table: what would confirm each, and what became of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reality_check.campaign import Campaign
+from reality_check.claims import ClaimVerdict, Finding, judge
+from reality_check.collecting import collect
+from reality_check.config.claims import Claim
+from reality_check.config.compose import differing_keys, load_experiment, shipped_files
+from reality_check.config.schema import Experiment
+from reality_check.errors import UsageError
+from reality_check.final_metrics import is_fraction, title
+from reality_check.output import load_locked
+from reality_check.results import METRICS
+
+#: Folder of the experiments whose claims are those of the papers.
+REPLICATIONS = "replications/"
+NOT_RUN = "not run yet"
+#: What may differ between two runs of one experiment.
+_FREE: Any = {
+    "dataset": {"path", "download"},
+    **dict.fromkeys(("claims", "code", "device", "slurm", "storage", "studies"), True),
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim, and in words what decides it and what the verdict is.
+
+    Attributes:
+        experiment: name of its experiment.
+        claim: as locked there.
+        criterion: what confirms it.
+        verdict: with the numbers, or that it was not run.
+    """
+
+    experiment: str
+    claim: Claim
+    criterion: str
+    verdict: str
+
+
+def replications() -> list[Experiment]:
+    """The experiments that ship with the package to check claims of the papers, by name."""
+    names = [name for name in shipped_files("experiments") if name.startswith(REPLICATIONS)]
+    return [load_experiment(name) for name in sorted(names)]
+
+
+def claim_rows(experiments: Iterable[Experiment], folders: Sequence[Path] = ()) -> list[Row]:
+    """Every claim of some experiments, with the verdicts of those that were run.
+
+    Args:
+        experiments: whose claims to list.
+        folders: output folders; experiments of others than those given are listed behind.
+
+    Raises:
+        UsageError: a folder is no output folder, has no claims, or other ones than the experiment
+            of its name.
+    """
+    planned = {experiment.name: experiment for experiment in experiments}
+    found: dict[str, tuple[ClaimVerdict, ...] | str] = {}
+    changes: dict[str, str] = {}
+    for folder in folders:
+        locked = load_locked(folder)
+        own = planned.setdefault(locked.name, locked)
+        _check_claims(locked, own, folder)
+        found[locked.name] = _verdicts(locked, folder)
+        changes[locked.name] = _changes(own, locked)
+    rows = []
+    for name, experiment in planned.items():
+        verdicts = found.get(name, NOT_RUN)
+        for number, claim in enumerate(experiment.claims):
+            text = verdicts if isinstance(verdicts, str) else _verdict_text(verdicts[number])
+            rows.append(Row(name, claim, criterion(claim), text + changes.get(name, "")))
+    return rows
+
+
+def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
+    if not locked.claims:
+        raise UsageError(
+            f"{folder} holds {locked.name}, which makes no claims; they are written into its YAML "
+            "(claims: ...) before it runs."
+        )
+    ours, theirs = ([c.model_dump() for c in one.claims] for one in (planned, locked))
+    if differing := list(differing_keys(ours, theirs)):
+        raise UsageError(
+            f"{folder} was run with other claims than {planned.name} has now "
+            f"({', '.join(differing[:3])}); claims are decided before a run, so run it anew."
+        )
+
+
+def _changes(planned: Experiment, locked: Experiment) -> str:
+    """That a run had another budget, say, than the experiment has now."""
+    plain = [one.model_dump(mode="json", exclude=_FREE) for one in (planned, locked)]
+    keys = list(differing_keys(*plain))
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
+
+
+def _verdicts(locked: Experiment, folder: Path) -> tuple[ClaimVerdict, ...] | str:
+    results = collect(Campaign(locked, folder))
+    return judge(locked, results.rows) if results.finished else "not finished"
+
+
+def criterion(claim: Claim) -> str:
+    """What confirms a claim, in words: ``a above b: MAP@R (aggregate)``."""
+    how = {
+        "above": "above",
+        "not_below": f"at most {_margin(claim)} below",
+        "equal": f"within {_margin(claim)} of",
+    }[claim.test]
+    than, metrics = claim.than, _listed([_title(metric) for metric in claim.metrics])
+    where = f"{metrics} ({_listed(claim.categories)})"
+    other = " ".join(filter(None, [than.metric and _title(than.metric), than.category]))
+    if all(first == second for first, second in claim.pairs):
+        return f"{_listed([f'`{one}`' for one, _ in claim.pairs])}: {where} {how} {other}"
+    groups = [
+        f"`{first}` {how} {_listed([f'`{second}`' for _, second in pairs])}"
+        for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
+    ]
+    return f"{'; '.join(groups)}: {where}{f', against {other}' if other else ''}"
+
+
+def _margin(claim: Claim) -> str:
+    if not is_fraction(claim.metrics[0]):
+        return f"{claim.margin:g}"
+    return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
+
+
+def _listed(texts: Sequence[str]) -> str:
+    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
+
+
+def _title(metric: str) -> str:
+    return METRICS.get(metric) or title(metric)
+
+
+def _verdict_text(verdict: ClaimVerdict) -> str:
+    many = len(verdict.findings) > 1
+    texts = []
+    for finding in verdict.findings:
+        name = f"{_distinguished(verdict, finding)}: " if many else ""
+        result = f"{finding.verdict}, " if many else ""
+        texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
+    return f"**{verdict.verdict}**: {'; '.join(texts)}"
+
+
+def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
+    """What sets a comparison apart from the others of its claim."""
+    places = [(one.first, one.second) for one in verdict.findings]
+    parts = []
+    if len({(a.method, b.method) for a, b in places}) > 1:
+        methods = dict.fromkeys([finding.first.method, finding.second.method])
+        parts.append(" − ".join(f"`{method}`" for method in methods))
+    for key in ("category", "metric"):
+        if len({getattr(a, key) for a, _ in places}) > 1:
+            value = getattr(finding.first, key)
+            parts.append(_title(value) if key == "metric" else value)
+    return ", ".join(parts)
+
+
+def _evidence(claim: Claim, finding: Finding) -> str:
+    """Difference, interval, corrected p-values and n."""
+    difference = finding.difference
+    if finding.why or difference is None or difference.half_width is None:
+        return finding.why
+    scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
+    low, high = (difference.mean + sign * difference.half_width for sign in (-1, 1))
+    numbers = [f"{scale * value:+.2f}".replace("-", "−") for value in (difference.mean, low, high)]
+    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {_p(finding.p)}"
+    if finding.p_equal is not None:
+        text += f", within {_margin(claim)} {_p(finding.p_equal)}"
+    n = difference.n
+    return f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "no p"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The rows as the table of docs/replications.md."""
+    lines = [
+        "| claim | paper | confirmed if | experiment | verdict |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = (row.claim.text, row.claim.source, row.criterion, row.experiment, row.verdict)
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join(lines) + "\n"

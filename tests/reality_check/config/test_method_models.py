@@ -1,0 +1,67 @@
+"""Methods that change the experiment's model for themselves."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reality_check.config import compose, load_experiment
+from reality_check.config.compose import dump_yaml, parse_yaml
+from reality_check.deviations import find_deviations
+from reality_check.errors import UsageError
+
+RAW: dict[str, Any] = {
+    "name": "mine",
+    "dataset": "glyphs",
+    "model": {"base": "conv4", "arguments": {"width": 4}},
+    "protocol": "quick",
+    "methods": [
+        {"base": "contrastive"},
+        {"base": "contrastive", "name": "necked", "model": {"neck": "batch_norm"}},
+    ],
+}
+
+
+def test_a_method_changes_the_model_for_itself_alone() -> None:
+    experiment = compose(RAW)
+    plain, necked = map(experiment.model_of, experiment.methods)
+    assert plain == experiment.model
+    assert (plain.neck, necked.neck) == ("none", "batch_norm")
+    assert necked.arguments == {"width": 4}
+    assert compose(parse_yaml(dump_yaml(experiment.plain()))) == experiment
+
+
+def test_the_command_line_reaches_it() -> None:
+    override = "methods.contrastive.model.remove_last_bn_relu=paper"
+    experiment = compose(RAW, [override])
+    assert experiment.model_of(experiment.method("contrastive")).remove_last_bn_relu == "paper"
+    assert load_experiment("quickstart").methods[0].model == {}
+
+
+@pytest.mark.parametrize(
+    ("changes", "parts"),
+    [
+        ({"neckk": "batch_norm"}, ["methods.necked.model", "'neckk'", "mean 'neck'", "pooling"]),
+        ({"name": "other"}, ["'name'"]),
+        ({"neck": "layer_norm"}, ["method 'necked': model.neck", "'none' or 'batch_norm'"]),
+        ({"embedder": {"bais": 1}}, ["method 'necked': model.embedder.bais"]),
+        ({"head": "sgsl_paper", "pooling": "max"}, ["method 'necked'", "has its own pooling"]),
+    ],
+)
+def test_wrong_changes_are_told_with_the_method(changes: dict[str, Any], parts: list[str]) -> None:
+    methods = [RAW["methods"][0], {**RAW["methods"][1], "model": changes}]
+    with pytest.raises(UsageError) as caught:
+        compose({**RAW, "methods": methods})
+    message = str(caught.value)
+    assert "\n" not in message
+    for part in parts:
+        assert part in message
+
+
+def test_other_networks_are_a_serious_deviation() -> None:
+    (found,) = [d for d in find_deviations(compose(RAW), [], True) if d.topic == "models"]
+    assert found.serious
+    assert "necked has neck batch_norm" in found.text
+    same = compose({**RAW, "methods": ["contrastive", "multi_similarity"]})
+    assert "models" not in {d.topic for d in find_deviations(same, [], True)}

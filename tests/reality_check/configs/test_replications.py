@@ -1,0 +1,147 @@
+"""The experiments that check claims of the papers on a small scale."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from reality_check.checking import check_data, check_model, count_trainings
+from reality_check.config import Experiment, load_experiment
+from reality_check.config.compose import shipped_files
+from reality_check.data import ImageSet, load_dataset
+from reality_check.final_metrics import by_corruption
+from reality_check.methods import fill_settings, middle_params, search_space
+from reality_check.model import build_network
+from reality_check.pipeline import build_pipeline, input_shape
+from reality_check.scoring import score_folds, score_networks
+from reality_check.tasks import FoldTask
+from reality_check.training import FoldRun
+
+FILES = {
+    name: path
+    for name, path in shipped_files("experiments").items()
+    if name.startswith("replications/")
+}
+CPU = torch.device("cpu")
+#: Seconds of a training with all its evaluations on one core, measured while the machine had other
+#: work, and the longest that an experiment may take on two cores.
+SECONDS = {"omniglot": 14, "caltech101": 18, "mnist": 8}
+HOURS = 1.0
+
+
+@pytest.fixture(scope="module")
+def stand_ins() -> dict[str, ImageSet]:
+    """Classes of noise in the shapes of the real images, enough of them for every batch."""
+
+    def make(name: str, classes: int, each: int, *shape: int) -> ImageSet:
+        pixels = np.random.default_rng(0).integers(0, 256, (classes * each, *shape), np.uint8)
+        labels = np.repeat(np.arange(classes), each)
+        return ImageSet(pixels, labels, tuple(f"class {n}" for n in range(classes)), name)
+
+    return {
+        "omniglot": make("omniglot", 72, 4, 28, 28, 1),
+        "omniglot_background": make("omniglot_background", 72, 4, 28, 28, 1),
+        "caltech101": make("caltech101", 40, 4, 64, 64, 3),
+        "mnist_10k": make("mnist_10k", 3, 30, 28, 28, 1),
+    }
+
+
+def data_of(experiment: Experiment) -> str:
+    return experiment.dataset.name.partition("_")[0]
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_method_trains_two_iterations_and_is_scored(
+    name: str, stand_ins: dict[str, ImageSet], tmp_path: Path
+) -> None:
+    experiment = load_experiment(name)
+    protocol, images = experiment.protocol, stand_ins[experiment.dataset.name]
+    short = protocol.training.model_copy(update={"iterations_per_epoch": 1})
+    size, shape = short.embedding_size, input_shape(images, short)
+    check_model(experiment, images)
+    networks = []
+    for method in experiment.methods:
+        settings = fill_settings(method, protocol, middle_params(method, protocol))
+        epochs = (2, 0) if settings.second_phase is None else (1, 1)
+        model = experiment.model_of(method)
+        task = FoldTask(settings, model, short, size, 0, 0, fixed_epochs=epochs)
+        result = FoldRun(task, images, None, tmp_path / method.name, CPU).run()
+        assert result.epochs_spent == 2
+        networks.append(build_network(model, shape, size, seed=0))
+        state = torch.load(tmp_path / method.name / "model.pt", weights_only=True)
+        networks[-1].load_state_dict(state)
+    pipeline = build_pipeline(images, experiment.model, short, CPU)
+    scores, embeddings = score_networks(
+        networks[:2],
+        pipeline,
+        CPU,
+        lambda found, also: score_folds(found, images.labels, True, also),
+        protocol.final_metrics,
+    )
+    assert embeddings[0].shape == (len(images), size)
+    assert set(protocol.final_metrics) <= set(scores["ensemble"])
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_the_budget_is_fair_short_and_as_its_file_says(name: str) -> None:
+    experiment, text = load_experiment(name), FILES[name].read_text(encoding="utf-8")
+    comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
+    trainings = count_trainings(experiment)
+    assert re.search(rf"\b{trainings} trainings\b", comment), trainings
+    claimed = re.search(r"about (\d+) minutes on two", comment)
+    assert claimed is not None
+    seconds = trainings * SECONDS[data_of(experiment)] / 2
+    assert seconds <= HOURS * 3600
+    assert int(claimed[1]) >= 0.9 * seconds / 60
+    assert experiment.protocol.reproductions >= 5
+    assert "not the protocol" in experiment.protocol.note
+    for method in experiment.methods:
+        assert search_space(method, experiment.protocol), method.name
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_every_method_but_points_of_curves_is_in_a_claim(name: str) -> None:
+    experiment = load_experiment(name)
+    assert experiment.claims
+    claimed = {
+        one.method for claim in experiment.claims for both in claim.comparisons() for one in both
+    }
+    further = {"sigma_0p03", "images_2", "images_4", "images_16", "beta_0p5", "beta_2"}
+    assert {method.name for method in experiment.methods} - claimed <= further
+    for claim in experiment.claims:
+        assert re.match(r"00[0-4], (Table|Fig\.|section)", claim.source), claim.source
+
+
+def test_fixed_values_of_curves_are_the_only_difference_of_their_methods() -> None:
+    for name, keys in {
+        "sgsl_curves_omniglot": {"gamma", "beta"},
+        "normsoftmax_temperature_omniglot": {"temperature"},
+        "gradml_curves_caltech101": {"k", "w"},
+    }.items():
+        methods = load_experiment(f"replications/{name}").methods
+        plain = [method.model_dump(mode="json", exclude={"name"}) for method in methods]
+        for one in plain:
+            assert keys == {key for key in one["arguments"] if key in keys}
+            one["arguments"] = {k: v for k, v in one["arguments"].items() if k not in keys}
+        assert all(one == plain[0] for one in plain)
+    samples = load_experiment("replications/normsoftmax_samples_caltech101").methods
+    exclude = {"name", "samples_per_class"}
+    assert len({str(method.model_dump(mode="json", exclude=exclude)) for method in samples}) == 1
+
+
+def test_all_nine_corruptions_are_measured() -> None:
+    experiment = load_experiment("replications/warped_caltech101")
+    assert len(by_corruption(experiment.protocol.final_metrics)) == 9
+
+
+@pytest.mark.data
+@pytest.mark.parametrize("name", FILES)
+def test_the_real_images_fit(name: str) -> None:
+    experiment = load_experiment(name)
+    images = load_dataset(experiment.dataset)
+    check_data(experiment, images)
+    check_model(experiment, images)

@@ -1,0 +1,202 @@
+"""The command ``reality-check verdicts``, from output folders to a table."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reality_check import verdicts as room
+from reality_check.cli import main
+from reality_check.config import Experiment, compose
+from reality_check.errors import UsageError
+from reality_check.output import lock_experiment
+from reality_check.results import PRIMARY, ExperimentResults, ResultRow
+from reality_check.verdicts import NOT_RUN, claim_rows, criterion, markdown, replications
+
+DOCS = Path(__file__).parents[2] / "docs" / "replications.md"
+CLAIMS: list[dict[str, Any]] = [
+    {"name": "better", "source": "000, Table 1", "text": "A beats b", "pairs": [["a", "b"]]},
+    {
+        "name": "codes",
+        "source": "001, Table 6",
+        "text": "Codes of a are as good",
+        "pairs": [["a", "a"], ["b", "b"]],
+        "metrics": ["binary_precision_at_1"],
+        "than": {"metric": "precision_at_1"},
+        "categories": ["ensemble"],
+        "test": "not_below",
+        "margin": 2,
+    },
+]
+
+
+def experiment(**changes: Any) -> Experiment:
+    return compose(
+        {
+            "name": "made_up",
+            "dataset": "glyphs",
+            "model": "conv4",
+            "protocol": {"base": "quick", "final_metrics": ["binary_precision_at_1"]},
+            "methods": [{"base": "contrastive", "name": name} for name in "ab"],
+            "claims": CLAIMS,
+            "code": {"dataset": "1234"},
+            **changes,
+        }
+    )
+
+
+def rows() -> list[ResultRow]:
+    levels = {
+        ("a", "aggregate", PRIMARY): 0.32,
+        ("b", "aggregate", PRIMARY): 0.3,
+        **{(method, "ensemble", "precision_at_1"): 0.6 for method in "ab"},
+        ("a", "ensemble", "binary_precision_at_1"): 0.595,
+        ("b", "ensemble", "binary_precision_at_1"): 0.5,
+    }
+    return [
+        ResultRow("made_up", method, category, n, metric, level + 0.001 * (n % 3))
+        for (method, category, metric), level in levels.items()
+        for n in range(5)
+    ]
+
+
+@pytest.fixture
+def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
+    """A function that makes an output folder with made-up results."""
+
+    def run(finished: bool = True, **changes: Any) -> Path:
+        locked = experiment(**changes)
+        results = ExperimentResults(locked.name, "quick", "mlrc", finished, (), tuple(rows()))
+        monkeypatch.setattr(room, "Campaign", lambda *arguments: None)
+        monkeypatch.setattr(room, "collect", lambda campaign: results)
+        lock_experiment(locked, tmp_path)
+        return tmp_path
+
+    return run
+
+
+def texts(folders: Sequence[Path], *planned: Experiment) -> list[str]:
+    return [row.verdict for row in claim_rows(planned, folders)]
+
+
+def test_a_folder_says_what_became_of_its_claims(ran: Callable[..., Path]) -> None:
+    better, codes = texts([ran()])
+    assert re.fullmatch(
+        r"\*\*confirmed\*\*: \+2\.00 points \(\+1\.\d\d to \+2\.\d\d\), p < 0\.001, "
+        r"within 1 point p = 1, n = 5",
+        better,
+    )
+    assert codes.startswith("**not confirmed**: `a`: confirmed, −0.50 points (−0.50 to −0.50)")
+    assert "; `b`: not confirmed, −10.00 points" in codes
+
+
+def test_experiments_that_were_not_run_say_so(ran: Callable[..., Path]) -> None:
+    other = experiment(name="other")
+    found = claim_rows([other], [ran()])
+    assert [row.experiment for row in found] == ["other", "other", "made_up", "made_up"]
+    assert [row.verdict == NOT_RUN for row in found] == [True, True, False, False]
+
+
+def test_an_unfinished_run_has_no_verdict(ran: Callable[..., Path]) -> None:
+    assert texts([ran(finished=False)]) == ["not finished", "not finished"]
+
+
+def test_a_run_with_another_budget_says_so(ran: Callable[..., Path]) -> None:
+    protocol = experiment().plain()["protocol"] | {"reproductions": 2}
+    found = texts([ran(protocol=protocol)], experiment())
+    assert all(text.endswith("[run with another protocol.reproductions]") for text in found)
+
+
+def test_claims_cannot_be_changed_after_the_run(ran: Callable[..., Path]) -> None:
+    easier = [CLAIMS[0] | {"margin": 0.1}, CLAIMS[1]]
+    with pytest.raises(
+        UsageError, match=r"other claims than made_up.*\bbetter\.margin.*run it anew"
+    ):
+        claim_rows([experiment(claims=easier)], [ran()])
+
+
+def test_a_folder_without_claims_is_refused(ran: Callable[..., Path]) -> None:
+    with pytest.raises(UsageError, match="makes no claims"):
+        claim_rows([], [ran(claims=[])])
+
+
+@pytest.mark.parametrize(
+    ("changes", "text"),
+    [
+        ({}, "`a` above `b`: MAP@R (aggregate)"),
+        (
+            {"pairs": [["a", "b"], ["a", "c"], ["b", "c"]], "categories": ["ensemble", "complete"]},
+            "`a` above `b` and `c`; `b` above `c`: MAP@R (ensemble and complete)",
+        ),
+        ({"test": "equal"}, "`a` within 1 point of `b`: MAP@R (aggregate)"),
+        (
+            {"test": "not_below", "margin": 2.5, "metrics": ["precision_at_1", "NMI"]},
+            "`a` at most 2.5 points below `b`: P@1 and NMI (aggregate)",
+        ),
+        (
+            {"test": "equal", "metrics": ["separability"], "margin": 0.1},
+            "`a` within 0.1 of `b`: separability (ratio) (aggregate)",
+        ),
+        (
+            {"than": {"category": "complete"}, "categories": ["ensemble"]},
+            "`a` above `b`: MAP@R (ensemble), against complete",
+        ),
+        (
+            {"than": {"metric": "precision_at_1"}, "metrics": ["binary_precision_at_1"]},
+            "`a` above `b`: binary P@1 (aggregate), against P@1",
+        ),
+        (
+            {"pairs": [["a", "a"], ["b", "b"]], "than": {"category": "complete"}},
+            "`a` and `b`: MAP@R (aggregate) above complete",
+        ),
+    ],
+)
+def test_what_would_confirm_a_claim_in_words(changes: dict[str, Any], text: str) -> None:
+    from reality_check.config.claims import Claim
+
+    assert criterion(Claim.model_validate(CLAIMS[0] | changes)) == text
+
+
+# -- the command, and the page ---------------------------------------------------------------------
+
+
+def test_the_command_prints_claims_and_verdicts(
+    ran: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verdicts", str(ran())]) == 0
+    lines = capsys.readouterr().out.splitlines()
+    assert lines[0] == "made_up:"
+    assert lines[1] == "  better (000, Table 1): A beats b"
+    assert lines[2] == "    confirmed if a above b: MAP@R (aggregate)"
+    assert lines[3].startswith("    confirmed: +2.00 points")
+
+
+def test_without_folders_it_lists_the_replications(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["verdicts"]) == 0
+    printed = capsys.readouterr().out
+    for experiment in replications():
+        assert f"{experiment.name}:" in printed
+    assert printed.count(NOT_RUN) == sum(len(one.claims) for one in replications())
+
+
+def test_a_folder_of_another_kind_is_a_usage_error(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["verdicts", str(tmp_path)]) == 2
+    assert "not an output folder" in capsys.readouterr().err
+
+
+def test_the_page_has_every_claim_with_what_would_confirm_it() -> None:
+    """All but the last column, which is filled in from runs."""
+
+    def decided(text: str) -> list[str]:
+        lines = [line for line in text.splitlines() if line.startswith("|")]
+        return [line.rstrip("| ").rpartition(" | ")[0] for line in lines]
+
+    page = DOCS.read_text(encoding="utf-8")
+    table = page.partition("<!-- verdicts -->")[2].partition("<!-- end -->")[0]
+    assert decided(table) == decided(markdown(claim_rows(replications())))
