@@ -107,7 +107,7 @@ def print_listing(what: str, overrides: Sequence[str] = ()) -> int:
         words = [*_GROUPS, *_KINDS, "figures"]
         raise UsageError(
             f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
-            f"of an experiment ({', '.join(experiments)}) or a YAML file."
+            "of an experiment (reality-check show experiments lists them) or a YAML file."
             f"{nearest(what, [*words, *experiments])}"
         )
     experiment = load_experiment(what, overrides)

@@ -158,10 +158,9 @@ def find_experiment(path: str | Path) -> Path:
     named = config_files("experiments")
     if str(path) in named:
         return named[str(path)]
-    names = ", ".join(sorted(named))
     raise UsageError(
         f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
-        f"with the package: {names}.{nearest(str(path), named)}"
+        f"with the package: {_some(named, 'experiments')}.{nearest(str(path), named)}"
     )
 
 
