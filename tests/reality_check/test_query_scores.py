@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import shutil
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
@@ -44,6 +45,7 @@ EXPERIMENT: dict[str, Any] = {
     "model": {"base": "conv4", "arguments": {"width": 4}},
     "protocol": {
         "base": "quick",
+        "split": {"folds": 2},
         "training": {"batch_size": 4, "embedding_size": 4},
         "search": {"trials": 1},
         "reproductions": 2,
@@ -209,30 +211,47 @@ def test_the_same_scores_are_the_same_bytes_and_small(
 # -- campaigns -----------------------------------------------------------------------------------
 
 
+def untrained(self: FoldRun) -> FoldResult:
+    """A fold run that ends at once with an untrained network of its own seed."""
+    network = build_network(
+        self.task.model, (16, 16, 1), self.task.embedding_size, self.task.network_seed
+    )
+    checkpoints.save(self.folder / "model.pt", network.state_dict())
+    return FoldResult(0.3, 1, 0, 1, 0.0, ())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a finished campaign."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(FoldRun, "run", untrained)
+        patch.setattr("os.fsync", lambda descriptor: None)
+        opened(folder).work()
+    return folder
+
+
+def opened(folder: Path, seed: int = 0) -> Campaign:
+    """A campaign on 16 classes of made-up images."""
+    draw = np.random.default_rng(seed)
+    patterns = draw.uniform(0, 255, (16, 1, 16, 16, 1))
+    images = np.clip(patterns + draw.normal(0, 60, (16, 6, 16, 16, 1)), 0, 255)
+    names = tuple(f"class {label}" for label in range(16))
+    pixels = images.reshape(-1, 16, 16, 1).astype(np.uint8)
+    made = Campaign(compose(EXPERIMENT), folder)
+    made.__dict__["dataset"] = ImageSet(pixels, np.repeat(np.arange(16), 6), names, "patterns")
+    return made
+
+
 @pytest.fixture
 def campaign(
-    make_images: MakeImages, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Callable[[], Campaign]:
-    """A finished campaign whose networks are untrained ones of their own seeds."""
-
-    def run(self: FoldRun) -> FoldResult:
-        shape = (16, 16, 1)
-        network = build_network(
-            self.task.model, shape, self.task.embedding_size, self.task.network_seed
-        )
-        checkpoints.save(self.folder / "model.pt", network.state_dict())
-        return FoldResult(0.3, 1, 0, 1, 0.0, ())
-
-    monkeypatch.setattr(FoldRun, "run", run)
+    """Opens the finished campaign in a copy of its folder."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-    def make() -> Campaign:
-        made = Campaign(compose(EXPERIMENT), tmp_path)
-        made.__dict__["dataset"] = make_images(16)
-        return made
-
-    make().work()
-    return make
+    monkeypatch.setattr(FoldRun, "run", untrained)
+    return lambda: opened(tmp_path)
 
 
 def test_every_reproduction_keeps_its_scores(
@@ -273,14 +292,12 @@ def test_a_folder_without_scores_is_scored_again_to_the_same(
 
 
 def test_scoring_again_leaves_alone_what_it_cannot_reproduce(
-    campaign: Callable[[], Campaign], make_images: MakeImages, tmp_path: Path
+    campaign: Callable[[], Campaign], tmp_path: Path
 ) -> None:
     for path in tmp_path.rglob(SCORES_FILE):
         path.unlink()
-    (tmp_path / "contrastive/reproductions/000/fold_2/model.pt").unlink()
-    other = campaign()
-    other.__dict__["dataset"] = make_images(16, seed=1)
-    done = rescore(other)
+    (tmp_path / "contrastive/reproductions/000/fold_1/model.pt").unlink()
+    done = rescore(opened(tmp_path, seed=1))
     assert done.scored == 0
     assert len(done.problems) == 4
     assert "model.pt is gone" in done.problems[0]
@@ -289,16 +306,17 @@ def test_scoring_again_leaves_alone_what_it_cannot_reproduce(
 
 
 def test_a_diverged_reproduction_is_not_scored_again(
-    campaign: Callable[[], Campaign], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def diverge(*_: Any) -> None:
         raise Diverged("made up")
 
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    monkeypatch.setattr(FoldRun, "run", untrained)
     monkeypatch.setattr(Campaign, "_complete", diverge)
     folder = tmp_path / "second"
     folder.mkdir()
-    made = Campaign(compose(EXPERIMENT), folder)
-    made.__dict__["dataset"] = campaign().dataset
+    made = opened(folder)
     made.work()
     done = rescore(made)
     assert (done.there, done.scored, done.diverged, done.problems) == (2, 0, 2, ())

@@ -1,0 +1,143 @@
+"""The luck of which test classes there are: classes drawn anew, with all their queries.
+
+Queries of one class stand or fall together, so a bootstrap that draws single queries gives
+intervals that are too narrow. Drawing whole classes (the cluster bootstrap: Davison and Hinkley
+1997, "Bootstrap Methods and their Application", section 3.8) keeps them together.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+from scipy.special import ndtr, stdtrit
+
+from reality_check.report.statistics._intervals import CONFIDENCE, Bounds
+
+Array = NDArray[np.float64]
+
+#: How often classes are drawn. With 5,000 an end of a 95 % interval is off by about 2 % of its
+#: half-width.
+DRAWS = 5000
+
+#: Numbers held at once while drawing.
+_HELD = 2**22
+
+
+def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
+    """Return the sum of the values of each class, and how many queries it has.
+
+    Args:
+        values: shape (K, Q): K sets of scores of the same queries.
+        labels: shape (Q,), the class of each query.
+
+    Returns:
+        Sums, shape (K, C), and counts, shape (C,), of the C classes that have queries.
+    """
+    _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    totals = np.stack([np.bincount(place, row, len(counts)) for row in values])
+    return totals, counts
+
+
+def resampled_means(
+    totals: Array, counts: NDArray[np.int64], draws: int = DRAWS, seed: int = 0
+) -> Array:
+    """Return the mean over queries when as many classes are drawn with replacement.
+
+    All K sets see the same draws, so that the differences of their means are paired.
+
+    Args:
+        totals: shape (K, C), the sum of each class.
+        counts: shape (C,), the queries of each class. With sums and counts of single queries (1
+            each) it is the plain bootstrap over queries.
+        draws: how often.
+        seed: the same seed gives the same draws.
+
+    Returns:
+        Shape (draws, K). A class drawn twice counts twice, in the sum and in the number of queries.
+    """
+    generator = np.random.default_rng(seed)
+    units = len(counts)
+    step = max(1, _HELD // units)
+    parts = []
+    for start in range(0, draws, step):
+        rows = min(step, draws - start)
+        drawn = generator.integers(units, size=(rows, units))
+        drawn += np.arange(rows)[:, None] * units
+        weights = np.bincount(drawn.ravel(), minlength=rows * units).reshape(rows, units)
+        parts.append((weights @ totals.T) / (weights @ counts)[:, None])
+    return np.concatenate(parts)
+
+
+def with_training_noise(draws: Array, values: Sequence[float], seed: int = 1) -> Array:
+    """Return the draws with the luck of the training added: both levels together.
+
+    The mean over n reproductions is known up to ``t s / √n`` with t of ``n - 1`` degrees of freedom
+    (JCGM 101:2008, "Propagation of distributions using a Monte Carlo method", 6.4.9), and such a
+    deviation is added to every draw. Drawing three or five reproductions with replacement instead
+    would give intervals that are far too narrow.
+
+    Args:
+        draws: shape (B,), of :func:`resampled_means` over the mean of the reproductions.
+        values: the statistic itself of each reproduction, at least two.
+        seed: the same seed gives the same deviations.
+
+    Raises:
+        ValueError: there is no second reproduction.
+    """
+    n = len(values)
+    if n < 2:
+        raise ValueError(
+            f"there are {n} reproductions, but training noise shows only between two or more; use "
+            "the draws as they are."
+        )
+    generator = np.random.default_rng(seed)
+    error = float(np.std(values, ddof=1)) / math.sqrt(n)
+    return draws + error * generator.standard_t(n - 1, size=len(draws))
+
+
+def percentile_interval(
+    draws: Array, value: float, units: int, confidence: float = CONFIDENCE
+) -> Bounds:
+    """Return the interval between two percentiles of bootstrap draws, for few units too.
+
+    The percentiles are moved outwards so that for a mean of normal values the interval would be
+    the t-interval (the expanded percentile interval of Hesterberg 2015, "What teachers should know
+    about the bootstrap"): a tail of ``Φ(-t √(n / (n - 1)))`` in place of 2.5 %.
+
+    Args:
+        draws: shape (B,).
+        value: the statistic of the data themselves.
+        units: how many classes (or queries) were drawn from, at least two.
+        confidence: for example 0.95.
+    """
+    t = stdtrit(units - 1, (1 + confidence) / 2)
+    tail = float(ndtr(-t * math.sqrt(units / (units - 1))))
+    low, high = np.quantile(draws, [tail, 1 - tail])
+    return Bounds(value, float(low), float(high))
+
+
+def design_effect(totals: Array, counts: NDArray[np.int64], squares: Array) -> float:
+    """Return how much more the mean varies by class than if queries were independent.
+
+    The ratio of two variances of the mean over queries, by class and by query (Kish 1965, "Survey
+    Sampling"). A value of 9 means intervals three times as wide as queries alone suggest.
+
+    Args:
+        totals: shape (C,), the sum of each class.
+        counts: shape (C,), the queries of each class.
+        squares: shape (C,), the sum of the squares of each class.
+
+    Returns:
+        NaN where the values do not vary or there is one class.
+    """
+    queries, classes = counts.sum(), len(counts)
+    mean = totals.sum() / queries
+    by_query = (squares.sum() / queries - mean**2) / (queries - 1)
+    residuals = totals - mean * counts
+    if classes < 2 or by_query <= 0:
+        return math.nan
+    by_class = classes / (classes - 1) * (residuals**2).sum() / queries**2
+    return float(by_class / by_query)

@@ -1,0 +1,101 @@
+"""Rank agreement against scipy and all orders; the winner's curse against a simulation of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy import stats
+
+from reality_check.report.statistics import prediction_interval, rank_agreement, selection_gap
+
+points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(points)
+def test_one_group_is_spearmans_correlation(pairs: list[tuple[int, int]]) -> None:
+    x, y = (list(map(float, column)) for column in zip(*pairs, strict=True))
+    found = rank_agreement([(x, y)])
+    assert found.n == len(pairs)
+    if len(set(x)) == 1 or len(set(y)) == 1:
+        assert math.isnan(found.correlation)
+        assert found.p_value == 1
+    else:
+        assert found.correlation == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-9)
+    both = [(a, b) for a, b in itertools.combinations(pairs, 2) if a[0] != b[0] and a[1] != b[1]]
+    assert found.pairs == len(both)
+    assert found.alike == sum((a[0] < b[0]) == (a[1] < b[1]) for a, b in both)
+
+
+def test_the_p_value_is_exact_for_few_points() -> None:
+    x, y = [1.0, 2.0, 3.0, 4.0, 5.0], [1.0, 3.0, 2.0, 5.0, 4.0]
+    found = rank_agreement([(x, y)])
+    every = [stats.spearmanr(x, order).statistic for order in itertools.permutations(y)]
+    expected = np.mean([abs(r) >= abs(found.correlation) - 1e-9 for r in every])
+    assert found.p_value == pytest.approx(expected)
+    four = rank_agreement([([1.0, 2.0, 3.0, 4.0], [1.0, 2.0, 3.0, 4.0])])
+    assert four.p_value == pytest.approx(2 / 24), "four methods in the same order prove nothing"
+
+
+def test_the_p_value_of_many_points_is_scipys() -> None:
+    draw = np.random.default_rng(0)
+    x = draw.normal(size=40)
+    y = 0.3 * x + draw.normal(size=40)
+    found = rank_agreement([(x.tolist(), y.tolist())])
+    theirs = stats.spearmanr(x, y)
+    assert found.correlation == pytest.approx(theirs.statistic)
+    assert found.p_value == pytest.approx(theirs.pvalue, abs=0.015)
+
+
+def test_within_groups_nothing_comes_from_between_them() -> None:
+    # Between the groups both rise together; within each they fall.
+    low, high = ([1.0, 2.0, 3.0], [3.0, 2.0, 1.0]), ([11.0, 12.0, 13.0], [13.0, 12.0, 11.0])
+    apart = rank_agreement([low, high])
+    together = rank_agreement([(low[0] + high[0], low[1] + high[1])])
+    assert apart.correlation == pytest.approx(-1)
+    assert together.correlation > 0.5
+    assert (apart.n, apart.alike, apart.pairs) == (6, 0, 6)
+    # 6 x 6 equally likely orders, of which (forwards, forwards) and (backwards, backwards).
+    assert apart.p_value == pytest.approx(2 / 36, abs=0.01)
+
+
+def test_groups_of_one_and_none_say_nothing() -> None:
+    found = rank_agreement([([1.0], [2.0])])
+    assert math.isnan(found.correlation)
+    assert (found.n, found.pairs, found.p_value) == (0, 0, 1)
+    assert rank_agreement([]).n == 0
+
+
+def test_the_gap_is_the_winner_above_its_retrainings() -> None:
+    gap = selection_gap(0.44, [0.43, 0.42, 0.435])
+    assert gap.mean == pytest.approx(0.44 - np.mean([0.43, 0.42, 0.435]))
+    assert gap.n == 3
+    expected = stats.t.ppf(0.975, 2) * stats.sem([0.43, 0.42, 0.435])
+    assert gap.half_width == pytest.approx(expected)
+
+
+def test_a_winner_chosen_among_equals_is_above_its_retrainings() -> None:
+    draw = np.random.default_rng(0)
+    gaps = [
+        selection_gap(draw.normal(size=20).max(), draw.normal(size=5).tolist()).mean
+        for _ in range(300)
+    ]
+    # The expected largest of 20 normal values.
+    assert np.mean(gaps) == pytest.approx(1.867, abs=0.1)
+
+
+def test_one_more_training_falls_into_the_prediction_interval() -> None:
+    draw = np.random.default_rng(1)
+    covered = 0
+    for _ in range(2000):
+        found = prediction_interval(draw.normal(size=4).tolist())
+        assert found is not None
+        covered += found[0] <= draw.normal() <= found[1]
+    assert covered / 2000 == pytest.approx(0.95, abs=0.015)
+    assert prediction_interval([0.5, 0.5]) == (0.5, 0.5)
+    assert prediction_interval([0.5]) is None

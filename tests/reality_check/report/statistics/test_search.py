@@ -1,0 +1,102 @@
+"""Expected best of fewer trials, against every subset and every sequence."""
+
+from __future__ import annotations
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from reality_check.report.statistics import (
+    Lead,
+    expected_best,
+    expected_best_band,
+    leaders_by_budget,
+)
+
+few = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=6)
+
+
+@settings(max_examples=60, deadline=None)
+@given(few)
+def test_without_replacement_it_is_the_mean_over_all_subsets(values: list[float]) -> None:
+    found = expected_best(values)
+    for n in range(1, len(values) + 1):
+        subsets = list(itertools.combinations(values, n))
+        assert found[n - 1] == pytest.approx(np.mean([max(s) for s in subsets]), abs=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=4))
+def test_with_replacement_it_is_the_mean_over_all_sequences(values: list[float]) -> None:
+    found = expected_best(values, replace=True)
+    for n in range(1, len(values) + 1):
+        every = list(itertools.product(values, repeat=n))
+        assert found[n - 1] == pytest.approx(np.mean([max(s) for s in every]), abs=1e-9)
+        assert found[n - 1] <= expected_best(values)[n - 1] + 1e-9, "too low, as its critics say"
+
+
+@settings(max_examples=60, deadline=None)
+@given(few, st.floats(0.1, 5), st.floats(-3, 3))
+def test_it_rises_to_the_maximum_and_moves_with_the_values(
+    values: list[float], scale: float, shift: float
+) -> None:
+    found = expected_best(values)
+    assert found[0] == pytest.approx(np.mean(values))
+    assert found[-1] == pytest.approx(max(values))
+    assert (np.diff(found) >= -1e-12).all()
+    moved = expected_best([scale * v + shift for v in values])
+    assert moved == pytest.approx(scale * found + shift)
+
+
+def test_many_trials_do_not_overflow() -> None:
+    values = np.linspace(0, 1, 400)
+    found = expected_best(values.tolist())
+    assert np.isfinite(found).all()
+    # The best of n of 400 equally spaced values: (n / (n + 1)) (N + 1) - 1 steps of 1 / (N - 1).
+    expected = [(n / (n + 1) * 401 - 1) / 399 for n in range(1, 401)]
+    assert found == pytest.approx(expected)
+
+
+def test_the_estimate_is_unbiased_and_the_band_covers_less_the_more_trials() -> None:
+    draw = np.random.default_rng(0)
+    truth = np.arange(1, 21) / np.arange(2, 22)  # the expected best of n uniform values
+    estimates, covered = [], np.zeros(20)
+    for _ in range(300):
+        values = draw.random(20)
+        estimates.append(expected_best(values))
+        low, high = expected_best_band(values, draws=200, seed=int(draw.integers(2**31)))
+        covered += (low <= truth) & (truth <= high)
+    assert np.mean(estimates, axis=0) == pytest.approx(truth, abs=0.012)
+    # What docs/statistics.md says of it; the report draws it up to half of the trials.
+    assert 0.85 <= covered[4] / 300 <= 0.97
+    assert 0.75 <= covered[9] / 300 <= 0.9
+    assert covered[14] / 300 < 0.8
+
+
+def test_the_band_is_that_of_drawn_trials() -> None:
+    low, high = expected_best_band([0.2, 0.4], draws=4000)
+    # Drawn anew: (.2, .2), (.2, .4) twice, (.4, .4), each with 1/4.
+    assert (low[0], high[0]) == pytest.approx((0.2, 0.4))
+    assert (low[1], high[1]) == pytest.approx((0.2, 0.4))
+    same = expected_best_band([0.2, 0.4], draws=4000)
+    assert (same[0] == low).all()
+
+
+def test_no_trials_are_an_error() -> None:
+    with pytest.raises(ValueError, match="at least one trial"):
+        expected_best([])
+
+
+def test_who_leads_with_how_many_trials() -> None:
+    curves = {
+        "slow": np.array([0.1, 0.2, 0.35, 0.4]),
+        "quick": np.array([0.3, 0.3, 0.3, 0.3, 0.9]),
+    }
+    assert leaders_by_budget(curves) == [Lead("quick", 1, 2), Lead("slow", 3, 4)]
+    assert leaders_by_budget({}) == []
+    assert leaders_by_budget({"one": np.array([0.1, 0.2])}) == [Lead("one", 1, 2)]
+    assert not math.isnan(curves["slow"][0])
