@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import sys
 from pathlib import Path
 
 TITLE = "say which claims of the papers were confirmed"
@@ -37,7 +38,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.verdicts import claim_rows, markdown, replications
 
     listed = replications() if options.markdown or not options.dirs else []
-    rows = claim_rows(listed, options.dirs)
+    rows = claim_rows(listed, options.dirs, lambda sentence: print(sentence, file=sys.stderr))
     if options.markdown:
         print(markdown(rows), end="")
         return 0

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -52,22 +52,30 @@ def replications() -> list[Experiment]:
     return [load_experiment(name) for name in sorted(names)]
 
 
-def claim_rows(experiments: Iterable[Experiment], folders: Sequence[Path] = ()) -> list[Row]:
+def claim_rows(
+    experiments: Iterable[Experiment],
+    folders: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> list[Row]:
     """Every claim of some experiments, with the verdicts of those that were run.
 
     Args:
         experiments: whose claims to list.
         folders: output folders; experiments of others than those given are listed behind.
+        tell: called with a sentence on each folder whose experiment makes no claims.
 
     Raises:
-        UsageError: a folder is no output folder, has no claims, or other ones than the experiment
-            of its name.
+        UsageError: a folder is no output folder, or was run with other claims than the experiment
+            of its name has.
     """
     planned = {experiment.name: experiment for experiment in experiments}
     found: dict[str, tuple[ClaimVerdict, ...] | str] = {}
     changes: dict[str, str] = {}
     for folder in folders:
         locked = load_locked(folder)
+        if not locked.claims:
+            tell(f"{folder} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
+            continue
         own = planned.setdefault(locked.name, locked)
         _check_claims(locked, own, folder)
         found[locked.name] = _verdicts(locked, folder)
@@ -82,11 +90,6 @@ def claim_rows(experiments: Iterable[Experiment], folders: Sequence[Path] = ()) 
 
 
 def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
-    if not locked.claims:
-        raise UsageError(
-            f"{folder} holds {locked.name}, which makes no claims; they are written into its YAML "
-            "(claims: ...) before it runs."
-        )
     ours, theirs = ([c.model_dump() for c in one.claims] for one in (planned, locked))
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(

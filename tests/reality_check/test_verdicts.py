@@ -119,9 +119,19 @@ def test_claims_cannot_be_changed_after_the_run(ran: Callable[..., Path]) -> Non
         claim_rows([experiment(claims=easier)], [ran()])
 
 
-def test_a_folder_without_claims_is_refused(ran: Callable[..., Path]) -> None:
-    with pytest.raises(UsageError, match="makes no claims"):
-        claim_rows([], [ran(claims=[])])
+def test_a_folder_without_claims_is_passed_over_and_named(
+    ran: Callable[..., Path], capsys: pytest.CaptureFixture[str]
+) -> None:
+    told: list[str] = []
+    folder = ran(claims=[])
+    assert [row.verdict for row in claim_rows([experiment()], [folder], told.append)] == [
+        NOT_RUN,
+        NOT_RUN,
+    ]
+    assert told == [f"{folder} holds made_up, which makes no claims (claims: ... in its YAML)."]
+    assert main(["verdicts", str(folder)]) == 0
+    printed = capsys.readouterr()
+    assert (printed.out, printed.err) == ("", told[0] + "\n")
 
 
 @pytest.mark.parametrize(
