@@ -78,6 +78,9 @@ GPUs, each where the output folder and your own loss files can be seen: in the
 folder that `run` was called in. On a machine with several GPUs, say which:
 
   CUDA_VISIBLE_DEVICES=1 reality-check worker runs/quickstart
+
+SIGTERM or SIGUSR2 ask it to stop: it writes a checkpoint, gives its training
+back and ends with exit status 75. A job script of a cluster: docs/cluster.md.
 """
 _INIT = """\
 Writes FILE, an experiment with every usual key explained, and my_losses.py, a
@@ -247,6 +250,13 @@ def _parser() -> _Parser:
         metavar="URL",
         help="how this machine reaches the database, if not by the URL that the run was started "
         "with; its password may stand in REALITY_CHECK_STORAGE_PASSWORD",
+    )
+    worker.add_argument(
+        "--folds-at-once",
+        type=_positive,
+        default=1,
+        metavar="N",
+        help="folds of a trial that it trains at a time, each a process (default: 1)",
     )
 
     about = "write a commented YAML and a loss file to start from"
@@ -449,11 +459,9 @@ def _score(options: argparse.Namespace) -> int:
 
 
 def _worker(options: argparse.Namespace) -> int:
-    import os
+    from reality_check.launch.worker import join
 
-    from reality_check.launch.worker import work
-
-    return work(options.dir, os.getpid(), storage=options.storage)
+    return join(options.dir, options.folds_at_once, options.storage)
 
 
 def _init(options: argparse.Namespace) -> int:

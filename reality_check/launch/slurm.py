@@ -193,8 +193,9 @@ class WorkerJob:
 def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     """What a job does: be a worker, with its output in the worker's own log.
 
-    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can go on. After the
-    first it asks to be queued again; after the other SLURM itself decides that.
+    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can go on, and then
+    it asks to be queued again: SLURM itself does that only with a job that stays until it is
+    killed. Not if somebody cancelled the job, which sends SIGTERM too.
     """
     from reality_check.launch.worker import work
 
@@ -210,7 +211,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     stopping.listen(signal.SIGTERM, signal.SIGUSR2)
     signal.signal(signal.SIGUSR2, on_notice)
     status = work(Path(out_dir), number, folds_at_once)
-    if status == STOPPED and near:
+    if status == STOPPED and (near or (job_states([job]) or {}).get(job) == "RUNNING"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which is how SLURM ends what it requeues
         print(f"job {job} asks to be queued again", flush=True)
         subprocess.run(["scontrol", "requeue", job], check=True, timeout=120)
@@ -245,6 +246,8 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "job_name": f"reality-check-{name}",
         "time": slurm.minutes,
         "cpus_per_task": slurm.cpus,
+        # Since SLURM 22.05 a step does not inherit it: all of a job's processes would share one CPU.
+        "srun_args": [f"--cpus-per-task={slurm.cpus}"],
         "ntasks_per_node": 1,
         "signal_delay_s": slurm.notice_seconds,
         "stderr_to_stdout": True,

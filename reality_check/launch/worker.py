@@ -6,6 +6,7 @@ import argparse
 import contextlib
 import json
 import os
+import signal
 import sys
 import time
 import traceback
@@ -15,6 +16,7 @@ from typing import Any
 
 import torch
 
+from reality_check import stopping
 from reality_check.campaign import Campaign, check_studies, storage_url
 from reality_check.errors import UsageError
 from reality_check.launch.local import (
@@ -84,6 +86,27 @@ def _work(campaign: Campaign) -> None:
             # What this machine lacks must not be noted as a failure of the experiment.
             _ = campaign.device, campaign.dataset
         campaign.work()
+
+
+def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:
+    """Be one more worker, which somebody started by hand; return an exit status.
+
+    SIGTERM and SIGUSR2 ask it to stop where it can go on.
+    """
+    signals = [signal.SIGTERM]
+    if sys.platform != "win32":
+        signals.append(signal.SIGUSR2)
+    with stopping.heeding(*signals):
+        return work(out_dir, _own_number(), folds_at_once, storage=storage)
+
+
+def _own_number() -> int:
+    """The number of this process's SLURM job, if it is the only worker in it: jobs share a folder,
+    and process ids of two machines may be the same. Else the process id.
+    """
+    job = os.environ.get("SLURM_JOB_ID", "")
+    alone = os.environ.get("SLURM_PROCID", "0") == "0"
+    return int(job) if job.isdigit() and alone else os.getpid()
 
 
 def _explain(

@@ -9,7 +9,8 @@ import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 import pytest
 import yaml
@@ -19,8 +20,9 @@ from reality_check.config import Experiment, compose
 from reality_check.config.compose import merge, read_yaml
 from reality_check.config.slurm import Slurm
 from reality_check.errors import UsageError
-from reality_check.launch import queue
+from reality_check.launch import queue, worker
 from reality_check.launch import slurm as launcher
+from reality_check.launch.local import STOPPED
 from reality_check.output import load_locked
 from reality_check.results import ExperimentResults
 from reality_check.running import run
@@ -252,6 +254,71 @@ def test_the_block_may_change_between_runs(tmp_path: Path) -> None:
     lock_experiment(made, tmp_path)
     changed = made.model_copy(update={"slurm": Slurm(hours=3, partition="long")})
     assert check_same_experiment(changed, tmp_path)
+
+
+@pytest.fixture
+def watching(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[..., tuple[launcher.SlurmWorkers, list[str]]]:
+    """A function that watches two jobs of which SLURM says what it is given."""
+
+    def watch(**states: str) -> tuple[launcher.SlurmWorkers, list[str]]:
+        names = iter(["1_0", "1_1", "2_0"])
+        made = experiment()
+        campaign = SimpleNamespace(out_dir=tmp_path, experiment=made, is_complete=lambda: False)
+        told: list[str] = []
+        monkeypatch.setattr(launcher, "submit", lambda _, new, __: [next(names) for _ in new])
+        answer = {"1_0": "RUNNING", "1_1": "RUNNING", "2_0": "PENDING", **states}
+        monkeypatch.setattr(launcher, "job_states", lambda jobs: {job: answer[job] for job in jobs})
+        return launcher.SlurmWorkers(cast(Campaign, campaign), 2, tell=told.append), told
+
+    return watch
+
+
+@pytest.mark.parametrize(
+    "state", ["TIMEOUT", "PREEMPTED", "NODE_FAIL", "OUT_OF_MEMORY", "FAILED", "GONE"]
+)
+def test_a_job_that_slurm_ended_is_replaced(watching: Any, state: str, tmp_path: Path) -> None:
+    workers, told = watching(**{"1_1": state})
+    assert not workers._look()
+    assert jobs_of(tmp_path) == ["1_0", "2_0"]
+    lost = f"SLURM job 1_1 was lost ({state.lower()})"
+    assert told == ["SLURM jobs submitted: 1_0, 1_1", lost, "SLURM jobs submitted: 2_0"]
+    assert not workers._look()
+    assert len(told) == 3
+
+
+@pytest.mark.parametrize("state", ["CANCELLED", "COMPLETED"])
+def test_a_job_that_somebody_ended_or_that_is_done_is_not_replaced(
+    watching: Any, state: str
+) -> None:
+    workers, told = watching(**{"1_1": state})
+    assert not workers._look()
+    assert workers.jobs == {0: "1_0"}
+    assert told[1:] == [f"SLURM job 1_1: {state.lower()}"]
+
+
+@pytest.mark.parametrize(
+    ("state", "asks"),
+    [("RUNNING", True), ("COMPLETING", False), ("CANCELLED", False), (None, False)],
+)
+def test_a_job_asked_to_stop_asks_to_be_queued_again_unless_it_was_cancelled(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, state: str | None, asks: bool
+) -> None:
+    """SIGTERM comes before pre-emption, and also when somebody cancels the job."""
+    monkeypatch.setenv("SLURM_JOB_ID", "7")
+    monkeypatch.delenv("SLURM_ARRAY_JOB_ID", raising=False)
+    monkeypatch.setattr(worker, "work", lambda *arguments: STOPPED)
+    monkeypatch.setattr(launcher, "_write_into", lambda log: None)
+    monkeypatch.setattr(launcher.stopping, "listen", lambda *signals: None)
+    monkeypatch.setattr(signal, "signal", lambda number, handler: None)
+    monkeypatch.setattr(launcher, "job_states", lambda jobs: state and dict.fromkeys(jobs, state))
+    called: list[list[str]] = []
+    monkeypatch.setattr(subprocess, "run", lambda command, **options: called.append(command))
+    with pytest.raises(SystemExit) as ended:
+        launcher.start_worker(str(tmp_path), 0, 1)
+    assert ended.value.code == STOPPED
+    assert called == [["scontrol", "requeue", "7"]] * asks
 
 
 def test_states_as_squeue_and_sacct_write_them() -> None:

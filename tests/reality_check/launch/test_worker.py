@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+import os
+import signal
+import threading
 from pathlib import Path
 
 import pytest
 import torch
 
+from reality_check import stopping
 from reality_check.campaign import Campaign
 from reality_check.config import load_experiment
-from reality_check.launch.local import DONE, USAGE
+from reality_check.launch import worker
+from reality_check.launch.local import DONE, STOPPED, USAGE
 from reality_check.launch.worker import work
 from reality_check.output import lock_experiment
 from reality_check.running import prepare
@@ -54,3 +59,36 @@ def test_a_worker_of_a_complete_experiment_needs_nothing(
     monkeypatch.setattr(Campaign, "is_complete", lambda self: True)
     monkeypatch.setattr(Campaign, "work", lambda self: None)
     assert work(begun, 5) == DONE
+
+
+@pytest.mark.parametrize(
+    ("environment", "number"),
+    [
+        ({}, os.getpid()),
+        ({"SLURM_JOB_ID": "77"}, 77),
+        ({"SLURM_JOB_ID": "77", "SLURM_PROCID": "0"}, 77),
+        ({"SLURM_JOB_ID": "77", "SLURM_PROCID": "1"}, os.getpid()),
+    ],
+    ids=["no job", "job", "first of a job", "second of a job"],
+)
+def test_a_worker_by_hand_is_named_by_its_job_and_can_be_asked_to_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, environment: dict[str, str], number: int
+) -> None:
+    for name in ("SLURM_JOB_ID", "SLURM_PROCID"):
+        monkeypatch.delenv(name, raising=False)
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
+    monkeypatch.setattr(stopping, "_requested", threading.Event())
+    seen: list[tuple[int, int, bool]] = []
+
+    def be_stopped(out: Path, own: int, folds_at_once: int, storage: str | None) -> int:
+        signal.raise_signal(signal.SIGTERM)
+        seen.append((own, folds_at_once, stopping.requested()))
+        return STOPPED
+
+    monkeypatch.setattr(worker, "work", be_stopped)
+    before = signal.getsignal(signal.SIGTERM)
+    assert worker.join(tmp_path, 4) == STOPPED
+    assert seen == [(number, 4, True)]
+    assert signal.getsignal(signal.SIGTERM) == before
+    assert stopping.listening() == ()
