@@ -50,7 +50,7 @@ from reality_check.scoring import (
 )
 from reality_check.search import Attempt, Outcome, Stage, WorkFailed, best_trial
 from reality_check.seeds import derive
-from reality_check.stopping import Stopped, check
+from reality_check.stopping import Stopped, check, pause
 from reality_check.storage import BaseStorage, holds_study, open_storage
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.team import Team
@@ -58,6 +58,8 @@ from reality_check.training import MODEL
 
 #: Name of the stage that scores what no training reaches; it belongs to no method.
 BASELINES = "baselines"
+#: Seconds between two looks for work, at least and at most.
+PAUSES = 1.0, 15.0
 
 Progress = Callable[[dict[str, Any]], None]
 
@@ -115,13 +117,22 @@ class Campaign:
         """
         while True:
             check()
+            looked = time.monotonic()
             outcome = self._work_on_first_free_unit()
             if outcome == "done":
                 self.tidy()
                 return
             if outcome == "wait":
                 self.on_progress({"doing": "waiting for other workers"})
-                time.sleep(1.0)
+                self._pause(time.monotonic() - looked)
+
+    def _pause(self, look: float) -> None:
+        """Wait after a look in vain, which took so many seconds; longer where looks are slow.
+
+        Many workers that wait must not keep the storage from those that work.
+        """
+        least, most = PAUSES
+        pause(min(max(least, 10 * look), most))
 
     def tidy(self) -> None:
         """End what is left over of complete stages: attempts that came too late, or were lost."""
@@ -164,11 +175,11 @@ class Campaign:
 
     def _work_on_first_free_unit(self) -> str:
         for unit in self.units():
+            if unit.study.is_complete():  # first, since that is remembered and not asked again
+                continue
             failure = unit.study.failure()
             if failure is not None:
                 raise _failed(unit, failure)
-            if unit.study.is_complete():
-                continue
             try:
                 work = functools.partial(self._do, unit)
                 if unit.study.work_once(work, self._means(unit.stage)):

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 
-def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
+def atomic_write(path: str | os.PathLike[str], content: str | bytes, durable: bool = True) -> None:
     """Write ``content`` to ``path`` so that the file is either the old one or the whole new one.
 
     The bytes go to a temporary name in the same folder, are synced to the disk, and only then
@@ -20,6 +20,8 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
     Args:
         path: file to write; missing parent folders are made.
         content: text (written as UTF-8, line ends as they are) or bytes.
+        durable: whether to wait for the disk. Without it, a machine that fails may leave an empty
+            file, which is right for what the next minute replaces anyway.
     """
     target = Path(path)
     target.parent.mkdir(parents=True, exist_ok=True)
@@ -30,7 +32,8 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
         with open(temporary, "xb") as file:
             file.write(data)
             file.flush()
-            os.fsync(file.fileno())
+            if durable:
+                os.fsync(file.fileno())
         os.replace(temporary, target)
     except BaseException as error:
         if isinstance(error, OSError) and error.filename is None:
@@ -38,7 +41,8 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes) -> None:
         with contextlib.suppress(OSError):
             temporary.unlink()
         raise
-    _sync_folder(target.parent)
+    if durable:
+        _sync_folder(target.parent)
 
 
 @contextlib.contextmanager

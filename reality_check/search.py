@@ -38,7 +38,8 @@ optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
 
 #: Seconds after which a trial that no worker has signed is lost (killed between two statements).
-UNSIGNED_GRACE = 5.0
+#: Longer than a signature takes on a busy machine: else workers take each other's trials away.
+UNSIGNED_GRACE = 60.0
 #: How often a slot is tried again after losing its worker.
 MAX_LOST = 3
 
@@ -117,6 +118,8 @@ class Stage:
         self.slots = slots
         self._storage = storage
         self._unsigned = Watch()
+        self._complete: dict[int, FrozenTrial] = {}
+        self._lost_race = 0  # number of this worker's last trial, if its slot was taken
         self.space = dict(space)
         self.fixed = dict(fixed) if fixed is not None else None
         self.study = optuna.create_study(
@@ -149,8 +152,10 @@ class Stage:
         return list(self.study.get_trials(deepcopy=False))
 
     def complete(self) -> dict[int, FrozenTrial]:
-        """The complete trial of every slot that has one."""
-        return complete_by_slot(self.trials(), self.slots)
+        """The complete trial of every slot that has one; once all have, nothing changes."""
+        if len(self._complete) < self.slots:
+            self._complete = complete_by_slot(self.trials(), self.slots)
+        return dict(self._complete)
 
     def is_complete(self) -> bool:
         """Whether every slot has its complete trial."""
@@ -263,9 +268,11 @@ class Stage:
         if any(trial.state is TrialState.WAITING for trial in trials):
             return True
         live = {trial.user_attrs.get("slot") for trial in trials if trial.state in _LIVE}
-        free = next((slot for slot in range(self.slots) if slot not in live), None)
-        if free is None:
+        every = [slot for slot in range(self.slots) if slot not in live]
+        if not every:
             return False
+        # Workers that raced for one slot have different numbers, and so race for others next.
+        free = every[self._lost_race % len(every)]
         earlier = [trial for trial in trials if trial.user_attrs.get("slot") == free]
         forgiven = self.study.user_attrs.get("forgiven", 0)
         lost = sum(t.number >= forgiven and lost_its_worker(t) for t in earlier)
@@ -294,8 +301,10 @@ class Stage:
             same = other.user_attrs.get("slot") == slot and other.state in _LIVE
             if slot is None or (same and other.number < trial.number):
                 trial.set_user_attr("taken", True)
+                self._lost_race = trial.number
                 raise SlotTaken
         assert slot is not None
+        self._lost_race = 0
         params = self.fixed
         if params is None:
             params = {name: _suggest(trial, name, value) for name, value in self.space.items()}

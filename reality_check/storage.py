@@ -191,6 +191,8 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
     if kind != "sqlite":
         # A connection that a restart has closed is replaced before it is used.
         engine["pool_pre_ping"] = True
+        # The heartbeats' connection is closed after each of them: servers allow some 100 in all.
+        engine |= {"pool_size": 1, "max_overflow": 4}
     if kind in _LIMIT:
         engine["pool_events"] = [(functools.partial(_limit_standstill, kind), "connect")]
     storage = PatientStorage(

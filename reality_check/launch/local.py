@@ -151,7 +151,8 @@ def _describe(status: int) -> str:
 
 def write_progress(out_dir: Path, number: int, text: str) -> None:
     """Note what a worker does, for the live view."""
-    atomic_write(out_dir / "logs" / f"worker_{number}.json", text)
+    # Several times a second where epochs are short, so without waiting for the disk.
+    atomic_write(out_dir / "logs" / f"worker_{number}.json", text, durable=False)
 
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
