@@ -17,6 +17,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from html import unescape
 from pathlib import Path
 from typing import Any
 
@@ -92,6 +93,12 @@ def test_blocks_run(
                 Path(block.title).write_text(block.code, encoding="utf-8")
             with subtests.test(f"{page.name} line {block.line}"):
                 here.run(block)
+    for report in tmp_path.glob("runs/*/report.html"):
+        with subtests.test(f"{page.name}: the page on reports explains {report.parent.name}"):
+            sections = set(re.findall(r"<h2[^>]*>([^<]+)</h2>", report.read_text(encoding="utf-8")))
+            assert sections
+            explained = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
+            assert not {name for name in sections if f"**{unescape(name)}**" not in explained}
     for name in set(sys.modules) - before:
         file = getattr(sys.modules[name], "__file__", None)
         if file and Path(file).is_relative_to(tmp_path):
