@@ -50,8 +50,8 @@ def try_lock(path: Path) -> Iterator[str | None]:
     """Hold a lock file while this is open, if no other process does; it ends with the process.
 
     Yields:
-        ``None`` where it is held (or where the system has no such locks, on Windows); else who
-        holds it, such as ``process 12 of the machine a``.
+        ``None`` where it is held, or where the system (Windows) or the file system has no such
+        locks; else who holds it, such as ``process 12 of the machine a``.
     """
     try:
         import fcntl
@@ -61,13 +61,17 @@ def try_lock(path: Path) -> Iterator[str | None]:
     with open(path, "a+", encoding="utf-8") as file:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:
+        except BlockingIOError:
             file.seek(0)
             yield file.read().strip() or "an unknown process"
             return
-        file.truncate(0)
-        file.write(f"process {os.getpid()} of the machine {socket.gethostname()}")
-        file.flush()
+        except OSError:
+            yield None
+            return
+        holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name too
+            os.truncate(file.fileno(), 0)
+            os.write(file.fileno(), holder.encode())
         yield None
 
 
