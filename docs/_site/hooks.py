@@ -10,6 +10,7 @@ from __future__ import annotations
 import html
 import posixpath
 import re
+from collections.abc import Iterator
 from importlib import import_module
 from pathlib import Path
 from types import ModuleType
@@ -31,6 +32,9 @@ API = {
 }
 _LINK = re.compile(r"(?<=\]\()([^)\s#]+)(?=[)#])")
 _FORMULA = re.compile(r'<(span|div) class="arithmatex">(.*?)</\1>', re.S)
+#: A link that shows the name of a file, and a bar of a norm as the converter writes it.
+_NAMED = re.compile(r"\[(?:[\w/]+/)?\w+\.md\](?=\(([\w./]+\.md)[)#])")
+_BAR = re.compile(r"<mo[^>]*>(&#x02016;|&#x0007C;)</mo>")
 _FENCED = re.compile(r"^(```|~~~).*?^\1", re.M | re.S)
 
 
@@ -47,9 +51,14 @@ def on_files(files: Any, config: Any) -> Any:
     return files
 
 
-def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
-    """Lead links to files outside ``docs/`` to their copies on the site."""
+def on_page_markdown(markdown: str, page: Any, config: Any, **_: Any) -> str:
+    """Lead links to files outside ``docs/`` to their copies; call pages by their titles."""
     here = posixpath.dirname(page.file.src_uri)
+    titles = dict(_titles(config.nav))
+
+    def named(match: re.Match[str]) -> str:
+        target = posixpath.normpath(posixpath.join(here, match[1]))
+        return f"[{titles[target]}]" if target in titles else match[0]
 
     def moved(match: re.Match[str]) -> str:
         outside = _outside(match[1], page.file.src_uri)
@@ -58,7 +67,17 @@ def on_page_markdown(markdown: str, page: Any, **_: Any) -> str:
         copy = f"{outside}.txt" if outside.endswith(".py") else outside
         return posixpath.relpath(copy, here or ".")
 
-    return _LINK.sub(moved, markdown)
+    return _LINK.sub(moved, _NAMED.sub(named, markdown))
+
+
+def _titles(nav: Any) -> Iterator[tuple[str, str]]:
+    """Yield page and title of the navigation, at any depth."""
+    for entry in nav if isinstance(nav, list) else [nav]:
+        for title, below in entry.items() if isinstance(entry, dict) else ():
+            if isinstance(below, str):
+                yield below, title
+            else:
+                yield from _titles(below)
 
 
 def on_page_content(content: str, **_: Any) -> str:
@@ -110,4 +129,6 @@ def _mathml(match: re.Match[str]) -> str:
     tag, text = match[1], html.unescape(match[2]).strip()
     kind = "inline" if tag == "span" else "block"
     formula = convert(text[2:-2].strip(), display=kind)
+    # Bars neither grow with what they enclose nor keep their distance from it.
+    formula = _BAR.sub(r'<mo stretchy="false" lspace="0" rspace="0">\1</mo>', formula)
     return f'<{tag} class="formula">{formula}</{tag}>'

@@ -9,7 +9,7 @@ import subprocess
 import sys
 from html.parser import HTMLParser
 from pathlib import Path
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import pytest
 
@@ -118,3 +118,20 @@ def test_links_out_of_docs_lead_to_copies() -> None:
     hooks = load("hooks")
     text = "[a](../../configs/methods/x.yaml) [b](../modules.md#c) [d](https://e.org/f)"
     assert hooks.outside_links(text, "losses/hist.md") == {"configs/methods/x.yaml"}
+
+
+def test_links_that_show_a_file_show_its_title() -> None:
+    hooks = load("hooks")
+    page = SimpleNamespace(file=SimpleNamespace(src_uri="losses/hist.md"))
+    config = SimpleNamespace(nav=[{"Home": "README.md"}, {"All": [{"Heads": "modules.md"}]}])
+    text = "[modules.md](../modules.md#c) [x](../modules.md) [README.md](README.md)"
+    assert hooks.on_page_markdown(text, page, config) == (
+        "[Heads](../modules.md#c) [x](../modules.md) [README.md](README.md)"
+    )
+
+
+def test_norms_have_plain_bars() -> None:
+    hooks = load("hooks")
+    shown = hooks.on_page_content(r'<span class="arithmatex">\(\lVert x \rVert^k\)</span>')
+    assert shown.count('<mo stretchy="false" lspace="0" rspace="0">&#x02016;</mo>') == 2
+    assert "<msup>" in shown
