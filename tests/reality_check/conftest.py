@@ -1,9 +1,11 @@
-"""What several rooms' tests share: a tiny data set, and a tiny experiment."""
+"""What several rooms' tests share: a tiny data set, a tiny experiment, a database server."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+import importlib.util
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -35,3 +37,19 @@ def make_images() -> MakeImages:
 def tiny() -> Path:
     """The YAML of a whole experiment that takes seconds; overrides change it."""
     return Path(__file__).with_name("tiny.yaml")
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL of the tests' own (``servers.Postgres``); whoever stops it starts it again."""
+    spec = importlib.util.spec_from_file_location("servers", Path(__file__).with_name("servers.py"))
+    assert spec is not None
+    assert spec.loader is not None
+    servers = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(servers)
+    if servers.Postgres.missing() is not None:
+        pytest.skip(f"{servers.Postgres.missing()} is not installed")
+    pytest.importorskip("psycopg")
+    made = servers.Postgres()
+    yield made
+    made.close()

@@ -1,14 +1,18 @@
 from __future__ import annotations
 
+import os
+import threading
 from pathlib import Path
+from typing import Any
 
 import optuna
 import pytest
 import sqlalchemy
 
-from reality_check.search import Stage
+from reality_check import storage as room
+from reality_check.search import Outcome, Stage
 from reality_check.silence import Lease, TakenAway, Watch
-from reality_check.storage import PatientStorage, open_storage
+from reality_check.storage import PatientStorage, is_passing, open_storage
 
 
 def test_silence_is_an_unchanged_sign_for_longer_than_the_grace_time() -> None:
@@ -95,3 +99,37 @@ def test_an_answer_that_takes_long_counts_from_the_question() -> None:
     lease = Lease(is_ours, 100.0, lambda: now[0])
     now[0] = 60.0
     assert lease.hold() == 160.0
+
+
+# -- standing still ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.skipif(
+    "REALITY_CHECK_LONG_TESTS" not in os.environ,
+    reason="wants a machine with nothing else to do; set REALITY_CHECK_LONG_TESTS=1",
+)
+@pytest.mark.xdist_group("servers")
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "STANDSTILL", 1)
+    one, other = (open_storage(postgres.url()) for _ in range(2))
+    assert isinstance(one, PatientStorage)
+    stage = Stage(other, "standstill", 1, {}, "random", 1, 0, {})
+    with one.engine.connect() as paused:
+        lock = sqlalchemy.text("SELECT study_id FROM studies FOR UPDATE")
+        paused.execute(lock)
+        work = threading.Thread(
+            target=stage.work_once, args=(lambda attempt: Outcome(0.5),), daemon=True
+        )
+        work.start()
+        work.join(timeout=300)
+        assert stage.is_complete()
+        # When it comes back it is told, and asks again.
+        with pytest.raises(sqlalchemy.exc.DBAPIError) as caught:
+            paused.execute(lock)
+        assert is_passing(caught.value)
