@@ -100,8 +100,8 @@ def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
     """That a run had another budget, say, than the experiment has now."""
-    plain = [one.model_dump(mode="json", exclude=_FREE) for one in (planned, locked)]
-    keys = list(differing_keys(*plain))
+    was, now = (one.model_dump(mode="json", exclude=_FREE) for one in (planned, locked))
+    keys = list(differing_keys(was, now))
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
 

@@ -246,7 +246,7 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "job_name": f"reality-check-{name}",
         "time": slurm.minutes,
         "cpus_per_task": slurm.cpus,
-        # Since SLURM 22.05 a step does not inherit it: all of a job's processes would share one CPU.
+        # Since SLURM 22.05 a step does not inherit it: a job's processes would share one CPU.
         "srun_args": [f"--cpus-per-task={slurm.cpus}"],
         "ntasks_per_node": 1,
         "signal_delay_s": slurm.notice_seconds,

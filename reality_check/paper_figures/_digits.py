@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,7 +12,7 @@ from matplotlib.patheffects import withStroke
 from torch import Tensor
 
 from pml_extensions.functional import unit_vectors
-from reality_check.paper_figures._figure import Budget, Columns, Settings
+from reality_check.paper_figures._figure import Budget, Settings
 from reality_check.paper_figures._images import Images, ten_classes
 from reality_check.paper_figures._networks import LeNet
 from reality_check.paper_figures._training import Phase, Trained, Training, train
@@ -40,6 +40,8 @@ class DigitBudget:
         shrink: pixels of which the network sees the mean, in both directions.
         batch_size: images of a batch.
         lr: of Adam.
+        weight_rate: share of it for class weights of unit length. In few steps those of two classes
+            that start together would otherwise run after the same embeddings.
     """
 
     images: int
@@ -51,12 +53,13 @@ class DigitBudget:
     shrink: int = 1
     batch_size: int = 128
     lr: float = 1e-3
+    weight_rate: float = 1.0
 
 
 #: ``full`` is the MNIST script of the Heated-Up Softmax paper: 100 epochs, the last 20 hot.
 DIGIT_BUDGETS: dict[Budget, DigitBudget] = {
     "quick": DigitBudget(200, 100, 2, 1, 2, (4, 4, 8), 2, 20, 3e-3),
-    "default": DigitBudget(10_000, 2_000, 4, 1, 3, (8, 16, 64), 2, 64, 3e-3),
+    "default": DigitBudget(10_000, 2_000, 6, 2, 3, (8, 16, 64), 2, 64, 3e-3, 0.1),
     "full": DigitBudget(50_000, 10_000, 100, 20, 3, (32, 64, 500)),
 }
 
@@ -178,7 +181,7 @@ def add_rows(table: dict[str, list[Any]], count: int, **columns: Any) -> None:
         table.setdefault(name, []).extend(value if isinstance(value, list) else [value] * count)
 
 
-def rows_where(table: Columns, **wanted: Any) -> dict[str, list[Any]]:
+def rows_where(table: Mapping[str, Sequence[Any]], **wanted: Any) -> dict[str, list[Any]]:
     """Return the rows of a table whose columns have the wanted values."""
     keep = [
         all(table[name][row] == value for name, value in wanted.items())
@@ -190,9 +193,9 @@ def rows_where(table: Columns, **wanted: Any) -> dict[str, list[Any]]:
     }
 
 
-def write_digit(axes: Axes, digit: int, *place: float) -> None:
+def write_digit(axes: Axes, digit: int, x: float, y: float) -> None:
     """Write a class beside its points, readable on any ground."""
     axes.text(
-        *place, str(digit), fontsize=9, color=INK, ha="center", va="center", zorder=7,
+        x, y, str(digit), fontsize=9, color=INK, ha="center", va="center", zorder=7,
         path_effects=[withStroke(linewidth=2.2, foreground="white")],
     )  # fmt: skip

@@ -86,7 +86,10 @@ def write_figure(figure: PaperFigure, settings: Settings, ending: str) -> list[P
     picture = render(figure.draw(data), (ending,))[ending]
     if ending == "png":
         picture = with_palette(picture)
-    written = {f"{figure.name}.{ending}": picture, f"{figure.name}.txt": data.caption + "\n"}
+    written: dict[str, str | bytes] = {
+        f"{figure.name}.{ending}": picture,
+        f"{figure.name}.txt": data.caption + "\n",
+    }
     for name, columns in data.tables.items():
         written[f"{figure.name}{name and '_'}{name}.csv"] = csv_text(columns)
     paths = []

@@ -164,7 +164,8 @@ def distance_ratio(points: Tensor, gradient: Tensor, step: float, on_circle: boo
 def draw(data: FigureData) -> Figure:
     """Draw a panel for each loss above the two of the step sizes."""
     figure = new_figure(9.6, 5.4)
-    upper, lower = figure.subfigures(2, 1, height_ratios=(1.35, 1))
+    parts: Any = figure.subfigures(2, 1, height_ratios=(1.35, 1))
+    upper, lower = parts
     table = {name: np.array(values) for name, values in data.tables[""].items()}
     for index, (axes, name) in enumerate(
         zip(upper.subplots(1, 4, sharey=True), LOSSES, strict=True)
@@ -207,7 +208,7 @@ def _draw_update(axes: Axes, rows: dict[str, np.ndarray]) -> None:
             *(start + right), marker, markersize=6, color=INK, markerfacecolor="white", zorder=4
         )
         axes.annotate(
-            point, start * 0.72, fontsize=9.5, color=INK, ha="center", va="center", zorder=6
+            point, tuple(start * 0.72), fontsize=9.5, color=INK, ha="center", va="center", zorder=6
         )
     axes.set_xlim(-1.35, 1.65)
     axes.set_ylim(-1.45, 1.6)
@@ -223,7 +224,7 @@ def _arrow(
         zorder=3,
     )  # fmt: skip
     axes.annotate(
-        "", start + step, start + 0.98 * step,
+        "", tuple(start + step), tuple(start + 0.98 * step),
         arrowprops={"arrowstyle": "-|>", "color": colour, "linewidth": width, "mutation_scale": 9},
         zorder=4,
     )  # fmt: skip

@@ -54,7 +54,8 @@ def trained(digits: Digits, kind: Kind, seed: int) -> Trained:
     """Train with one temperature; also the networks of the figures on gradients."""
     hot = None if kind.hot is None else {"alpha": kind.hot}
     arguments = {"alpha": kind.alpha}
-    return digits.trained(kind.name, HeatedUpSoftmaxLoss, arguments, 2, seed, hot=hot)
+    loss_lr = digits.budget.lr * digits.budget.weight_rate
+    return digits.trained(kind.name, HeatedUpSoftmaxLoss, arguments, 2, seed, loss_lr, hot)
 
 
 def compute(settings: Settings) -> FigureData:
@@ -75,7 +76,7 @@ def compute(settings: Settings) -> FigureData:
                 x, y = units.t()
                 labels = digits.test.labels
                 add_rows(points, len(units), kind=kind.name, label=labels, x=x, y=y)
-                w = unit_vectors(run.loss.proxies.detach().cpu())  # type: ignore[operator,union-attr]
+                w = unit_vectors(run.loss.proxies.detach().cpu())  # type: ignore[operator]
                 add_rows(
                     weights, len(w), kind=kind.name, label=list(range(len(w))), x=w[:, 0], y=w[:, 1]
                 )
@@ -85,7 +86,8 @@ def compute(settings: Settings) -> FigureData:
         "grow with the square root of the share), and the class weights inside (diamonds). Above "
         "each: mean angle to the own class's mean direction and accuracy on test images, mean and "
         "95 % interval over seeds. "
-        f"{digits.described()}; heated: the last {digits.budget.hot_epochs} epochs with a tenth "
+        f"{digits.described()}; class weights learn at {digits.budget.weight_rate:g} of the rate; "
+        f"heated: the last {digits.budget.hot_epochs} epochs with a tenth "
         "of the learning rate."
     )
     return FigureData(

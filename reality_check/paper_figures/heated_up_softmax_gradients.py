@@ -33,7 +33,7 @@ def compute(settings: Settings) -> FigureData:
     digits = Digits.of(settings, fashion=False)
     run = trained(digits, KIND, seed=0)
     units = unit_vectors(run.embed(digits.test)).double()
-    weights = unit_vectors(run.loss.proxies.detach().cpu().double())  # type: ignore[operator,union-attr]
+    weights = unit_vectors(run.loss.proxies.detach().cpu().double())  # type: ignore[operator]
     cosines = units @ weights.t()
     table: dict[str, list[Any]] = {}
     chosen = hard_and_easy(cosines, digits.test.labels)

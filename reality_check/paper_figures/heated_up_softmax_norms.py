@@ -60,8 +60,8 @@ def compute(settings: Settings) -> FigureData:
     x, y = embeddings[:DRAWN].t()
     unit_x, unit_y = units[:DRAWN].t()
     add_rows(points, len(x), label=labels[:DRAWN], x=x, y=y, unit_x=unit_x, unit_y=unit_y)
-    layer = run.loss.layer
-    weights, bias = (p.detach().cpu().double() for p in (layer.weight, layer.bias))  # type: ignore[union-attr]
+    layer: Any = run.loss.layer
+    weights, bias = (p.detach().cpu().double() for p in (layer.weight, layer.bias))
     logits = embeddings.double() @ weights.t() + bias
     curves: dict[str, list[Any]] = {}
     for group, rows in zip(GROUPS, hard_and_easy(logits, labels), strict=True):

@@ -117,8 +117,8 @@ def _draw_sphere(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
     colours = np.array([DIGIT_COLOURS[label % len(DIGIT_COLOURS)] for label in labels])
     for side, size, alpha in ((seen[:, 2] < 0, 3, 0.25), (seen[:, 2] >= 0, 5, 0.9)):
         axes.scatter(
-            *seen[side, :2].T, s=size, c=colours[side], alpha=alpha, linewidths=0, zorder=2,
-            rasterized=True,
+            seen[side, 0], seen[side, 1], s=size, c=colours[side], alpha=alpha, linewidths=0,
+            zorder=2, rasterized=True,
         )  # fmt: skip
     for label, direction in _directions(places, labels):
         x, y, depth = rotated(direction[None])[0]

@@ -121,7 +121,7 @@ def _trained(kind: Kind, budget: _Budget, images: Images, seed: int, settings: S
 
     def distance(network: nn.Module, loss: nn.Module) -> float:
         embeddings = embed(network, images)
-        proxies = loss.proxies.detach().cpu()  # type: ignore[operator,union-attr]
+        proxies = loss.proxies.detach().cpu()  # type: ignore[operator]
         if not (embeddings.isfinite().all() and proxies.isfinite().all()):
             return math.nan
         return average_distance_to_proxy(embeddings, images.labels, proxies)

@@ -51,7 +51,7 @@ def compute(settings: Settings) -> FigureData:
             lr = PROXY_RATE * digits.budget.lr
             run = digits.trained(kind, WarpedSoftmaxLoss, arguments, 2, seed, loss_lr=lr)
             embeddings = run.embed(digits.test)
-            p = run.loss.proxies.detach().cpu()  # type: ignore[operator,union-attr]
+            p = run.loss.proxies.detach().cpu()  # type: ignore[operator]
             csc = class_separability(embeddings, labels)
             found = RetrievalMetrics(normalize=False, metrics=["precision_at_1"])(
                 embeddings, labels

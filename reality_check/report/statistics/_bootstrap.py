@@ -37,8 +37,8 @@ def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArr
         Sums, shape (K, C), and counts, shape (C,), of the C classes that have queries.
     """
     _, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    totals = np.stack([np.bincount(place, row, len(counts)) for row in values])
-    return totals, counts
+    totals = np.array([np.bincount(place, row, len(counts)) for row in values], np.float64)
+    return totals, counts.astype(np.int64)
 
 
 def resampled_means(
