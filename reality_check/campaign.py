@@ -7,6 +7,7 @@ read from the storage every time, so a worker can stop or be killed at any momen
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import math
 import time
@@ -21,6 +22,7 @@ import torch
 
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method
+from reality_check.config.training import Training
 from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
 from reality_check.data.preprocessing import Preprocessing
 from reality_check.devices import name_of
@@ -102,7 +104,7 @@ class Campaign:
         self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._stages: dict[tuple[str, str], Stage] = {}
         self._about: dict[str, Any] = {}
-        self._pipelines: dict[Preprocessing, Pipeline] = {}
+        self._pipelines: dict[tuple[Preprocessing, str], Pipeline] = {}
         self._hold: Hold = always
 
     # -- what there is to do ----------------------------------------------------------------
@@ -165,13 +167,9 @@ class Campaign:
 
     def stages_of(self, method: Method) -> list[str]:
         """The stages a method goes through."""
-        categories = self.experiment.protocol.categories
-        stages = ["search", "reproductions"]
-        if "complete" in categories:
-            stages.append("complete")
         if self._all_diverged(method):
             return ["search"]
-        return stages
+        return list(self.experiment.protocol.stages)
 
     def _work_on_first_free_unit(self) -> str:
         for unit in self.units():
@@ -222,20 +220,31 @@ class Campaign:
 
     def _make_stage(self, method: Method, stage: str) -> Stage | None:
         protocol = self.experiment.protocol
+        if stage not in protocol.stages:
+            return None
         if stage == "search":
             space = search_space(method, protocol)
             return self._study(f"{method.name}/search", protocol.search.trials, space)
         if stage not in self.stages_of(method):
             return None
-        before = self._stage(method, "search" if stage == "reproductions" else "reproductions")
-        if before is None or not before.is_complete():
-            return None
+        earlier = protocol.stages[: protocol.stages.index(stage)]
+        if earlier:
+            before = self._stage(method, earlier[-1])
+            if before is None or not before.is_complete():
+                return None
+        fixed = self._fixed(method, stage)
+        return self._study(f"{method.name}/{stage}", protocol.reproductions, {}, fixed)
+
+    def _fixed(self, method: Method, stage: str) -> dict[str, Any]:
+        """What every run of a stage after the search trains with; without a search, no more."""
+        if "search" not in self.experiment.protocol.stages:
+            return {}
         winner = self.winner(method)
         assert winner is not None
         fixed = dict(winner["params"])
         if stage == "complete":
             fixed["epochs"], fixed["follow_up_epochs"] = self.complete_epochs(method)
-        return self._study(f"{method.name}/{stage}", protocol.reproductions, {}, fixed)
+        return fixed
 
     def baselines(self) -> Stage:
         """The stage that scores what no training reaches; it belongs to no method."""
@@ -272,9 +281,9 @@ class Campaign:
         return {"slot": best.user_attrs["slot"], "params": dict(best.params)}
 
     def has_complete_trials(self, name: str) -> bool:
-        """Whether any search trial of that method is complete."""
-        search = self._stage(self.experiment.method(name), "search")
-        return search is not None and bool(search.complete())
+        """Whether any trial of that method's first stage is complete."""
+        first = self._stage(self.experiment.method(name), self.experiment.protocol.stages[0])
+        return first is not None and bool(first.complete())
 
     def _all_diverged(self, method: Method) -> bool:
         search = self._stage(method, "search")
@@ -284,11 +293,15 @@ class Campaign:
         """Epochs of both phases of the complete run, from the reproductions (protocol section 6).
 
         The means of the total and of the follow-up epochs over all fold runs of the reproductions
-        are each rounded up; the first phase gets the difference.
+        are each rounded up; the first phase gets the difference. Where no category needs
+        reproductions, they are those of the search's winner.
         """
-        study = self._stage(method, "reproductions")
+        has_reproductions = "reproductions" in self.experiment.protocol.stages
+        study = self._stage(method, "reproductions" if has_reproductions else "search")
         assert study is not None
         trials = [t for t in study.complete().values() if not t.user_attrs.get("diverged")]
+        if not has_reproductions:
+            trials = [best for best in [best_trial(study)] if best is not None]
         totals = [epoch for t in trials for epoch in t.user_attrs["fold_epochs"]]
         follow_ups = [epoch for t in trials for epoch in t.user_attrs["follow_up_epochs"]]
         step = self.experiment.protocol.complete.round_epochs_up_to
@@ -361,7 +374,7 @@ class Campaign:
             FileNotFoundError: a network is not there.
         """
         protocol, test = self.experiment.protocol, self.test_set
-        size, folds = protocol.training.embedding_size, protocol.split.folds
+        size, folds = self.experiment.training_of(method).embedding_size, protocol.split.folds
         if stage == "complete":
             size, folds = size * folds, 1
         networks = [self._network(method, stage, slot, fold, size) for fold in range(folds)]
@@ -372,7 +385,8 @@ class Campaign:
                 return {"complete": measure(embeddings[0], test.labels, *how)}
             return score_folds(embeddings, test.labels, *how)
 
-        images = self._test_images(self.experiment.model_of(method))
+        model, training = self.experiment.model_of(method), self.experiment.training_of(method)
+        images = self._test_images(model, training)
         return score_networks(networks, images, self.device, score, protocol.final_metrics)
 
     def keep_queries(
@@ -397,18 +411,52 @@ class Campaign:
 
     def _complete(self, method: Method, attempt: Attempt) -> Outcome:
         protocol = self.experiment.protocol
-        params = dict(attempt.params)
-        epochs = (params.pop("epochs"), params.pop("follow_up_epochs"))
-        size = protocol.training.embedding_size * protocol.split.folds
-        settings = fill_settings(method, protocol, params)
-        task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
-        folder = self.fold_folder(method.name, "complete", attempt.slot, 0)
-        job = FoldJob(task, 0, self.splits.trainval, None, folder)
-        (result,) = self._run([job])
+        if protocol.selects_on == "test":
+            result = self._train_selecting_on_test(method, attempt)
+        else:
+            result = self._train_on_trainval(method, attempt)
         scores, _ = self.score(method, "complete", attempt.slot)
         self.keep_queries(method, "complete", attempt.slot, scores)
         value = scores["complete"][PRIMARY]
         return Outcome(value, {"scores": scores, "epochs": result.epoch})
+
+    def _train_on_trainval(self, method: Method, attempt: Attempt) -> FoldResult:
+        """One network on all trainval classes, for a number of epochs that is known before."""
+        params = dict(attempt.params)
+        settings = fill_settings(method, self.experiment.protocol, _without_epochs(params))
+        if self.experiment.protocol.selects_on == "last":
+            has_two = settings.second_phase is not None
+            epochs = self.experiment.training_of(method).phase_epochs(has_two)
+        else:
+            epochs = (params["epochs"], params["follow_up_epochs"])
+        size = self._complete_size(method)
+        task = self._task(settings, "complete", attempt.slot, 0, size, epochs)
+        return self._train_complete(method, attempt, task, None)
+
+    def _train_selecting_on_test(self, method: Method, attempt: Attempt) -> FoldResult:
+        """One network on all trainval classes, of which the best epoch on the test classes is kept.
+
+        The only training that is handed test classes, because ``selects_on: test`` asks for what
+        papers did.
+        """
+        settings = fill_settings(method, self.experiment.protocol, attempt.params)
+        size = self._complete_size(method)
+        task = self._task(settings, "complete", attempt.slot, 0, size, None)
+        task = dataclasses.replace(task, selects_on="test")
+        return self._train_complete(method, attempt, task, self.splits.test)
+
+    def _train_complete(
+        self, method: Method, attempt: Attempt, task: FoldTask, selects_on: tuple[int, ...] | None
+    ) -> FoldResult:
+        folder = self.fold_folder(method.name, "complete", attempt.slot, 0)
+        job = FoldJob(task, 0, self.splits.trainval, selects_on, folder)
+        (result,) = self._run([job])
+        return result
+
+    def _complete_size(self, method: Method) -> int:
+        """Width of the embedding of a network on all trainval classes."""
+        folds = self.experiment.protocol.split.folds
+        return self.experiment.training_of(method).embedding_size * folds
 
     def _score_baselines(self, slot: int) -> dict[str, dict[str, float]]:
         """Untrained networks of the slot's seeds, mean over folds; in slot 0 raw pixels too."""
@@ -436,7 +484,7 @@ class Campaign:
     def _train_folds(self, method: Method, stage: str, attempt: Attempt) -> list[FoldResult]:
         protocol = self.experiment.protocol
         settings = fill_settings(method, protocol, attempt.params)
-        size = protocol.training.embedding_size
+        size = self.experiment.training_of(method).embedding_size
         jobs = [
             FoldJob(
                 self._task(settings, stage, attempt.slot, number, size, None),
@@ -458,10 +506,11 @@ class Campaign:
         embedding_size: int,
         fixed_epochs: tuple[int, int] | None,
     ) -> FoldTask:
+        method = self.experiment.method(settings.name)
         return FoldTask(
             settings=settings,
-            model=self.experiment.model_of(self.experiment.method(settings.name)),
-            training=self.experiment.protocol.training,
+            model=self.experiment.model_of(method),
+            training=self.experiment.training_of(method),
             embedding_size=embedding_size,
             network_seed=self._network_seed(stage, slot, fold),
             loss_seed=derive(self.experiment.seed, settings.name, stage, slot, fold, "loss"),
@@ -494,7 +543,7 @@ class Campaign:
 
     def _network(self, method: Method, stage: str, slot: int, fold: int, size: int) -> Network:
         path = self.fold_folder(method.name, stage, slot, fold) / MODEL
-        shape = input_shape(self.dataset, self.experiment.protocol.training)
+        shape = input_shape(self.dataset, self.experiment.training_of(method))
         return load_network(path, self.experiment.model_of(method), shape, size)
 
     def folder(self, method: str, stage: str, slot: int) -> Path:
@@ -551,11 +600,11 @@ class Campaign:
         """The test classes. Only scoring is handed them."""
         return self.dataset.subset(self.splits.test)
 
-    def _test_images(self, model: Model) -> Pipeline:
-        """The test classes as evaluation with that model sees them."""
-        key = preprocessing(model, self.test_set.images.channels)
+    def _test_images(self, model: Model, training: Training) -> Pipeline:
+        """The test classes as evaluation with that model and training sees them."""
+        seen = preprocessing(model, self.test_set.images.channels)
+        key = (seen, training.augmentation.model_dump_json())
         if key not in self._pipelines:
-            training = self.experiment.protocol.training
             self._pipelines[key] = build_pipeline(self.test_set, model, training, self.device)
         return self._pipelines[key]
 
@@ -574,6 +623,10 @@ def complete_epochs(totals: list[int], follow_ups: list[int], step: int) -> tupl
 
 def _round_up(value: float, step: int) -> int:
     return math.ceil(round(value / step, 9)) * step
+
+
+def _without_epochs(params: dict[str, Any]) -> dict[str, Any]:
+    return {k: v for k, v in params.items() if k not in ("epochs", "follow_up_epochs")}
 
 
 def _outcome(results: list[FoldResult], scores: dict[str, Any] | None = None) -> Outcome:

@@ -9,8 +9,10 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method
-from reality_check.data import ClassBalancedSampler, ClassSplits, ImageSet, split_dataset
+from reality_check.config.training import Training
+from reality_check.data import ClassSplits, ImageSet, build_sampler, split_dataset
 from reality_check.errors import UsageError
 from reality_check.learner import build_optimizers, loss_value
 from reality_check.methods import (
@@ -20,12 +22,15 @@ from reality_check.methods import (
     fill_settings,
     middle_params,
 )
-from reality_check.model import Network, build_network
+from reality_check.model import build_network
 from reality_check.objects import named_classes, one_line, source_fingerprint
 from reality_check.pipeline import build_augmentation, input_shape
 from reality_check.tasks import FoldTask
 from reality_check.training import FoldRun
 from reality_check.trunks import weights_fingerprint
+
+#: Images a class of the toy batch where batches are not class-balanced.
+_IN_A_RANDOM_BATCH = 2
 
 
 @dataclass(frozen=True)
@@ -60,12 +65,12 @@ def check_loss(
     Raises:
         UsageError: the loss cannot be built, does not return one number, or has no gradient.
     """
-    protocol = experiment.protocol
+    protocol, training = experiment.protocol, experiment.training_of(method)
     settings = fill_settings(method, protocol, middle_params(method, protocol))
-    size = protocol.training.embedding_size
+    size = training.embedding_size
     torch.manual_seed(0)
-    each = method.samples_per_class
-    classes = protocol.training.batch_size // each
+    each = method.samples_per_class or _IN_A_RANDOM_BATCH
+    classes = max(training.batch_size // each, 1)
     loss, miner = build_loss(settings, classes, size), build_miner(settings)
     labels = torch.arange(classes).repeat_interleave(each)
     leaf = torch.randn(classes * each, size).to(precision).requires_grad_()
@@ -100,7 +105,7 @@ def _loss_check(
     elif not flows:
         problem = (
             "the gradient of every embedding is 0 on a random batch of "
-            f"{method.samples_per_class} images a class"
+            f"{method.samples_per_class or _IN_A_RANDOM_BATCH} images a class"
         )
     elif reached is False:
         missing = [name for name, p in own.items() if p.grad is None]
@@ -124,14 +129,18 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
     Raises:
         UsageError: too few classes, or a batch that has more classes than a fold.
     """
-    batch = experiment.protocol.training.batch_size
     splits = split_dataset(dataset, experiment.protocol.split)
     _check_class_sizes(dataset, splits)
+    trained = [fold.train for fold in splits.folds]
+    if experiment.protocol.selects_on != "validation":
+        trained = [splits.trainval]
+    sizes = np.bincount(dataset.labels)
     for method in experiment.methods:
-        for fold in splits.folds:
-            labels = np.repeat(np.arange(len(fold.train)), 2)
+        batch = experiment.training_of(method).batch_size
+        for classes in trained:
+            labels = np.repeat(np.arange(len(classes)), sizes[list(classes)])
             try:
-                ClassBalancedSampler(labels, batch, method.samples_per_class, seed=0)
+                build_sampler(labels, batch, method.samples_per_class, seed=0)
             except UsageError as error:
                 raise UsageError(f"method {method.name!r}: {error}") from None
 
@@ -155,18 +164,28 @@ def check_model(experiment: Experiment, dataset: ImageSet) -> None:
         UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
     """
     protocol = experiment.protocol
-    size = protocol.training.embedding_size
-    shape = input_shape(dataset, protocol.training)
-    networks: dict[str, Network] = {}
+    for model, training, methods in _trained_alike(experiment):
+        size = training.embedding_size
+        shape = input_shape(dataset, training)
+        build_augmentation(model, training, shape[2])
+        network = build_network(model, shape, size, seed=0)
+        for method in methods:
+            settings = fill_settings(method, protocol, middle_params(method, protocol))
+            loss = build_loss(settings, dataset.num_classes, size)
+            build_optimizers(network, loss, settings, training)
+
+
+def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
+    """The different pairs of network and training, each with its methods."""
+    groups: list[tuple[Model, Training, list[Method]]] = []
     for method in experiment.methods:
-        model = experiment.model_of(method)
-        key = model.model_dump_json()
-        if key not in networks:
-            build_augmentation(model, protocol.training, shape[2])
-            networks[key] = build_network(model, shape, size, seed=0)
-        settings = fill_settings(method, protocol, middle_params(method, protocol))
-        loss = build_loss(settings, dataset.num_classes, size)
-        build_optimizers(networks[key], loss, settings, protocol.training)
+        model, training = experiment.model_of(method), experiment.training_of(method)
+        same = next((group for group in groups if group[:2] == (model, training)), None)
+        if same is None:
+            groups.append((model, training, [method]))
+        else:
+            same[2].append(method)
+    return groups
 
 
 def uses_class(method: Method, name: str) -> bool:
@@ -205,7 +224,7 @@ class Cost:
 
     Attributes:
         fold_runs: trainings in all, search, reproductions and complete.
-        seconds_per_epoch: measured on this machine.
+        seconds_per_epoch: of the slowest training, measured on this machine.
         seconds: upper bound: every training uses all its epochs.
     """
 
@@ -216,28 +235,46 @@ class Cost:
 
 def count_trainings(experiment: Experiment) -> int:
     """How often a network is trained in all: search, reproductions and complete."""
+    return _trainings_per_method(experiment) * len(experiment.methods)
+
+
+def _trainings_per_method(experiment: Experiment) -> int:
     protocol = experiment.protocol
-    per_method = (protocol.search.trials + protocol.reproductions) * protocol.split.folds
-    if "complete" in protocol.categories:
-        per_method += protocol.reproductions
-    return per_method * len(experiment.methods)
+    folds = protocol.split.folds
+    each = {
+        "search": protocol.search.trials * folds,
+        "reproductions": protocol.reproductions * folds,
+        "complete": protocol.reproductions,
+    }
+    return sum(each[stage] for stage in protocol.stages)
 
 
 def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> Cost:
-    """Time a few training steps and multiply."""
-    protocol = experiment.protocol
-    training = protocol.training
-    method = experiment.methods[0]
+    """Time a few training steps of each kind of training and multiply."""
+    slowest, seconds = 0.0, 0.0
+    for model, training, methods in _trained_alike(experiment):
+        per_epoch = _time_epoch(experiment, dataset, device, (model, training, methods[0]))
+        slowest = max(slowest, per_epoch)
+        runs = _trainings_per_method(experiment) * len(methods)
+        seconds += runs * training.max_epochs * per_epoch
+    return Cost(count_trainings(experiment), slowest, seconds)
+
+
+def _time_epoch(
+    experiment: Experiment,
+    dataset: ImageSet,
+    device: torch.device,
+    how: tuple[Model, Training, Method],
+) -> float:
+    """Seconds of an epoch on the classes of the first fold."""
+    (model, training, method), protocol = how, experiment.protocol
     settings = fill_settings(method, protocol, middle_params(method, protocol))
     train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
-    model, size = experiment.model_of(method), training.embedding_size
-    task = FoldTask(settings, model, training, size, 0, 0, (1, 0))
+    task = FoldTask(settings, model, training, training.embedding_size, 0, 0, (1, 0))
     run = FoldRun(task, train, None, Path("nowhere"), device)  # builds and steps write nothing
     run.build()
     run.train_steps(2)
     steps = 5
     started = time.perf_counter()
     run.train_steps(steps)
-    per_epoch = (time.perf_counter() - started) / steps * training.iterations_per_epoch
-    runs = count_trainings(experiment)
-    return Cost(runs, per_epoch, runs * training.max_epochs * per_epoch)
+    return (time.perf_counter() - started) / steps * run.epoch_length

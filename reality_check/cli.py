@@ -101,6 +101,7 @@ examples:
   reality-check show methods       names for `methods:` in a YAML
   reality-check show losses        classes for `loss:`, with their arguments
   reality-check show quickstart    all settings of an experiment
+  reality-check show papers        the tables of the papers, as experiments
   reality-check show experiment.yaml protocol=mlrc
 """
 
@@ -285,8 +286,11 @@ def _parser() -> _Parser:
     show.add_argument(
         "what",
         metavar="WHAT",
-        help="datasets, models, methods, protocols, experiments, losses, miners, distances, "
-        "reducers, regularizers, figures, or an experiment (its resolved YAML)",
+        help="datasets, models, methods, protocols, experiments, papers, losses, miners, "
+        "distances, reducers, regularizers, figures, or an experiment (its resolved YAML)",
+    )
+    show.add_argument(
+        "--markdown", action="store_true", help="of papers: the table of docs/papers.md"
     )
     show.add_argument(
         "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the experiment"
@@ -483,7 +487,7 @@ def _check(options: argparse.Namespace) -> int:
 def _show(options: argparse.Namespace) -> int:
     from reality_check.inspecting import print_listing
 
-    return print_listing(options.what, options.overrides)
+    return print_listing(options.what, options.overrides, options.markdown)
 
 
 if __name__ == "__main__":

@@ -8,7 +8,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reality_check.campaign import BASELINES, Campaign
-from reality_check.config.schema import Experiment, Method
+from reality_check.config.compose import differing_keys
+from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.deviations import find_deviations
 from reality_check.methods import search_space
 from reality_check.results import (
@@ -20,6 +21,9 @@ from reality_check.results import (
     TrialRecord,
 )
 from reality_check.search import FrozenTrial, Stage, state_name
+
+#: What the title of a report says after the experiment's name.
+_SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 
 def collect(campaign: Campaign) -> ExperimentResults:
@@ -36,7 +40,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
     protocol = experiment.protocol
     finished = campaign.is_complete()
     return ExperimentResults(
-        name=experiment.name,
+        name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
         protocol=protocol.name,
         reference=protocol.reference,
         finished=finished,
@@ -44,7 +48,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages[("", BASELINES)])),
         deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
-        facts=tuple(_facts(campaign, stages[(experiment.methods[0].name, "search")].about())),
+        facts=tuple(_facts(campaign, _first(campaign, stages).about())),
         config=experiment.plain(),
         queries=campaign.read_queries(_by_run(rows)),
     )
@@ -56,6 +60,12 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
     for row in rows:
         found.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
     return found
+
+
+def _first(campaign: Campaign, stages: Mapping[tuple[str, str], Stage]) -> Stage:
+    """The study that was opened first."""
+    experiment = campaign.experiment
+    return stages[(experiment.methods[0].name, experiment.protocol.stages[0])]
 
 
 def _parallel_methods(stages: Mapping[tuple[str, str], Stage]) -> list[str]:
@@ -165,10 +175,14 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
     """How it was run; ``environment`` is that of the worker that opened the first search."""
     experiment = campaign.experiment
     protocol, training = experiment.protocol, experiment.protocol.training
+    stages = protocol.stages
     data = campaign.baselines().noted("data") or {}
-    per_class = ", ".join(f"{m.name} {m.samples_per_class}" for m in experiment.methods)
+    per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
+    epoch = f"{training.iterations_per_epoch} iterations"
+    if training.iterations_per_epoch == "pass":
+        epoch = "a pass over the images"
     return [
-        *_data_facts(data, protocol.split.rule, protocol.split.test_classes),
+        *_data_facts(data, protocol),
         (
             "Trunk and head",
             f"{experiment.model.trunk}, weights {experiment.model.weights}, "
@@ -177,24 +191,31 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
         (
             "Embedding",
             f"{training.embedding_size} a fold, "
-            f"{training.embedding_size * protocol.split.folds} ensemble and complete",
+            f"{training.embedding_size * protocol.split.folds} ensemble and complete"
+            if protocol.split.folds > 1
+            else str(training.embedding_size),
         ),
         ("Batch", f"{training.batch_size} images; samples per class: {per_class}"),
         (
             "Training",
-            f"at most {training.max_epochs} epochs of {training.iterations_per_epoch} "
-            f"iterations; evaluated every {training.evaluate_every}, "
-            f"patience {training.patience}",
+            f"at most {training.max_epochs} epochs of {epoch}; evaluated every "
+            f"{training.evaluate_every}, patience {training.patience}",
         ),
+        *_own_facts(experiment),
         (
             "Search",
             f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
-            f"sampler {protocol.search.sampler}",
+            f"sampler {protocol.search.sampler}"
+            if "search" in stages
+            else "none: all values are fixed",
         ),
         (
             "Reproductions",
             f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
-            "itself is not among them",
+            "itself is not among them"
+            if "reproductions" in stages
+            else f"{protocol.reproductions} networks on all trainval classes per method, fresh "
+            "seeds",
         ),
         ("Seed", str(experiment.seed)),
         ("Device", data.get("device", "not recorded")),
@@ -203,7 +224,31 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
     ]
 
 
-def _data_facts(data: Mapping[str, Any], rule: str, test_classes: str) -> list[tuple[str, str]]:
+def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
+    """Methods whose network or training is not the experiment's, and in what."""
+    facts = []
+    for method in experiment.methods:
+        pairs = [
+            (experiment.model, experiment.model_of(method)),
+            (experiment.protocol.training, experiment.training_of(method)),
+        ]
+        keys = [
+            f"{key} {_value_at(own.model_dump(mode='json'), key)}"
+            for common, own in pairs
+            for key in differing_keys(common.model_dump(mode="json"), own.model_dump(mode="json"))
+        ]
+        if keys:
+            facts.append((f"Its own: {method.name}", ", ".join(keys)))
+    return facts
+
+
+def _value_at(data: Any, dotted: str) -> Any:
+    for part in dotted.split("."):
+        data = data.get(part) if isinstance(data, Mapping) else data
+    return "none" if data is None else data
+
+
+def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
     """What :meth:`Campaign.record_data` kept, in words."""
     if not data:
         return [("Data set", "not recorded")]
@@ -212,7 +257,8 @@ def _data_facts(data: Mapping[str, Any], rule: str, test_classes: str) -> list[t
     test = f"{data['test_images']} test images"
     if queries is not None:
         test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
-    chosen = "the data set's own test classes" if test_classes == "official" else "the second half"
+    official = protocol.split.test_classes == "official"
+    chosen = "the data set's own test classes" if official else "the second half"
     facts = [
         (
             "Data set",
@@ -223,8 +269,10 @@ def _data_facts(data: Mapping[str, Any], rule: str, test_classes: str) -> list[t
             "Classes",
             f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
         ),
-        ("Folds", f"rule {rule}; training + validation classes: {folds}"),
     ]
+    if protocol.selects_on == "validation":
+        split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
+        facts.append(("Folds", split))
     if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
         facts.append(("Network input", _size(data["input_shape"])))
     if data.get("lone_images"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from reality_check.config.schema import Experiment
-from reality_check.reference import against_reference, own_ranges
+from reality_check.reference import AS_PUBLISHED, against_reference, own_ranges
 from reality_check.results import Deviation, MethodResults
 
 
@@ -63,6 +63,7 @@ def _unequal_treatment(
             "the same for all.",
         )
     yield from _unequal_models(experiment)
+    yield from _unequal_training(experiment)
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
     if raw and len(raw) < len(methods):
         yield Deviation(
@@ -83,8 +84,24 @@ def _unequal_models(experiment: Experiment) -> Iterator[Deviation]:
             "models",
             f"The methods do not all train the same network: {'; '.join(texts)}. A difference from "
             "them is one of loss and network together.",
-            True,
+            not _is_a_papers_table(experiment),
         )
+
+
+def _unequal_training(experiment: Experiment) -> Iterator[Deviation]:
+    names = [method.name for method in experiment.methods if method.training is not None]
+    if names:
+        yield Deviation(
+            "training",
+            f"Methods with settings of their own for the training: {', '.join(names)}. A "
+            "difference from them is one of loss and training together.",
+            not _is_a_papers_table(experiment),
+        )
+
+
+def _is_a_papers_table(experiment: Experiment) -> bool:
+    """Whether methods differ because the table that is repeated compares them like this."""
+    return experiment.protocol.reference == AS_PUBLISHED
 
 
 def _missing_work(
@@ -93,9 +110,9 @@ def _missing_work(
     if finished:
         return
     protocol = experiment.protocol
-    wanted = {"search": protocol.search.trials, "reproductions": protocol.reproductions}
-    if "complete" in protocol.categories:
-        wanted["complete"] = protocol.reproductions
+    wanted = dict.fromkeys(protocol.stages, protocol.reproductions)
+    if "search" in wanted:
+        wanted["search"] = protocol.search.trials
     for method in methods:
         missing = []
         for stage, count in wanted.items():

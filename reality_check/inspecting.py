@@ -23,17 +23,20 @@ from reality_check.checking import (
     estimate_cost,
 )
 from reality_check.config import config_files, load_experiment
-from reality_check.config.compose import dump_yaml
+from reality_check.config.compose import dump_yaml, paper_files
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
 from reality_check.errors import UsageError, nearest
 from reality_check.figure_command import print_figures
 from reality_check.methods import search_space
 from reality_check.objects import PLURALS, one_line, registered_names
+from reality_check.papers import markdown_table, paper_configs
 from reality_check.reference import against_reference, own_ranges
+from reality_check.report._text import counted
 from reality_check.view import duration
 
 _GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
+_PAPERS = "papers"
 _KINDS = {plural: kind for kind, plural in PLURALS.items()}
 #: Arguments that the harness gives.
 _GIVEN = {"num_classes", "embedding_size"}
@@ -94,21 +97,26 @@ def _first_line(error: Exception) -> str:
     return str(error).rpartition(": ")[2].splitlines()[0]
 
 
-def print_listing(what: str, overrides: Sequence[str] = ()) -> int:
+def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> int:
     """Print a list of names, or a resolved experiment."""
     if what in _GROUPS:
         return _print_group(what)
+    if what == _PAPERS:
+        return _print_papers(markdown)
+    if markdown:
+        raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
     if what in _KINDS:
         return _print_classes(_KINDS[what])
     if what == "figures":
         return print_figures()
     experiments = config_files("experiments")
-    if not Path(what).exists() and what not in experiments:
-        words = [*_GROUPS, *_KINDS, "figures"]
+    papers = paper_files()
+    if not Path(what).exists() and what not in experiments and what not in papers:
+        words = [*_GROUPS, _PAPERS, *_KINDS, "figures"]
         raise UsageError(
             f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
             "of an experiment (reality-check show experiments lists them) or a YAML file."
-            f"{nearest(what, [*words, *experiments])}"
+            f"{nearest(what, [*words, *experiments, *papers])}"
         )
     experiment = load_experiment(what, overrides)
     for line in _summary(experiment):
@@ -125,21 +133,35 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{experiment.name}: {len(experiment.methods)} methods on {experiment.dataset.name}, "
         f"model {experiment.model.name}, protocol {protocol.name}"
     )
+    epoch = "a pass over the data in"
+    if training.iterations_per_epoch != "pass":
+        epoch = str(training.iterations_per_epoch)
     yield (
         f"{count_trainings(experiment):,} trainings, each at most {training.max_epochs} epochs of "
-        f"{training.iterations_per_epoch} batches of {training.batch_size}"
+        f"{epoch} batches of {training.batch_size}"
     )
-    complete = "complete" in protocol.categories
-    yield (
-        f"a method: {protocol.search.trials} trials and {protocol.reproductions} reproductions on "
-        f"{protocol.split.folds} folds"
-        + (f", {protocol.reproductions} networks on all classes (complete)" if complete else "")
-    )
+    yield f"a method: {_stages(experiment)}"
     topics = [found.topic for found in (*against_reference(experiment), *own_ranges(experiment))]
     yield (
         f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
         if topics
         else f"as {reference} has it, to the letter"
+    )
+
+
+def _stages(experiment: Experiment) -> str:
+    """What is trained of each method."""
+    protocol = experiment.protocol
+    folds, runs = protocol.split.folds, protocol.reproductions
+    if protocol.stages == ("complete",):
+        how = "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
+        return f"{runs} networks on all classes, {how}"
+    if "reproductions" not in protocol.stages:
+        trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
+        return f"{trials} for the number of epochs, {runs} networks on all classes"
+    complete = f", {runs} networks on all classes (complete)"
+    return f"{protocol.search.trials} trials and {runs} reproductions on {folds} folds" + (
+        complete if "complete" in protocol.stages else ""
     )
 
 
@@ -155,6 +177,25 @@ def _print_group(group: str) -> int:
             comments.append(line.lstrip("# "))
         table.add_row(name, " ".join(comments))
     Console().print(table)
+    return 0
+
+
+def _print_papers(markdown: bool) -> int:
+    if markdown:
+        print(markdown_table(), end="")
+        return 0
+    table = Table(box=None, pad_edge=False)
+    for heading in ("name", "item", "data", "methods", "networks", "gaps"):
+        numbers = heading in ("methods", "networks", "gaps")
+        table.add_column(heading, no_wrap=True, justify="right" if numbers else "left")
+    for config in paper_configs():
+        counts = (config.methods, config.trainings, len(config.gaps))
+        table.add_row(config.name, config.item, config.dataset, *map(str, counts))
+    Console().print(table)
+    print(
+        "networks: how many are trained. gaps: what is not as in the paper; the report and\n"
+        "`reality-check show NAME` say what. docs/papers.md has the published figures."
+    )
     return 0
 
 

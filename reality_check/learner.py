@@ -12,6 +12,7 @@ from reality_check.config.training import Optimizer, Training
 from reality_check.errors import UsageError
 from reality_check.measuring import Diverged
 from reality_check.methods import (
+    LOSS_PART,
     MethodSettings,
     SecondPhaseSettings,
     build_loss,
@@ -20,6 +21,7 @@ from reality_check.methods import (
 )
 from reality_check.model import Network, build_network
 from reality_check.objects import one_line
+from reality_check.schedules import rate_factor
 from reality_check.tasks import FoldTask
 from reality_check.team import BATCH_NORM, Team
 
@@ -57,12 +59,19 @@ class Learner:
         if self._format == torch.channels_last:
             movable: Any = self.network  # older stubs of torch do not know memory_format here
             movable.to(memory_format=self._format)
+        if self.training.freeze_batchnorm == "with_affine":
+            freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
         self.miner = build_miner(settings)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
         self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
+        self._rates = {
+            name: [float(group["lr"]) for group in optimizer.param_groups]
+            for name, optimizer in self.optimizers.items()
+        }
+        self._trunk_waits = False
         self._forward = self.team.parallel(self.network)
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
@@ -75,6 +84,21 @@ class Learner:
             freeze_batchnorm(self.network.trunk)
         self.team.check_statistics(self.network)
         self.loss.train()
+
+    def set_iteration(self, iteration: int, iterations_per_epoch: int) -> None:
+        """Set the learning rates of an iteration, counted from the start of the training.
+
+        The state of a checkpoint needs none of it: rates are a function of the iteration.
+        """
+        training = self.training
+        self._trunk_waits = iteration < training.freeze_trunk_epochs * iterations_per_epoch
+        schedule = training.schedule
+        if schedule.kind == "constant" and not schedule.warmup_iterations:
+            return
+        factor = rate_factor(schedule, iteration, iterations_per_epoch, training.max_epochs)
+        for name, optimizer in self.optimizers.items():
+            for group, rate in zip(optimizer.param_groups, self._rates[name], strict=True):
+                group["lr"] = rate * factor
 
     def step(self, images: Tensor, labels: Tensor) -> Tensor:
         """Learn from one batch.
@@ -107,13 +131,26 @@ class Learner:
         return value.detach()
 
     def _update(self) -> None:
-        clip = self.training.gradient_clip
+        self._clip()
         for name, optimizer in self.optimizers.items():
-            if clip is not None and name != "loss":
-                self.scaler.unscale_(optimizer)
-                torch.nn.utils.clip_grad_value_(optimizer.param_groups[0]["params"], clip)
-            self.scaler.step(optimizer)
+            if not (self._trunk_waits and name == "trunk"):
+                self.scaler.step(optimizer)
         self.scaler.update()
+
+    def _clip(self) -> None:
+        """Bound the gradient of the network; that of the loss is left alone."""
+        value, norm = self.training.gradient_clip, self.training.gradient_clip_norm
+        if value is None and norm is None:
+            return
+        bounded = []
+        for name, optimizer in self.optimizers.items():
+            if name != "loss":
+                self.scaler.unscale_(optimizer)
+                bounded += optimizer.param_groups[0]["params"]
+        if value is not None:
+            torch.nn.utils.clip_grad_value_(bounded, value)
+        if norm is not None:
+            torch.nn.utils.clip_grad_norm_(bounded, norm)
 
     def autocast(self) -> torch.autocast:
         """The precision of the network's forward pass."""
@@ -128,6 +165,7 @@ class Learner:
         enter_second_phase(self.loss, second)
         for name, optimizer in self.optimizers.items():
             factor = second.loss_lr_factor if name == "loss" else second.lr_factor
+            self._rates[name] = [rate * factor for rate in self._rates[name]]
             for group in optimizer.param_groups:
                 group["lr"] *= factor
 
@@ -149,11 +187,16 @@ class Learner:
         self.scaler.load_state_dict(state["scaler"])
 
 
-def freeze_batchnorm(module: nn.Module) -> None:
-    """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train."""
+def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:
+    """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train.
+
+    With ``with_affine`` they get no gradient either, for as long as the module lives.
+    """
     for part in module.modules():
         if isinstance(part, BATCH_NORM):
             part.eval()
+            if with_affine:
+                part.requires_grad_(False)
 
 
 def loss_value(
@@ -193,17 +236,41 @@ def build_optimizers(
     for name, (module, config, decay) in parts.items():
         parameters = [p for p in module.parameters() if p.requires_grad]
         if parameters:
-            built[name] = _optimizer(config, parameters, settings.learning_rates[name], decay)
+            groups = [{"params": parameters}]
+            if name == "loss":
+                groups = _groups_of_loss(loss, parameters, settings)
+            built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
     return built
 
 
+def _groups_of_loss(
+    loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
+) -> list[dict[str, Any]]:
+    """The parameters of a loss; those with a learning rate of their own in groups apart."""
+    groups: list[dict[str, Any]] = []
+    for key, rate in settings.learning_rates.items():
+        if not key.startswith(LOSS_PART):
+            continue
+        name = key.removeprefix(LOSS_PART)
+        part = getattr(loss, name, None)
+        if not callable(part):
+            raise UsageError(
+                f"learning_rates.loss_parts names {name!r}, but {type(loss).__name__} has no such "
+                "method that returns parameters; remove it."
+            )
+        groups.append({"params": list(part()), "lr": rate})
+    apart = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, *groups] if rest else groups
+
+
 def _optimizer(
-    config: Optimizer, parameters: list[nn.Parameter], lr: float, decay: float
+    config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
     cls = getattr(torch.optim, config.name)
     try:
         optimizer: torch.optim.Optimizer = cls(
-            parameters, lr=lr, weight_decay=decay, **config.arguments
+            groups, lr=lr, weight_decay=decay, **config.arguments
         )
     except (TypeError, ValueError) as error:
         raise UsageError(f"optimiser {config.name}: {error}") from None

@@ -13,6 +13,9 @@ from reality_check.config.values import Range, Searched, fill_in, find_searched
 from reality_check.errors import UsageError
 from reality_check.objects import build, find_class
 
+#: What the names of learning rates of a part of the loss begin with.
+LOSS_PART = "loss."
+
 
 @dataclass(frozen=True)
 class SecondPhaseSettings:
@@ -32,7 +35,7 @@ class MethodSettings:
     loss: str
     arguments: dict[str, Any]
     miner: dict[str, Any] | None
-    samples_per_class: int
+    samples_per_class: int | None
     learning_rates: dict[str, float]
     loss_weight_decay: float
     normalize_embeddings: bool
@@ -52,6 +55,7 @@ def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any])
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
     decay = method.loss_weight_decay
+    optimizers = (method.training or protocol.training).optimizers
     return MethodSettings(
         name=method.name,
         loss=method.loss,
@@ -59,9 +63,7 @@ def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any])
         miner=values["miner"],
         samples_per_class=method.samples_per_class,
         learning_rates=values["learning_rates"],
-        loss_weight_decay=(
-            protocol.training.optimizers.loss.weight_decay if decay is None else decay
-        ),
+        loss_weight_decay=optimizers.loss.weight_decay if decay is None else decay,
         normalize_embeddings=method.normalize_embeddings,
         second_phase=SecondPhaseSettings(**second) if second else None,
         params=dict(params),
@@ -76,12 +78,15 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
 def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
     """The parts of a method that can be searched, the protocol's learning rates included."""
     rates = {}
+    optimizers = (method.training or protocol.training).optimizers
     for part in ("trunk", "embedder", "loss"):
         own = getattr(method.learning_rates, part)
-        rates[part] = getattr(protocol.training.optimizers, part).lr if own is None else own
+        rates[part] = getattr(optimizers, part).lr if own is None else own
     searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
     if searched_by_all and not has_parameters(method):
         rates["loss"] = 0.0
+    parts = method.learning_rates.loss_parts
+    rates |= {f"{LOSS_PART}{name}": rate for name, rate in parts.items()}
     return {
         "arguments": method.arguments,
         "miner": method.miner,
@@ -92,7 +97,7 @@ def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
 
 def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
     second = method.phase2
-    if second is None and protocol.training.phases == "method":
+    if second is None and (method.training or protocol.training).phases == "method":
         return None
     if second is None:
         # Appendix D: every method has a second phase, with learning rates of its own search.

@@ -34,6 +34,8 @@ _KINDS_OF_ARGUMENTS = {
     "loss": "loss",
     "miner": "miner",
 }
+#: Constructor arguments whose value lists classes (PML's MultipleLosses), by what each entry is.
+_LISTS_OF_ARGUMENTS = {"losses": "loss", "miners": "miner"}
 
 
 def find_class(name: str, kind: str) -> Any:
@@ -176,6 +178,8 @@ def _required_arguments(cls: Any) -> list[str]:
 
 
 def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+    if isinstance(value, list) and key in _LISTS_OF_ARGUMENTS:
+        return [_build_nested(_LISTS_OF_ARGUMENTS[key], item, what, extra) for item in value]
     kind = _KINDS_OF_ARGUMENTS.get(key)
     if isinstance(value, str) and kind:
         value = {"class": value}
@@ -225,6 +229,9 @@ def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
                 if "class" in value:
                     yield str(value["class"]), kind or key
                 yield from named_classes(value)
+            elif isinstance(value, list) and key in _LISTS_OF_ARGUMENTS:
+                for item in value:
+                    yield from named_classes({_LISTS_OF_ARGUMENTS[key]: item})
 
 
 def source_fingerprint(name: str, kind: str) -> str | None:

@@ -16,6 +16,8 @@ from reality_check.storage import same_database
 #: Keys that may change between two runs of the same experiment; that the images are the same ones,
 #: wherever they lie, is told by their fingerprint.
 _FREE = {"device", "studies", "dataset.path", "dataset.download"}
+#: Beginnings of others that may: they change no result.
+_FREE_BLOCKS = ("slurm.", "published_results")
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "pretrained weights"}
 
@@ -59,7 +61,7 @@ def check_same_experiment(
     if same_database(there["storage"], ours["storage"]):
         free.add("storage")  # another user or host: a tunnel, say
     differing = differing_keys(there, ours)
-    keys = [key for key in differing if key not in free and not key.startswith("slurm.")]
+    keys = [key for key in differing if key not in free and not key.startswith(_FREE_BLOCKS)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])

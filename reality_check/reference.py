@@ -6,7 +6,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.compose import (
+    configs_root,
     differing_keys,
+    load_experiment,
     named_method,
     named_model,
     named_protocol,
@@ -15,6 +17,12 @@ from reality_check.config.compose import (
 from reality_check.config.schema import Experiment, Protocol
 from reality_check.results import Deviation
 
+#: The protocol of experiments that repeat a paper's table.
+AS_PUBLISHED = "as_published"
+#: Parts of that protocol that each paper decides for itself.
+_OF_A_PAPER = {"training", "reproductions"}
+#: Keys of a data set that change nothing about it.
+_WHERE_FILES_ARE = ("path", "download", "name")
 #: Keys of a protocol that say nothing about how it is run.
 _NOT_RULES = {"name", "reference", "note", "published", "final_metrics", "gallery"}
 
@@ -25,6 +33,9 @@ def against_reference(experiment: Experiment) -> Iterator[Deviation]:
     reference = named_protocol(protocol.reference)
     if protocol.note:
         yield Deviation("protocol", protocol.note)
+    if reference.name == AS_PUBLISHED:
+        yield from against_published(experiment, reference)
+        return
     published = reference.published
     yield from _model_differences(experiment, reference)
     if published.dataset and experiment.dataset.name not in published.dataset:
@@ -34,6 +45,47 @@ def against_reference(experiment: Experiment) -> Iterator[Deviation]:
             f"{', '.join(published.dataset)}.",
         )
     yield from _rule_differences(protocol, reference)
+
+
+def against_published(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
+    """What is not as the paper's table has it: by choice of ours, by changes, by the paper itself.
+
+    Where the experiment comes from a shipped file, it is compared with that; else only the rules
+    that all published experiments share are compared.
+    """
+    protocol, published = experiment.protocol, experiment.published_results
+    if protocol.selects_on == "test":
+        yield Deviation(
+            "selection on the test classes",
+            "The epoch of every network is the one with the best P@1 on the test classes, as "
+            "papers have done it. These numbers are too high by an unknown amount and estimate "
+            "nothing.",
+            True,
+        )
+    for gap in published.gaps if published else ():
+        yield Deviation("not as in the paper", gap)
+    if published is None or published.config is None:
+        ours, theirs = (
+            {k: v for k, v in _rules(p).items() if k not in _OF_A_PAPER}
+            for p in (protocol, reference)
+        )
+        yield from _differences(ours, theirs, reference.name)
+        return
+    name = published.config
+    variant = [f"variant={experiment.variant}"] if experiment.variant else []
+    shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
+    ours, theirs = (_of_interest(one) for one in (experiment, shipped))
+    yield from _differences(ours, theirs, name)
+
+
+def _of_interest(experiment: Experiment) -> dict[str, Any]:
+    """What decides about the results of a paper's experiment, as plain data."""
+    plain = experiment.plain()
+    kept = {key: plain[key] for key in ("dataset", "model", "methods")}
+    for key in _WHERE_FILES_ARE:
+        kept["dataset"].pop(key, None)
+    rules = {key: value for key, value in plain["protocol"].items() if key not in _NOT_RULES}
+    return {**kept, **rules}
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
@@ -58,12 +110,17 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
 
 def _rule_differences(protocol: Protocol, reference: Protocol) -> Iterator[Deviation]:
     """One sentence per part of the protocol that has other values."""
-    ours, theirs = _rules(protocol), _rules(reference)
+    yield from _differences(_rules(protocol), _rules(reference), reference.name)
+
+
+def _differences(
+    ours: Mapping[str, Any], theirs: Mapping[str, Any], whose: str
+) -> Iterator[Deviation]:
     parts: dict[str, list[str]] = {}
     for key in differing_keys(theirs, ours):
         part, name = _part_of(key)
         given, expected = _look_up(ours, key), _look_up(theirs, key)
-        parts.setdefault(part, []).append(f"{name} {given} ({reference.name}: {expected})")
+        parts.setdefault(part, []).append(f"{name} {given} ({whose}: {expected})")
     for part, texts in parts.items():
         yield Deviation(part, f"{', '.join(texts)}.")
 
@@ -87,8 +144,12 @@ def _look_up(data: Any, dotted: str) -> str:
         if isinstance(data, Mapping):
             data = data.get(part)
         elif isinstance(data, list):
-            data = data[int(part)]
+            data = next((d for i, d in enumerate(data) if _is_called(d, i, part)), None)
     return "none" if data is None else _short(data)
+
+
+def _is_called(entry: Any, index: int, part: str) -> bool:
+    return part == (entry.get("name") if isinstance(entry, Mapping) else str(index))
 
 
 def _short(value: Any) -> str:
@@ -98,7 +159,8 @@ def _short(value: Any) -> str:
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
     if isinstance(value, list):
-        return " and ".join(map(_short, value))
+        names = [v["name"] if isinstance(v, Mapping) and "name" in v else _short(v) for v in value]
+        return " and ".join(names)
     if isinstance(value, bool):
         return "yes" if value else "no"
     return f"{value:g}" if isinstance(value, float) else str(value)
@@ -106,6 +168,8 @@ def _short(value: Any) -> str:
 
 def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
     """Methods that carry the name of a shipped one, but not its values or search ranges."""
+    if experiment.protocol.reference == AS_PUBLISHED:
+        return  # each paper's table has values of its own
     folders = named_protocol(experiment.protocol.reference).published.methods
     for method in experiment.methods:
         file = _published_method(method.name, folders)

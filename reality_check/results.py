@@ -23,6 +23,10 @@ METRICS = {
 #: The metric that selects checkpoints and hyper-parameters, and that verdicts are about.
 PRIMARY = "mean_average_precision_at_r"
 
+#: The metric that selects checkpoints where a protocol selects on the test classes, as the papers
+#: of the field do: P@1 is Recall@1.
+SELECTS_ON_TEST = "precision_at_1"
+
 #: The three categories in the order of the tables.
 CATEGORIES = ("aggregate", "ensemble", "complete")
 

@@ -101,7 +101,8 @@ def _methods_to_begin_anew(
     results of different code still never mix.
     """
     users = [m for m in experiment.methods if any(uses_class(m, name) for name in changed)]
-    if not users or experiment.model.trunk in changed:
+    trunks = {experiment.model_of(method).trunk for method in experiment.methods}
+    if not users or trunks & {*changed}:
         return []
     there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
     campaign = Campaign(there, out_dir)
@@ -234,12 +235,13 @@ def _check_processes(experiment: Experiment, folds_at_once: int, together: int) 
             f"folds_at_once={folds_at_once} and together={together}, but both must be at least 1 "
             "and only one of them more: either folds side by side, or one network together."
         )
-    training = experiment.protocol.training
-    if training.batch_size % together:
-        raise UsageError(
-            f"batch_size={training.batch_size} cannot be divided among {together} processes; write "
-            f"a multiple of {together}."
-        )
+    for method in experiment.methods:
+        batch = experiment.training_of(method).batch_size
+        if batch % together:
+            raise UsageError(
+                f"batch_size={batch} cannot be divided among {together} processes; write a "
+                f"multiple of {together}."
+            )
 
 
 def report(out_dir: str | Path) -> ExperimentResults:

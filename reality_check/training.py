@@ -21,14 +21,14 @@ from torch import Tensor
 
 from reality_check import checkpoints, stopping
 from reality_check.data.imageset import ImageSet
-from reality_check.data.sampler import ClassBalancedSampler
+from reality_check.data.sampler import build_sampler
 from reality_check.early_stopping import EarlyStopping
 from reality_check.files import remove_leftovers
 from reality_check.learner import Learner
 from reality_check.measuring import Diverged, embed, measure_one, require_finite
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.records import FoldRecords
-from reality_check.results import PRIMARY
+from reality_check.results import PRIMARY, SELECTS_ON_TEST
 from reality_check.seeds import derive
 from reality_check.tasks import FoldResult, FoldTask
 from reality_check.team import Team
@@ -148,7 +148,8 @@ class FoldRun:
         classes = self.train_set.num_classes
         self.learner = Learner(task, classes, shape, self.device, self.team)
         self.network, self.loss = self.learner.network, self.learner.loss
-        self.sampler = ClassBalancedSampler(
+        self.epoch_length = training.iterations(len(self.train_set))
+        self.sampler = build_sampler(
             self.train_set.labels,
             training.batch_size,
             task.settings.samples_per_class,
@@ -199,6 +200,8 @@ class FoldRun:
             return training.max_epochs - (position.spent - position.phase_epochs)
         if self.task.settings.second_phase is None:
             return training.max_epochs
+        if training.second_phase_epochs is not None:
+            return training.max_epochs - training.second_phase_epochs
         second = round(training.max_epochs * training.second_phase_share)
         return max(1, training.max_epochs - second)
 
@@ -211,7 +214,7 @@ class FoldRun:
 
     def _train_epoch(self) -> None:
         started = time.perf_counter()
-        self.mean_loss = self.train_steps(self.task.training.iterations_per_epoch)
+        self.mean_loss = self.train_steps(self.epoch_length)
         self.position.epoch += 1
         self.position.spent += 1
         self.position.phase_epochs += 1
@@ -226,7 +229,9 @@ class FoldRun:
         """
         self.learner.train()
         total = torch.zeros((), device=self.device)
-        for images, labels in self._batches(count):
+        before = self.position.spent * self.epoch_length
+        for number, (images, labels) in enumerate(self._batches(count)):
+            self.learner.set_iteration(before + number, self.epoch_length)
             try:
                 total += self.learner.step(images, labels)
             except Exception:
@@ -275,7 +280,7 @@ class FoldRun:
         for epoch, forward in ((-1, self.network.features), (0, self.network)):
             metrics = self._measure(forward)
             if epoch == 0:
-                self.stopping.update(0, metrics[PRIMARY])
+                self.stopping.update(0, metrics[self._selects_by])
             self._record({"epoch": epoch, "step": epoch, "phase": 1, "loss": None, **metrics})
 
     def _measure(self, forward: Callable[[Tensor], Tensor]) -> dict[str, float]:
@@ -286,8 +291,14 @@ class FoldRun:
             batches = self.seen.evaluation_batches(parts[self.team.rank])
             embeddings = self.team.gather_rows(embed(forward, self.network, batches))
         require_finite(embeddings)
-        normalize = self.task.settings.normalize_embeddings
-        return self.team.agree(measure_one(embeddings, self.validation.labels, normalize))
+        how = (self.validation.labels, self.task.settings.normalize_embeddings)
+        queries = self.validation.queries if self.task.selects_on == "test" else None
+        return self.team.agree(measure_one(embeddings, *how, queries=queries))
+
+    @property
+    def _selects_by(self) -> str:
+        """The metric of which the best epoch is kept."""
+        return SELECTS_ON_TEST if self.task.selects_on == "test" else PRIMARY
 
     def _evaluate_and_save(self) -> None:
         started = time.perf_counter()
@@ -296,7 +307,7 @@ class FoldRun:
             self._save_if_due()
             return
         metrics = self._measure(self.network)
-        value = metrics[PRIMARY]
+        value = metrics[self._selects_by]
         self.stopping.update(position.epoch, value)
         self._record(
             {
@@ -330,8 +341,12 @@ class FoldRun:
     # -- phases -----------------------------------------------------------------------------
 
     def _begin_second_phase(self) -> None:
-        """Continue from the best weights of the first phase, with the second-phase values."""
-        if self.validation is not None:
+        """Go on with the second-phase values, from the best weights of the first phase.
+
+        Where the phases have fixed lengths, from the latest ones.
+        """
+        fixed = self.task.training.second_phase_epochs is not None
+        if self.validation is not None and not fixed:
             spent, seconds, history = self.position.spent, self.position.seconds, self.history
             best = self._best()
             self._restore(best)

@@ -124,7 +124,7 @@ def overview(rows: Sequence[Row]) -> Table:
         cells = [
             f"{own[stage].done} of {own[stage].wanted}" if stage in own else "-" for stage in STAGES
         ]
-        best = own["search"].best
+        best = own["search"].best if "search" in own else None
         table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
     return table
 

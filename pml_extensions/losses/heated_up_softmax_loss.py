@@ -20,7 +20,7 @@ from pml_extensions.functional import (
 )
 from pml_extensions.losses._proxy import ProxyLoss, Rows
 
-Normalization = Literal["l2", "bn"]
+Normalization = Literal["l2", "bn", "none"]
 Bias = Literal[False, "unscaled", "scaled"]
 
 
@@ -45,7 +45,8 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         alpha: Multiplies the cosines (the inverse of the paper's T); can change by phase.
         bias: False: none. ``"unscaled"``: b is added after alpha (the authors' code).
             ``"scaled"``: b is multiplied by alpha as well (Eq. 1 read literally). Starts at zero.
-        normalization: ``"l2"`` or ``"bn"``.
+        normalization: ``"l2"``, ``"bn"``, or ``"none"`` where the network's own last layer
+            normalises (the head ``heated_up_softmax_bn``; divide alpha by sqrt(D) then).
         bn_shift: Learn a shift, never a scale, after the batch normalisation (the authors' code).
         bn_eps: Added to the batch variance.
         bn_momentum: Weight of a new batch in the running statistics.
@@ -77,7 +78,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
     ) -> None:
         super().__init__(num_classes, embedding_size, {"alpha": alpha}, **kwargs)
         self.bias_mode = _checks.one_of("bias", bias, (False, "unscaled", "scaled"))
-        self.normalization = _checks.one_of("normalization", normalization, ("l2", "bn"))
+        self.normalization = _checks.one_of("normalization", normalization, ("l2", "bn", "none"))
         self.bn_eps = _checks.positive("bn_eps", bn_eps)
         self.bn_momentum = _checks.fraction("bn_momentum", bn_momentum)
         if bn_shift and normalization != "bn":
@@ -125,6 +126,8 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
             return self._features(at_least_float32(embeddings))
 
     def _features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
+        if self.normalization == "none":
+            return embeddings
         if self.normalization == "l2":
             return unit_vectors(embeddings)
         features = batch_normalized(

@@ -80,6 +80,16 @@ def _heated_up_softmax(in_channels: int, embedding_size: int) -> Parts:
     return {"pooling": AveragePooling(), "embedder": embedder(in_channels, embedding_size)}
 
 
+def _heated_up_softmax_bn(in_channels: int, embedding_size: int, shift: bool = False) -> Parts:
+    # [code] eps and momentum of TensorFlow's slim.
+    neck = BatchNormNeck(embedding_size, scale=False, shift=shift, eps=1e-3, momentum=0.05)
+    return {**_heated_up_softmax(in_channels, embedding_size), "neck": neck}
+
+
+def _heated_up_softmax_bn_official(in_channels: int, embedding_size: int) -> Parts:
+    return _heated_up_softmax_bn(in_channels, embedding_size, shift=True)
+
+
 def _grad_ml(in_channels: int, embedding_size: int) -> Parts:
     return {**_heated_up_softmax(in_channels, embedding_size), "unit_length": UnitLength()}
 
@@ -132,6 +142,15 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
         "Average pooling and a linear layer; the L2 or BN normalisation is in the loss [paper of "
         "Heated-Up Softmax Embedding; torch's initialisation is ours].",
         _heated_up_softmax,
+    ),
+    "heated_up_softmax_bn": (
+        "The same and a BN that learns nothing, which the loss then leaves out; what its BN "
+        "variants retrieve with [paper of Heated-Up Softmax Embedding].",
+        _heated_up_softmax_bn,
+    ),
+    "heated_up_softmax_bn_official": (
+        "The same with a BN that learns a shift [code of Heated-Up Softmax Embedding].",
+        _heated_up_softmax_bn_official,
     ),
     "grad_ml": (
         "Average pooling, linear layer, unit length [ours: the GradML paper prints no head, its "

@@ -16,6 +16,8 @@ from typing import Any
 import yaml
 from pydantic import ValidationError
 
+from reality_check.config import layers
+from reality_check.config.layers import merge
 from reality_check.config.messages import explain
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method, Protocol
@@ -110,7 +112,7 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     """Load, compose and validate an experiment.
 
     Args:
-        path: a YAML file, or the name of one in ``configs/experiments/``.
+        path: a YAML file, the name of one in ``configs/experiments/``, or ``papers/PAPER/ITEM``.
         overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML.
             Methods are addressed by name: ``methods.proxy_nca.samples_per_class=4``.
 
@@ -118,8 +120,11 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
         UsageError: with one sentence per mistake.
     """
     file = find_experiment(path)
-    raw = read_yaml(file)
-    raw.setdefault("name", file.stem)
+    raw = read_experiment(file)
+    of_paper = next((name for name, other in paper_files().items() if other == file), None)
+    if of_paper is not None and isinstance(raw.get("published_results"), Mapping):
+        raw["published_results"] = {**raw["published_results"], "config": of_paper}
+    raw.setdefault("name", file.stem if of_paper is None else f"{file.parent.name}_{file.stem}")
     return compose(raw, overrides, where=str(path), beside=file.parent)
 
 
@@ -135,14 +140,24 @@ def compose(
     for keys, value in pairs:
         if len(keys) == 1:
             data[keys[0]] = value
+    data = layers.choose_variant(data, where)
+    changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
     for key, group in GROUPS.items():
         if key in data:
             data[key] = _expand(data[key], key, group, beside)
     data["methods"] = _expand_methods(data.get("methods"), beside)
+    layers.change_methods(data["methods"], changes, where)
     for keys, value in pairs:
         if len(keys) > 1:
             _set(data, keys, value)
+    for method in data["methods"]:
+        own = method.get("model")
+        if isinstance(own, str) or (isinstance(own, Mapping) and "base" in own):
+            named = _expand(own, "model", "models", beside)
+            method["model"] = {key: value for key, value in named.items() if key != "name"}
+        if isinstance(method.get("training"), Mapping):
+            method["training"] = layers.own_training(method["training"], data.get("protocol"))
     experiment: Experiment = _validate(Experiment, data, where)
     named_protocol(experiment.protocol.reference)
     return experiment
@@ -156,12 +171,50 @@ def find_experiment(path: str | Path) -> Path:
     if file.is_file():
         return file.resolve()
     named = config_files("experiments")
-    if str(path) in named:
-        return named[str(path)]
+    papers = paper_files()
+    if str(path) in named or str(path) in papers:
+        return (named | papers)[str(path)]
     raise UsageError(
         f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
-        f"with the package: {_some(named, 'experiments')}.{nearest(str(path), named)}"
+        f"with the package: {_some(named, 'experiments')}; those of the papers: reality-check show "
+        f"papers.{nearest(str(path), [*named, *papers])}"
     )
+
+
+def paper_files() -> dict[str, Path]:
+    """The experiments of the papers' tables by name, ``papers/PAPER/ITEM``.
+
+    What they share lies in folders below.
+    """
+    found = config_files("papers")
+    return {f"papers/{name}": path for name, path in found.items() if name.count("/") == 1}
+
+
+def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
+    """Read the YAML of an experiment, on top of its ``base`` if it names one.
+
+    Args:
+        file: of the experiment.
+        trail: the files that led here by their ``base``.
+
+    Raises:
+        UsageError: a file cannot be read, or is its own base.
+    """
+    raw = read_yaml(file)
+    base = raw.pop("base", None)
+    if base is None:
+        return raw
+    if not isinstance(base, str):
+        raise UsageError(f"{file}: base must name an experiment, got {base!r}.")
+    sibling = file.parent / f"{base}.yaml"
+    found = sibling if sibling.is_file() else find_experiment(base)
+    if found.resolve() in (file.resolve(), *(path.resolve() for path in trail)):
+        raise UsageError(f"{file}: {base!r} is its own base; remove one base.")
+    lower = read_experiment(found, (*trail, file))
+    lower.pop("name", None)
+    if "published_results" in raw:
+        lower.pop("published_results", None)  # of another table
+    return layers.put_on(lower, raw)
 
 
 def read_yaml(path: Path) -> dict[str, Any]:
@@ -233,7 +286,7 @@ def _check_keys(data: Mapping[str, Any], where: str) -> None:
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     unknown = [key for key in data if key not in Experiment.model_fields]
     if unknown:
-        valid = ", ".join(Experiment.model_fields)
+        valid = ", ".join([*Experiment.model_fields, "base", "variants"])
         hint = nearest(str(unknown[0]), Experiment.model_fields)
         raise UsageError(f"{where}: unknown key {unknown[0]!r}; valid keys: {valid}.{hint}")
     missing = [key for key in required if data.get(key) is None]
@@ -323,22 +376,6 @@ def _some(names: Iterable[str], group: str) -> str:
         return ", ".join(ordered) or "none"
     more = len(ordered) - _MOST_LISTED
     return f"{', '.join(ordered[:_MOST_LISTED])} and {more} more (reality-check show {group})"
-
-
-def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
-    """Merge mappings at any depth; a range or an object is replaced as a whole."""
-    merged = dict(base)
-    for key, value in own.items():
-        old = merged.get(key)
-        if isinstance(old, Mapping) and isinstance(value, Mapping) and not _is_whole(old, value):
-            merged[key] = merge(old, value)
-        else:
-            merged[key] = value
-    return merged
-
-
-def _is_whole(*mappings: Mapping[str, Any]) -> bool:
-    return any({"low", "high", "choices", "class"} & set(mapping) for mapping in mappings)
 
 
 def _parse_override(text: str) -> tuple[list[str], Any]:

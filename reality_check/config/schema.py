@@ -10,16 +10,17 @@ import itertools
 import re
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationError, field_validator, model_validator
+from pydantic import Field, ValidationError, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.claims import Category, Claim
 from reality_check.config.datasets import Dataset
 from reality_check.config.model import Model
+from reality_check.config.published import PublishedResults
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
-from reality_check.config.values import Strict
+from reality_check.config.values import Strict, find_searched, parse_value
 from reality_check.errors import nearest
 from reality_check.final_metrics import check_name
 from reality_check.passwords import without_password
@@ -30,12 +31,24 @@ class Split(Strict):
     """Which classes train, validate and test (protocol section 1).
 
     ``test_classes`` is ``half`` (the second half of the sorted classes, the protocol's rule) or
-    ``official`` (those that the data set's own split tests on).
+    ``official`` (those that the data set's own split tests on). The rule ``halves`` trains on the
+    first half of the others and validates on the second, as the only fold.
     """
 
     test_classes: Literal["half", "official"] = "half"
-    rule: Literal["mlrc", "kfold"] = "mlrc"
-    folds: Annotated[int, Field(ge=2, le=20)] = 4
+    rule: Literal["mlrc", "kfold", "halves"] = "mlrc"
+    folds: Annotated[int, Field(ge=1, le=20, validate_default=True)] = 4
+
+    @field_validator("folds")
+    @classmethod
+    def _one_fold(cls, value: int, info: ValidationInfo) -> int:
+        rule = info.data.get("rule")
+        if rule is not None and (value == 1) != (rule == "halves"):
+            raise ValueError(
+                f"rule={rule} with folds={value}: the rule halves has 1 fold, the others have at "
+                "least 2"
+            )
+        return value
 
 
 class Search(Strict):
@@ -69,6 +82,12 @@ class Published(Strict):
 class Protocol(Strict):
     """The rules that all methods of an experiment share.
 
+    ``selects_on`` says by which data the epoch of the scored weights is chosen. ``validation``: by
+    the validation classes of the folds, in the search and the reproductions. ``last``: by none, the
+    training ends at ``max_epochs``. ``test``: by the test classes, as many papers did, so that the
+    results are no estimate of anything; every report of it says so. With the last two one network
+    is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
+
     ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
     is selected by them (names: :mod:`reality_check.final_metrics`). ``gallery`` is a number of test
     images whose nearest neighbours the report shows for each method.
@@ -78,6 +97,7 @@ class Protocol(Strict):
     reference: Name
     note: str = ""
     split: Split = Field(default_factory=Split)
+    selects_on: Literal["validation", "last", "test"] = "validation"
     training: Training
     search: Search = Field(default_factory=Search)
     reproductions: PositiveInt = 10
@@ -104,15 +124,52 @@ class Protocol(Strict):
             raise ValueError(f"{twice[0]!r} is listed twice; list each metric once")
         return value
 
+    @model_validator(mode="after")
+    def _only_complete(self) -> Self:
+        if self.selects_on != "validation" and self.categories != ["complete"]:
+            raise ValueError(
+                f"selects_on: {self.selects_on} has no validation classes, so there are no folds "
+                f"to score; write categories: [complete], not {list(self.categories)}"
+            )
+        return self
+
+    @property
+    def stages(self) -> tuple[str, ...]:
+        """The stages that every method goes through, in their order.
+
+        Reproductions are trained where a category of theirs is wanted; else the number of epochs
+        of ``complete`` comes from the search.
+        """
+        wanted = {
+            "search": self.selects_on == "validation",
+            "reproductions": self.categories != ["complete"],
+            "complete": "complete" in self.categories,
+        }
+        return tuple(stage for stage, is_wanted in wanted.items() if is_wanted)
+
 
 class LearningRates(Strict):
-    """A method's own learning rates; ``null`` means the protocol's."""
+    """A method's own learning rates; ``null`` means the protocol's.
+
+    ``loss_parts`` gives parameters of the loss a rate apart, by the method of the loss that returns
+    them: ``{hypergraph_parameters: 6.0e-4}``.
+    """
 
     trunk: Tunable = None
     embedder: Tunable = None
     loss: Tunable = None
+    loss_parts: dict[str, Tunable] = Field(default_factory=dict)
 
     _check = field_validator("trunk", "embedder", "loss")(check_learning_rate)
+
+    @field_validator("loss_parts")
+    @classmethod
+    def _rates(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for name, rate in value.items():
+            if rate is None:
+                raise ValueError(f"{name} needs a learning rate, or is to be left out")
+            check_learning_rate(rate)
+        return value
 
 
 class SecondPhase(Strict):
@@ -143,20 +200,23 @@ class SecondPhase(Strict):
 class Method(Strict):
     """A loss with its fixed arguments, its search space and, if need be, a miner.
 
-    ``model`` changes keys of the experiment's model for this method alone: for experiments about
-    heads and trunks (see :meth:`Model.changed`).
+    ``samples_per_class: null`` draws images without regard to their classes. ``model`` changes keys
+    of the experiment's model for this method alone: for experiments about heads and trunks (see
+    :meth:`Model.changed`). ``training`` is a training of its own; in a YAML it names the keys of
+    the protocol's that differ. Reports point both out.
     """
 
     name: Name
     loss: str
     arguments: Arguments = Field(default_factory=dict)
     miner: Arguments | None = None
-    samples_per_class: PositiveInt = 4
+    samples_per_class: PositiveInt | None = 4
     learning_rates: LearningRates = Field(default_factory=LearningRates)
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
     normalize_embeddings: bool = True
     phase2: SecondPhase | None = None
     model: dict[str, Any] = Field(default_factory=dict)
+    training: Training | None = None
     note: str = ""
 
     @field_validator("model")
@@ -193,6 +253,9 @@ class Experiment(Strict):
     protocol: Protocol
     methods: list[Method] = Field(min_length=1)
     claims: list[Claim] = Field(default_factory=list)
+    published_results: PublishedResults | None = None
+    #: Which of its file's variants this is.
+    variant: str | None = None
     seed: Annotated[int, Field(ge=0)] = 0
     device: str = "auto"
     storage: str | None = None
@@ -220,16 +283,26 @@ class Experiment(Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two methods are named {twice[0]!r}; give one another name")
-        batch = self.protocol.training.batch_size
         for method in self.methods:
-            if batch % method.samples_per_class or method.samples_per_class > batch:
+            batch, each = self.training_of(method).batch_size, method.samples_per_class
+            if each is not None and (batch % each or each > batch):
                 raise ValueError(
-                    f"method {method.name!r}: samples_per_class={method.samples_per_class} does "
-                    f"not divide batch_size={batch}; choose a divisor of {batch}"
+                    f"method {method.name!r}: samples_per_class={each} does not divide "
+                    f"batch_size={batch}; choose a divisor of {batch}"
                 )
             self._check_model(method)
         self._check_claims()
+        self._check_fixed()
+        self._check_published(names)
         return self
+
+    def _check_published(self, names: list[str]) -> None:
+        for name in self.published_results.methods() if self.published_results else ():
+            if name.lower() not in names:
+                raise ValueError(
+                    f"published_results name {name!r}, which is no method here; methods: "
+                    f"{', '.join(names)}"
+                )
 
     def _check_model(self, method: Method) -> None:
         try:
@@ -261,6 +334,28 @@ class Experiment(Strict):
                             f"{nearest(given, allowed)} Write one of {', '.join(allowed)}"
                         )
 
+    def _check_fixed(self) -> None:
+        """Without a search there is nobody to fill in a range."""
+        if self.protocol.selects_on == "validation":
+            return
+        for method in self.methods:
+            rates = {
+                part: getattr(method.learning_rates, part)
+                or getattr(self.training_of(method).optimizers, part).lr
+                for part in ("trunk", "embedder", "loss")
+            }
+            second = method.phase2.model_dump() if method.phase2 else {}
+            rates |= method.learning_rates.loss_parts
+            tunable = {"arguments": method.arguments, "miner": method.miner}
+            tunable |= {"learning_rates": rates, "phase2": parse_value(second)}
+            searched = next(find_searched(tunable, ""), None)
+            if searched is not None or self.training_of(method).phases == "two":
+                name = searched[0] if searched else "phase2"
+                raise ValueError(
+                    f"method {method.name!r} searches {name}, but selects_on: "
+                    f"{self.protocol.selects_on} has no search; write a fixed value"
+                )
+
     def method(self, name: str) -> Method:
         """The method of that name."""
         return next(method for method in self.methods if method.name == name)
@@ -268,6 +363,10 @@ class Experiment(Strict):
     def model_of(self, method: Method) -> Model:
         """The model that a method trains: the experiment's, with the method's own changes."""
         return self.model.changed(method.model) if method.model else self.model
+
+    def training_of(self, method: Method) -> Training:
+        """How a method's network is trained."""
+        return method.training or self.protocol.training
 
     def plain(self) -> dict[str, Any]:
         """Plain data from which the same experiment can be loaded again; without passwords."""

@@ -86,19 +86,107 @@ class Augment(Strict):
         return self
 
 
+#: Keys of a schedule that belong to some kinds of it only.
+_OF_KINDS = {
+    "at": ("step",),
+    "every": ("step",),
+    "factor": ("step",),
+    "end": ("cosine", "polynomial"),
+    "power": ("polynomial",),
+}
+
+
+class Schedule(Strict):
+    """How the learning rates of all parts change during a training, by a common factor.
+
+    ``step`` multiplies by ``factor`` after each of the epochs ``at``, or after each ``every``
+    epochs. ``cosine`` and ``polynomial`` fall from 1 to ``end`` at ``max_epochs``, the latter as
+    (1 - share)^power. ``per`` says whether they change each epoch or each iteration. During the
+    first ``warmup_iterations`` all of it is multiplied by a line from ``warmup_start`` to 1.
+    """
+
+    kind: Literal["constant", "step", "cosine", "polynomial"] = "constant"
+    at: list[PositiveInt] = Field(default_factory=list)
+    every: PositiveInt | None = None
+    factor: Annotated[float, Field(gt=0)] = 0.1
+    end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    power: Annotated[float, Field(gt=0)] = 1.0
+    per: Literal["epoch", "iteration"] = "epoch"
+    warmup_iterations: Annotated[int, Field(ge=0)] = 0
+    warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        for key, kinds in _OF_KINDS.items():
+            default = type(self).model_fields[key].get_default(call_default_factory=True)
+            if self.kind not in kinds and getattr(self, key) != default:
+                raise ValueError(
+                    f"{key} belongs to a schedule of the kind {' or '.join(kinds)}, not to "
+                    f"{self.kind}; remove it or change the kind"
+                )
+        if self.kind == "step" and bool(self.at) == (self.every is not None):
+            raise ValueError(
+                "a schedule of steps needs either at, a list of epochs, or every, a number of them"
+            )
+        if self.at != sorted(set(self.at)):
+            raise ValueError(f"at must list epochs in rising order, each once; got {self.at}")
+        return self
+
+
 class Training(Strict):
-    """How one fold run trains."""
+    """How one fold run trains.
+
+    An epoch is a number of iterations, or ``pass``: as many whole batches as the training images
+    fill. ``freeze_batchnorm`` keeps the running statistics of the trunk; ``with_affine`` its scales
+    and shifts too. ``freeze_trunk_epochs`` trains embedder and loss alone at first.
+    ``second_phase_epochs`` lets the second phase of a method begin so many epochs before the end,
+    from the latest weights, instead of when patience is exhausted, from the best ones.
+    ``gradient_clip`` bounds each component of the network's gradient, ``gradient_clip_norm`` its
+    length.
+    """
 
     batch_size: Annotated[int, Field(ge=2)] = 32
-    iterations_per_epoch: PositiveInt = 100
+    iterations_per_epoch: PositiveInt | Literal["pass"] = 100
     max_epochs: PositiveInt = 1000
     evaluate_every: PositiveInt = 2
     patience: Annotated[int, Field(ge=0)] | None = 9
     embedding_size: PositiveInt = 128
-    freeze_batchnorm: bool = True
+    freeze_batchnorm: bool | Literal["with_affine"] = True
+    freeze_trunk_epochs: Annotated[int, Field(ge=0)] = 0
     optimizers: Optimizers
+    schedule: Schedule = Field(default_factory=Schedule)
     augmentation: Augment = Field(default_factory=Augment)
     phases: Literal["method", "two"] = "method"
     second_phase_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    second_phase_epochs: PositiveInt | None = None
     autocast: Literal["none", "bf16", "fp16"] = "none"
     gradient_clip: Annotated[float, Field(gt=0)] | None = None
+    gradient_clip_norm: Annotated[float, Field(gt=0)] | None = None
+
+    @model_validator(mode="after")
+    def _phases_fit(self) -> Self:
+        second = self.second_phase_epochs
+        if second is None:
+            return self
+        if self.patience is not None:
+            raise ValueError(
+                f"second_phase_epochs={second} fixes when the second phase begins, so nothing is "
+                "stopped by patience; write patience: null"
+            )
+        if second >= self.max_epochs:
+            raise ValueError(
+                f"second_phase_epochs={second} must be less than max_epochs={self.max_epochs}, "
+                "which both phases share"
+            )
+        return self
+
+    def iterations(self, images: int) -> int:
+        """Iterations of an epoch with so many training images; at least 1."""
+        if self.iterations_per_epoch == "pass":
+            return max(1, images // self.batch_size)
+        return self.iterations_per_epoch
+
+    def phase_epochs(self, two_phases: bool) -> tuple[int, int]:
+        """Epochs of the first and the second phase where their lengths are fixed."""
+        second = (self.second_phase_epochs or 0) if two_phases else 0
+        return self.max_epochs - second, second

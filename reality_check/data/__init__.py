@@ -20,7 +20,7 @@ from reality_check.data.normalize import Normalize
 from reality_check.data.npz import read_npz
 from reality_check.data.omniglot import list_omniglot
 from reality_check.data.online_products import list_online_products
-from reality_check.data.sampler import ClassBalancedSampler
+from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.errors import UsageError, nearest
 
@@ -32,6 +32,8 @@ __all__ = [
     "ImageFiles",
     "ImageSet",
     "Normalize",
+    "ShuffledSampler",
+    "build_sampler",
     "class_splits",
     "decode_files",
     "is_intact",

@@ -1,4 +1,4 @@
-"""Class-balanced batches that resume bit for bit."""
+"""Batches, class-balanced or not, that resume bit for bit."""
 
 from __future__ import annotations
 
@@ -67,6 +67,59 @@ class ClassBalancedSampler:
         self._class_decks.load_state_dict(state["classes"])
         self._image_decks.load_state_dict(state["images"])
         self._generator.bit_generator.state = state["generator"]
+
+
+class ShuffledSampler:
+    """Batches of images in random order, without regard to their classes.
+
+    A pass visits every image once; where a batch straddles two passes, no image is in it twice.
+    Resumes like :class:`ClassBalancedSampler`.
+
+    Args:
+        labels: int, shape (N,): only their number counts.
+        batch_size: length of a batch.
+        seed: non-negative seed of the random order.
+
+    Raises:
+        UsageError: if there are fewer images than a batch holds.
+    """
+
+    def __init__(self, labels: np.ndarray, batch_size: int, seed: int) -> None:
+        if not 1 <= batch_size <= len(labels):
+            raise UsageError(
+                f"batch_size={batch_size}, but it must be at least 1 and at most the number of "
+                f"training images, {len(labels)}."
+            )
+        self._batch_size = batch_size
+        self._generator = np.random.default_rng(seed)
+        self._deck = _Deck(np.arange(len(labels)), np.array([len(labels)]))
+
+    def next_batch(self) -> np.ndarray:
+        """Return the image indices of the next batch: int64, shape (batch_size,)."""
+        return self._deck.draw(0, self._batch_size, self._generator)
+
+    def state_dict(self) -> dict[str, Any]:
+        """Return the whole state, see :meth:`ClassBalancedSampler.state_dict`."""
+        generator = self._generator.bit_generator.state
+        return {"generator": generator, "images": self._deck.state_dict()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """Continue from ``state`` exactly where the sampler that gave it stood.
+
+        Raises:
+            UsageError: if the state belongs to another number of images.
+        """
+        self._deck.load_state_dict(state["images"])
+        self._generator.bit_generator.state = state["generator"]
+
+
+def build_sampler(
+    labels: np.ndarray, batch_size: int, samples_per_class: int | None, seed: int
+) -> ClassBalancedSampler | ShuffledSampler:
+    """The sampler of a method; without ``samples_per_class`` its batches are not class-balanced."""
+    if samples_per_class is None:
+        return ShuffledSampler(labels, batch_size, seed)
+    return ClassBalancedSampler(labels, batch_size, samples_per_class, seed)
 
 
 class _Deck:

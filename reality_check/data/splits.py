@@ -17,8 +17,11 @@ folds by one of two rules:
 ``"kfold"``
     scikit-learn's ``KFold(k, shuffle=False)``: contiguous blocks, the first T mod k of them one
     class larger; every trainval class is validated once.
+``"halves"``
+    One fold: the first T // 2 trainval classes train, the others validate. ("Realigned Softmax
+    Warping", section IV-B; "ProxyNCA++", section 4.1.)
 
-For an odd number of classes, test has the extra class under both rules.
+For an odd number of classes, test has the extra class under all rules.
 """
 
 from __future__ import annotations
@@ -30,7 +33,7 @@ from typing import Literal, Protocol
 from reality_check.data.imageset import ImageSet
 from reality_check.errors import UsageError, nearest
 
-Rule = Literal["mlrc", "kfold"]
+Rule = Literal["mlrc", "kfold", "halves"]
 
 
 @dataclass(frozen=True)
@@ -74,8 +77,9 @@ def class_splits(
 
     Args:
         num_classes: number of classes of the data set.
-        folds: number of folds, at least 2.
-        rule: ``"mlrc"`` (the published protocol) or ``"kfold"`` (see the module's text).
+        folds: number of folds: 1 for the rule ``"halves"``, at least 2 for the others.
+        rule: ``"mlrc"`` (the published protocol), ``"kfold"`` or ``"halves"`` (see the module's
+            text).
         test_classes: the classes of a data set's own test split; all others are trainval, sorted.
             None: the second half.
 
@@ -83,22 +87,26 @@ def class_splits(
         The split; the classes of every part are sorted.
 
     Raises:
-        UsageError: for an unknown rule, fewer than 2 folds, or so few classes that a fold would
-            validate on fewer than 2 classes (with one class, every retrieval is right).
+        UsageError: for an unknown rule, a number of folds it does not have, or so few classes that
+            a fold would validate on fewer than 2 classes (with one class, every retrieval is
+            right).
     """
     if rule not in _RULES:
         raise UsageError(
             f"Split rule {rule!r} does not exist; write one of {', '.join(map(repr, _RULES))}."
             + nearest(str(rule), _RULES)
         )
-    if folds < 2:
+    if rule == "halves" and folds != 1:
+        raise UsageError(f"folds={folds}, but the rule 'halves' has one fold; write folds: 1.")
+    if rule != "halves" and folds < 2:
         raise UsageError(f"folds={folds}, but a cross-validation needs at least 2; write folds: 4.")
+    parts = max(folds, 2)
     if test_classes is not None:
         return _official_splits(num_classes, folds, rule, test_classes)
-    if num_classes < 4 * folds:
+    if num_classes < 4 * parts:
         raise UsageError(
             f"{num_classes} classes are too few for {folds} folds: half of them are for testing "
-            f"and each fold needs 2 classes to validate on, so give at least {4 * folds} classes"
+            f"and each fold needs 2 classes to validate on, so give at least {4 * parts} classes"
             + (f" or write folds: {num_classes // 4}." if num_classes >= 8 else ".")
         )
     total = num_classes // 2
@@ -146,10 +154,11 @@ def _official_splits(
 ) -> ClassSplits:
     test = tuple(sorted(int(label) for label in test_classes))
     trainval = tuple(sorted(set(range(num_classes)) - set(test)))
-    if len(trainval) < 2 * folds or len(test) < 2:
+    least = 2 * max(folds, 2)
+    if len(trainval) < least or len(test) < 2:
         raise UsageError(
             f"The official split has {len(trainval)} classes to train and {len(test)} to test, but "
-            f"{folds} folds need at least {2 * folds} and 2; write split.test_classes: half."
+            f"{folds} folds need at least {least} and 2; write split.test_classes: half."
         )
     return _splits(trainval, test, folds, rule)
 
@@ -181,9 +190,14 @@ def _kfold_validations(total: int, folds: int) -> list[tuple[int, ...]]:
     return [tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
 
 
+def _second_half(total: int, folds: int) -> list[tuple[int, ...]]:
+    return [tuple(range(total // 2, total))]
+
+
 _RULES: dict[str, Callable[[int, int], list[tuple[int, ...]]]] = {
     "mlrc": _mlrc_validations,
     "kfold": _kfold_validations,
+    "halves": _second_half,
 }
 
 

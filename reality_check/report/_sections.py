@@ -167,6 +167,8 @@ def _winner_row(method: MethodResults) -> tuple[str, ...]:
     best = winner(method)
     if best is None:
         why = "every trial diverged or failed" if method.search else "no trial yet"
+        if not method.search and (method.complete or not method.searched):
+            why = "none searched"
         return (method.name, method.loss + geometry, why, NOTHING, NOTHING, NOTHING)
     return (
         method.name,

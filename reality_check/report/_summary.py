@@ -109,6 +109,8 @@ class Summary:
             return Progress(done, None)
         if stage == "complete" and "complete" not in self.categories:
             return Progress(done, None)
+        if stage == "reproductions" and self.categories == ("complete",) and not records:
+            return Progress(done, None)
         planned = _lookup(self.results.config, *_PLANS[stage])
         known = len(records) or None
         return Progress(done, max(planned, len(records)) if isinstance(planned, int) else known)

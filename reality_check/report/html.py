@@ -26,6 +26,7 @@ from reality_check.report._summary import Summary
 from reality_check.report._text import counted
 from reality_check.report.figures import DrawnFigure
 from reality_check.report.galleries import NOTE, Gallery
+from reality_check.report.published import published_lines, published_table
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -62,6 +63,7 @@ def report_html(summary: Summary, figures: list[DrawnFigure], shown: Sequence[Ga
         element("p", headline(summary), class_="verdict"),
         _box(summary),
         _comparison(summary),
+        _published(summary),
         _intervals(figures),
         _verdicts(summary),
         _search(summary, figures),
@@ -157,6 +159,15 @@ def _comparison(summary: Summary) -> Html:
         text = "The same runs, measured on the geometry that a method does not use"
         children.append(_folded(text, *others))
     return _section("comparison", "Comparison", *children)
+
+
+def _published(summary: Summary) -> Html:
+    lines = published_lines(summary)
+    if not lines:
+        return Html("")
+    table = published_table(summary)
+    children = [element("p", lines[0]), *([plain(table)] if table else [])]
+    return _section("published", "Published", *children, _bullets(lines[1:]))
 
 
 def _intervals(figures: list[DrawnFigure]) -> Html:

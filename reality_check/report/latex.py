@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from reality_check.report._sections import deviation_box, other_note
+from reality_check.report._sections import PlainTable, deviation_box, other_note
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING, counted
+from reality_check.report.published import published_lines, published_table
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
@@ -45,7 +46,32 @@ def tables_tex(summary: Summary) -> str:
     if others := other_tables(summary):
         titles = list(summary.final_metrics.values())
         lines += ["", *_environment(_other_caption(summary), titles, others)]
+    if (published := published_table(summary)) is not None:
+        lines += ["", *_plain_environment(published, published_lines(summary)[0])]
     return "\n".join([*lines, ""])
+
+
+def _plain_environment(table: PlainTable, caption: str) -> list[str]:
+    """One ``table`` of texts."""
+    columns = "".join("l" if text in table.words else "r" for text in table.header)
+    rows = [" & ".join(map(_text, row)) + r" \\" for row in table.rows]
+    return [
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{_text(caption)}}}",
+        rf"  \begin{{tabular}}{{{columns}}}",
+        r"    \toprule",
+        "    " + " & ".join(map(escape, table.header)) + r" \\",
+        r"    \midrule",
+        *(f"    {row}" for row in rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table}",
+    ]
+
+
+def _text(text: str) -> str:
+    return escape(text).replace(NOTHING, "--").replace("±", r"$\pm$").replace("−", "$-$")
 
 
 def _environment(caption: str, titles: list[str], tables: list[ComparisonTable]) -> list[str]:

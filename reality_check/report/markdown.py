@@ -21,6 +21,7 @@ from reality_check.report._sections import (
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING
 from reality_check.report.galleries import NOTE
+from reality_check.report.published import published_lines, published_table
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -55,6 +56,7 @@ def report_md(summary: Summary, figures: dict[str, str]) -> str:
         f"**{escape(headline(summary))}**",
         *_box(summary),
         *_comparison(summary),
+        *_published(summary),
         *_figures(figures, "intervals"),
         *_verdicts(summary),
         "## Search and budget",
@@ -107,6 +109,16 @@ def _comparison(summary: Summary) -> list[str]:
             table = comparison_table(summary, category, summary.other_geometries)
             blocks += [f"{escape(category)}:", markdown_table(table)]
     return blocks
+
+
+def _published(summary: Summary) -> list[str]:
+    lines = published_lines(summary)
+    if not lines:
+        return []
+    table = published_table(summary)
+    shown = [_table(table)] if table else []
+    notes = ["\n".join(f"- {escape(line)}" for line in lines[1:])] if lines[1:] else []
+    return ["## Published", escape(lines[0]), *shown, *notes]
 
 
 def markdown_table(table: ComparisonTable) -> str:

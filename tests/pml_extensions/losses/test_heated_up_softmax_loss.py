@@ -88,6 +88,15 @@ def test_batch_normalisation_follows_torch() -> None:
     torch.testing.assert_close(loss.get_logits(x), 16 * peer(x) / 2 @ directions)
 
 
+def test_a_network_that_normalises_itself_gives_what_the_loss_would() -> None:
+    x, proxies, labels = batch()
+    inside = make(proxies, normalization="bn")
+    outside = make(proxies, normalization="none", alpha=16 / 2)
+    features = 2 * (x - x.mean(0)) / (x.var(0, unbiased=False) + 1e-3).sqrt() / 2
+    torch.testing.assert_close(outside(features, labels), inside(x, labels))
+    assert outside.get_features(x) is x
+
+
 def test_only_a_training_loss_moves_the_statistics() -> None:
     x, proxies, labels = batch()
     loss = make(proxies, normalization="bn")

@@ -41,8 +41,10 @@ def linear(x: Tensor, state: State) -> Tensor:
     return F.linear(x, state["embedder.weight"], state.get("embedder.bias"))
 
 
-def batch_norm(x: Tensor, weight: Tensor | None = None) -> Tensor:
-    return F.batch_norm(x, None, None, weight, training=True)
+def batch_norm(
+    x: Tensor, weight: Tensor | None = None, bias: Tensor | None = None, eps: float = 1e-5
+) -> Tensor:
+    return F.batch_norm(x, None, None, weight, bias, training=True, eps=eps)
 
 
 EXPECTED: dict[str, Callable[[Tensor, State], Tensor]] = {
@@ -50,6 +52,10 @@ EXPECTED: dict[str, Callable[[Tensor, State], Tensor]] = {
     "sgsl_paper": lambda x, s: batch_norm(linear(gem(x), s)),
     "normalized_softmax": lambda x, s: F.normalize(linear(layer_norm(average(x)), s)),
     "heated_up_softmax": lambda x, s: linear(average(x), s),
+    "heated_up_softmax_bn": lambda x, s: batch_norm(linear(average(x), s), eps=1e-3),
+    "heated_up_softmax_bn_official": lambda x, s: batch_norm(
+        linear(average(x), s), bias=s["neck.bias"], eps=1e-3
+    ),
     "grad_ml": lambda x, s: F.normalize(linear(average(x), s)),
     "warped_softmax": lambda x, s: linear(layer_norm(average(x) + maximum(x)), s),
     "warped_softmax_sop": lambda x, s: linear(layer_norm(average(x) + maximum(x)), s),
@@ -61,6 +67,8 @@ CHILDREN = {
     "sgsl_paper": ["pooling", "embedder", "neck"],
     "normalized_softmax": ["pooling", "normalization", "embedder", "unit_length"],
     "heated_up_softmax": ["pooling", "embedder"],
+    "heated_up_softmax_bn": ["pooling", "embedder", "neck"],
+    "heated_up_softmax_bn_official": ["pooling", "embedder", "neck"],
     "grad_ml": ["pooling", "embedder", "unit_length"],
     "warped_softmax": ["pooling", "normalization", "embedder"],
     "warped_softmax_sop": ["pooling", "normalization", "embedder"],
@@ -71,6 +79,7 @@ WEIGHTS = {
     "sgsl_official": ["embedder.weight", "neck.weight"],
     "sgsl_paper": ["embedder.weight"],
     "normalized_softmax": ["embedder.weight"],
+    "heated_up_softmax_bn_official": ["embedder.weight", "embedder.bias", "neck.bias"],
 }
 
 
@@ -89,6 +98,8 @@ def test_forward(name: str) -> None:
     assert [parameter for parameter, _ in head.named_parameters()] == names
     if name == "sgsl_official":
         head.neck.weight.data.uniform_(0.5, 2)
+    if name == "heated_up_softmax_bn_official":
+        head.neck.bias.data.uniform_(-1, 1)
     expected = EXPECTED[name](maps(), head.state_dict())
     assert expected.shape == (5, D)
     torch.testing.assert_close(head(maps()), expected)

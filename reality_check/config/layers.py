@@ -1,0 +1,114 @@
+"""Plain configurations on top of each other: bases, variants, what one method has of its own."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reality_check.errors import UsageError, nearest
+
+#: Where changes of methods by name wait until the methods are read; no key of a YAML.
+CHANGES = " changes of methods"
+#: In a mapping of changes: all methods.
+_ALL = "all"
+#: Keys whose value is a name, a path, or a mapping that may start from one.
+_NAMED = ("dataset", "model", "protocol")
+
+
+def merge(base: Mapping[str, Any], own: Mapping[str, Any]) -> dict[str, Any]:
+    """Merge mappings at any depth; a range, an object or an optimiser is replaced as a whole."""
+    merged = dict(base)
+    for key, value in own.items():
+        old = merged.get(key)
+        if isinstance(old, Mapping) and isinstance(value, Mapping) and not _replaces(old, value):
+            merged[key] = merge(old, value)
+        else:
+            merged[key] = value
+    return merged
+
+
+def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
+    """Whether the new mapping is a whole one: an optimiser is, with its name and its rate."""
+    marks = {"low", "high", "choices", "class"}
+    return bool(marks & {*old, *new}) or {"name", "lr"} <= {*new}
+
+
+def put_on(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+    """One experiment's YAML on top of another's.
+
+    Mappings change single keys, also of what the lower one names (``model: resnet50`` below
+    ``model: {last_stride: 1}``), unless they have a base of their own. ``methods`` as a list
+    replaces, as a mapping from names (or ``all``) it changes those methods.
+    """
+    upper = dict(upper)
+    changes = [*lower.get(CHANGES, [])]
+    if isinstance(upper.get("methods"), Mapping):
+        changes.append(upper.pop("methods"))
+    elif "methods" in upper:
+        changes = []
+    for key in _NAMED:
+        if key in lower and isinstance(upper.get(key), Mapping):
+            upper[key] = _on_named(lower[key], upper[key])
+    merged = merge({k: v for k, v in lower.items() if k not in (*_NAMED, CHANGES)}, upper)
+    merged = {**{k: lower[k] for k in _NAMED if k in lower}, **merged}
+    return {**merged, CHANGES: changes} if changes else merged
+
+
+def _on_named(lower: Any, upper: Mapping[str, Any]) -> Any:
+    if "base" in upper:
+        return upper
+    return merge({"base": lower} if isinstance(lower, str) else lower, upper)
+
+
+def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
+    """The experiment with the variant on top that its key ``variant`` names.
+
+    Raises:
+        UsageError: there are variants, but none of that name.
+    """
+    data = dict(data)
+    variants = data.pop("variants", None)
+    if variants is None:
+        return data
+    if not _maps_to_mappings(variants):
+        raise UsageError(f"{where}: variants must map names to keys and values of an experiment.")
+    chosen = data.get("variant")
+    if chosen not in variants:
+        raise UsageError(
+            f"{where}: variant is {chosen!r}, but it must be one of {', '.join(variants)}."
+            f"{nearest(str(chosen), variants)}"
+        )
+    return put_on(data, variants[chosen])
+
+
+def _maps_to_mappings(value: Any) -> bool:
+    return isinstance(value, Mapping) and all(isinstance(v, Mapping) for v in value.values())
+
+
+def change_methods(
+    methods: list[dict[str, Any]], changes: Sequence[Mapping[str, Any]], where: str
+) -> None:
+    """Apply changes by name, in place.
+
+    Raises:
+        UsageError: there is no method of that name.
+    """
+    names = [str(method.get("name")) for method in methods]
+    for change in changes:
+        for name, own in change.items():
+            if own is None:
+                continue  # a change below is taken back
+            if name != _ALL and name not in names:
+                raise UsageError(
+                    f"{where}: methods changes {name!r}, but the methods are {', '.join(names)} "
+                    f"(or {_ALL}).{nearest(str(name), names)}"
+                )
+            for place, method in enumerate(methods):
+                if name in (_ALL, names[place]):
+                    methods[place] = merge(method, own)
+
+
+def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
+    """A method's training: changes of the protocol's."""
+    common = protocol.get("training", {}) if isinstance(protocol, Mapping) else {}
+    return merge(common, own)

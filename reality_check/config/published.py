@@ -1,0 +1,78 @@
+"""What a paper printed for the table that an experiment repeats; only shown."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+from pydantic import BeforeValidator, Field, field_validator
+
+from reality_check.config.values import Strict, is_number
+from reality_check.final_metrics import check_name
+from reality_check.results import METRICS
+
+
+def _parse_figure(value: Any) -> Any:
+    """A number, or ``[value, spread]``."""
+    given = value if isinstance(value, list | tuple) else [value]
+    if not 1 <= len(given) <= 2 or not all(map(is_number, given)):
+        raise ValueError(f"a published figure is a number or [value, spread], got {value!r}")
+    return tuple(float(number) for number in given)
+
+
+#: Value and, where it was published, spread; in percent where the metric is a fraction.
+Figure = Annotated[tuple[float, ...], BeforeValidator(_parse_figure)]
+
+
+#: The papers whose tables are repeated, by the name of their folder in ``configs/papers/``.
+PAPERS = {
+    "000_sgsl": "Stop-Gradient Softmax Loss for Deep Metric Learning (AAAI 2023)",
+    "001_normalized_softmax": (
+        "Classification is a Strong Baseline for Deep Metric Learning (BMVC 2019)"
+    ),
+    "002_grad_ml": "GradML: A Gradient-based Loss for Deep Metric Learning",
+    "003_heated_up_softmax": "Heated-Up Softmax Embedding",
+    "004_warped_softmax": "Realigned Softmax Warping for Deep Metric Learning",
+}
+
+
+class PublishedResults(Strict):
+    """The published figures of one table, and what is known to be wrong or different about it.
+
+    Nothing of it changes what is computed. ``results`` holds figures by category, method and
+    metric, in percent (separability: a ratio); ``spread`` says what the second number of a figure
+    is. ``notes`` are errata and readings, ``gaps`` what this configuration does otherwise than the
+    paper because it cannot do it. ``config`` is set by the loader: the shipped file that the
+    experiment is, or was made from.
+    """
+
+    paper: str
+    item: str
+    spread: str = ""
+    notes: list[str] = Field(default_factory=list)
+    gaps: list[str] = Field(default_factory=list)
+    results: dict[str, dict[str, dict[str, Figure]]] = Field(default_factory=dict)
+    config: str | None = None
+
+    @property
+    def source(self) -> str:
+        """Paper and item in a phrase."""
+        return f"{PAPERS.get(self.paper, self.paper)}, {self.item}"
+
+    @field_validator("results")
+    @classmethod
+    def _known(cls, value: dict[str, dict[str, Any]]) -> dict[str, dict[str, Any]]:
+        categories = ("aggregate", "ensemble", "complete")
+        wrong = [name for name in value if name not in categories]
+        if wrong:
+            raise ValueError(f"{wrong[0]!r} is no category; write one of {', '.join(categories)}")
+        for methods in value.values():
+            for figures in methods.values():
+                for name in figures:
+                    if name not in METRICS:
+                        check_name(name)
+        return value
+
+    def methods(self) -> list[str]:
+        """Names of all methods with a figure, in their order."""
+        named = (name for methods in self.results.values() for name in methods)
+        return list(dict.fromkeys(named))
