@@ -12,7 +12,7 @@ import griffe
 
 _ROLE = re.compile(r":(?:class|func|meth|mod|attr|data|exc):`(~?)([^`]+)`")
 _MATH_ROLE = re.compile(r":math:`([^`]+)`")
-_MATH_BLOCK = re.compile(r"^( *)\.\. math::\n((?:\1 +.*\n?|\n)+)", re.M)
+_MATH_BLOCK = re.compile(r"^( *)\.\. math::(.*(?:\n(?:\1 +.*)?)*)", re.M)
 _LITERAL = re.compile(r"::\n\n((?: {4,}.*(?:\n|$)|\n)+)")
 
 
@@ -33,9 +33,8 @@ def to_markdown(text: str, obj: griffe.Object | None = None) -> str:
 
 
 def _math_block(match: re.Match[str]) -> str:
-    formula = textwrap.dedent(match[2]).strip()
-    indent = match[1]
-    return textwrap.indent(f"\n$$\n{formula}\n$$\n", indent) + "\n"
+    formula = "\n".join(line.strip() for line in match[2].strip().splitlines())
+    return textwrap.indent(f"\n$$\n{formula}\n$$\n", match[1]) + "\n"
 
 
 def _literal(match: re.Match[str]) -> str:

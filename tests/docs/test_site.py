@@ -109,6 +109,7 @@ def test_docstrings_become_markdown() -> None:
     assert to_markdown("L is\n\n.. math::\n    a\n    + b\n\nwhere") == (
         "L is\n\n\n$$\na\n+ b\n$$\n\nwhere"
     )
+    assert to_markdown("is\n\n.. math:: a + b\n\nwhere") == "is\n\n\n$$\na + b\n$$\n\nwhere"
     assert to_markdown("may be::\n\n    a: 1\n    b: 2\n\nand") == (
         "may be:\n\n```text\na: 1\nb: 2\n```\n\nand"
     )
