@@ -99,12 +99,12 @@ def _first_line(error: Exception) -> str:
 
 def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> int:
     """Print a list of names, or a resolved experiment."""
-    if what in _GROUPS:
-        return _print_group(what)
     if what == _PAPERS:
         return _print_papers(markdown)
     if markdown:
         raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
+    if what in _GROUPS:
+        return _print_group(what)
     if what in _KINDS:
         return _print_classes(_KINDS[what])
     if what == "figures":

@@ -42,7 +42,7 @@ class RetrievalBudget:
 
 RETRIEVAL_BUDGETS: dict[Budget, RetrievalBudget] = {
     "quick": RetrievalBudget(24, 4, 1, 2, 20, 2),
-    "default": RetrievalBudget(200, 32, 2, 3),
+    "default": RetrievalBudget(200, 32, 3, 3),
     "full": RetrievalBudget(659, 64, 40, 5),
 }
 

@@ -97,7 +97,7 @@ def compute(settings: Settings) -> FigureData:
 
 def draw(data: FigureData) -> Figure:
     """Draw a circle for each kind."""
-    figure = new_figure(9.6, 7.0)
+    figure = new_figure(9.0, 6.4)
     fullest = max(_histogram(rows_where(data.tables[""], kind=k.name)).max() for k in KINDS)
     for axes, kind in zip(figure.subplots(2, 3).flat, KINDS, strict=True):
         _draw_circle(

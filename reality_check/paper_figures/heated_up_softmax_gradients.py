@@ -80,7 +80,9 @@ def draw(data: FigureData) -> Figure:
     return figure
 
 
-def draw_gradients(axes: Axes, curves: list[tuple[Any, Any, Any, str]], heading: str) -> None:
+def draw_gradients(
+    axes: Axes, curves: list[tuple[Any, Any, Any, str]], heading: str, place: str = "upper left"
+) -> None:
     """Draw thick and thin curves on logarithmic axes; the thin ones may be None."""
     dress(axes)
     handles = []
@@ -93,7 +95,7 @@ def draw_gradients(axes: Axes, curves: list[tuple[Any, Any, Any, str]], heading:
     axes.set_ylim(1e-4, 3e3)
     if handles:
         axes.legend(
-            handles=handles, title=heading, loc="upper left", frameon=False, fontsize=8.5,
+            handles=handles, title=heading, loc=place, frameon=False, fontsize=8.5,
             title_fontsize=8.5, labelcolor=INK,
         )  # fmt: skip
 

@@ -107,7 +107,7 @@ def draw(data: FigureData) -> Figure:
         rows = rows_where(data.tables["gradients"], group=group)
         ones = [rows_where(rows, rank=rank) for rank in sorted(set(rows["rank"]))]
         curves = [(o["norm"], o["gradient"], None, f"{o['own_norm'][0]:.0f}") for o in ones]
-        draw_gradients(lower, curves, "own length")
+        draw_gradients(lower, curves, "own length", "lower left")
         for one in ones:
             nearest = int(np.argmin(np.abs(np.log(np.array(one["norm"]) / one["own_norm"][0]))))
             lower.plot(one["own_norm"][0], one["gradient"][nearest], "o", color=INK, markersize=4.5)

