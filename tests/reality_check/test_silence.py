@@ -116,8 +116,8 @@ def test_an_answer_that_takes_long_counts_from_the_question() -> None:
 def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "STANDSTILL", 1)
-    one, other = (open_storage(postgres.url()) for _ in range(2))
+    monkeypatch.setattr(room, "STANDSTILL", 3)
+    one, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
     assert isinstance(one, PatientStorage)
     stage = Stage(other, "standstill", 1, {}, "random", 1, 0, {})
     with one.engine.connect() as paused:
