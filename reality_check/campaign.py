@@ -540,6 +540,9 @@ class Campaign:
         """End the processes that train."""
         if "runner" in vars(self):
             self.runner.close()
+        elif self.team.is_main:
+            with contextlib.suppress(RuntimeError):  # the others wait for jobs that never came
+                self.team.agree(None)
 
     def _network(self, method: Method, stage: str, slot: int, fold: int, size: int) -> Network:
         path = self.fold_folder(method.name, stage, slot, fold) / MODEL

@@ -10,7 +10,9 @@ from typing import Any
 from reality_check.campaign import BASELINES, Campaign
 from reality_check.config.compose import differing_keys
 from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.values import Range
 from reality_check.deviations import find_deviations
+from reality_check.importance import parameter_importance
 from reality_check.methods import search_space
 from reality_check.results import (
     METRICS,
@@ -92,13 +94,16 @@ def _method(
     records = {
         stage: _records(method.name, stage, stages.get((method.name, stage))) for stage in STAGES
     }
+    space = search_space(method, protocol)
     return MethodResults(
         name=method.name,
         loss=method.loss,
         search=records["search"],
         reproductions=records["reproductions"],
         complete=records["complete"],
-        searched=tuple(search_space(method, protocol)),
+        searched=tuple(space),
+        logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
+        importance=parameter_importance(space, records["search"]),
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
     )

@@ -98,6 +98,23 @@ class Deviation:
 
 
 @dataclass(frozen=True)
+class Importance:
+    """How much each hyper-parameter of a search mattered.
+
+    Attributes:
+        shares: of the variance of the value over the ranges, that each explains alone, 0..1,
+            largest first.
+        noise: the largest share that the same trials give on average when their values are
+            shuffled: a share must be well above it to mean anything.
+        trials: how many trials it was learned from.
+    """
+
+    shares: dict[str, float]
+    noise: float
+    trials: int
+
+
+@dataclass(frozen=True)
 class MethodResults:
     """Everything recorded about one method."""
 
@@ -107,6 +124,8 @@ class MethodResults:
     reproductions: tuple[TrialRecord, ...] = ()
     complete: tuple[TrialRecord, ...] = ()
     searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
+    logarithmic: tuple[str, ...] = ()  # those of them on a logarithmic scale
+    importance: Importance | None = None  # None where there are too few trials
     normalize_embeddings: bool = True
     gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
 

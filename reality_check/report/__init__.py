@@ -5,12 +5,15 @@ from __future__ import annotations
 from pathlib import Path
 
 from reality_check.files import atomic_write
+from reality_check.report._analysis import Analysis
 from reality_check.report._summary import Summary
+from reality_check.report.comparisons import comparisons_csv
 from reality_check.report.figures import draw_figures
 from reality_check.report.galleries import galleries
 from reality_check.report.html import report_html
-from reality_check.report.latex import tables_tex
+from reality_check.report.latex import paired_tex, tables_tex
 from reality_check.report.markdown import report_md
+from reality_check.report.sections import statistics_sections
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
 from reality_check.report.tables import csv_text
 from reality_check.results import ExperimentResults
@@ -21,9 +24,9 @@ __all__ = ["Comparison", "Difference", "Interval", "t_interval", "write_report"]
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
 
-    Writes ``results.csv``, ``baselines.csv``, ``figures/*`` (PNG and PDF), ``tables.tex``,
-    ``report.md`` and ``report.html``, each whole or not at all. The same results always give the
-    same files.
+    Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (PNG and PDF),
+    ``tables.tex``, ``report.md`` and ``report.html``, each whole or not at all. The same results
+    always give the same files.
 
     Args:
         results: everything that is shown.
@@ -31,12 +34,16 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """
     out_dir = Path(out_dir)
     summary = Summary(results)
+    analysis = Analysis(summary)
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
     atomic_write(out_dir / "results.csv", csv_text(results.rows))
     atomic_write(out_dir / "baselines.csv", csv_text(results.baselines))
-    atomic_write(out_dir / "tables.tex", tables_tex(summary))
+    atomic_write(out_dir / "tables.tex", tables_tex(summary) + paired_tex(analysis))
+    atomic_write(out_dir / "comparisons.csv", comparisons_csv(analysis))
+    sections = statistics_sections(summary, analysis)
     figures = draw_figures(summary)
-    for figure in figures:
+    further = [figure for section in sections for figure in section.figures]
+    for figure in (*figures, *further):
         for ending in ("png", "pdf"):
             atomic_write(out_dir / "figures" / f"{figure.stem}.{ending}", figure.files[ending])
     shown = galleries(summary)
@@ -44,5 +51,5 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
         atomic_write(out_dir / "figures" / f"{gallery.stem}.png", gallery.png)
     alternatives = {figure.stem: figure.alt for figure in figures}
     alternatives |= {gallery.stem: gallery.alt for gallery in shown}
-    atomic_write(out_dir / "report.md", report_md(summary, alternatives))
-    atomic_write(out_dir / "report.html", report_html(summary, figures, shown))
+    atomic_write(out_dir / "report.md", report_md(summary, alternatives, sections))
+    atomic_write(out_dir / "report.html", report_html(summary, figures, shown, sections))

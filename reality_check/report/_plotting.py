@@ -12,6 +12,7 @@ import matplotlib
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
 
 #: Okabe and Ito's colours that differ for colour-blind readers and on white and dark grounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
@@ -70,6 +71,15 @@ def note(axes: Axes, text: str) -> None:
     )  # fmt: skip
     axes.grid(False)
     axes.set_xticks([])
+
+
+def legend(figure: Figure, handles: list[Line2D]) -> None:
+    """Put a legend above all panels, where there is anything to explain."""
+    if handles:
+        figure.legend(
+            handles=handles, loc="outside upper right", ncols=min(6, len(handles)),
+            frameon=False, fontsize=9, labelcolor=INK,
+        )  # fmt: skip
 
 
 def shorten(text: str, length: int) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import re
 from typing import Any
 
 from reality_check.report.statistics import Interval
@@ -62,6 +63,11 @@ def parameter(value: Any) -> str:
 def p_text(p_value: float) -> str:
     """``"p = 0.012"``, or ``"p < 0.001"``."""
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
+
+
+def file_name(name: str) -> str:
+    """A method's name as a part of a file's: anything odd becomes ``_``."""
+    return re.sub(r"[^\w.+-]+", "_", name)
 
 
 def counted(number: int, noun: str) -> str:

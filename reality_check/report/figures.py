@@ -13,6 +13,7 @@ from matplotlib.ticker import MaxNLocator
 from reality_check.report._plotting import (
     COLOURS,
     INK,
+    legend,
     new_figure,
     note,
     panel_grid,
@@ -124,7 +125,7 @@ def search_figure(summary: Summary) -> Figure:
         Line2D([], [], color=COLOURS[1], linewidth=1.6, label="best so far"),
         Line2D([], [], linestyle="", marker="x", color=INK, label="diverged"),
     ]
-    _legend(figure, handles)
+    legend(figure, handles)
     return figure
 
 
@@ -141,7 +142,7 @@ def validation_figure(summary: Summary) -> Figure:
     figure.supxlabel("epoch", fontsize=9.5, color=INK)
     figure.supylabel("validation MAP@R (%)", fontsize=9.5, color=INK)
     folds = max((len(best.curves) for _, best in shown), default=0)
-    _legend(
+    legend(
         figure,
         [
             Line2D([], [], color=COLOURS[i % len(COLOURS)], linewidth=1.6, label=f"fold {i}")
@@ -203,14 +204,6 @@ def _curves_panel(axes: Axes, best: TrialRecord) -> None:
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4)
         top = max(points, key=lambda point: point[1])
         axes.plot(*top, "o", color=colour, markersize=4.5)
-
-
-def _legend(figure: Figure, handles: list[Line2D]) -> None:
-    if handles:
-        figure.legend(
-            handles=handles, loc="outside upper right", ncols=min(6, len(handles)),
-            frameon=False, fontsize=9, labelcolor=INK,
-        )  # fmt: skip
 
 
 def _search_alt(summary: Summary) -> str:

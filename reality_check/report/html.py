@@ -11,6 +11,7 @@ from reality_check.report._html_tables import comparison, plain
 from reality_check.report._plotting import inline_svg
 from reality_check.report._sections import (
     COMMAND,
+    PlainTable,
     baseline_table,
     budget_table,
     config_text,
@@ -27,6 +28,7 @@ from reality_check.report._text import counted
 from reality_check.report.figures import DrawnFigure
 from reality_check.report.galleries import NOTE, Gallery
 from reality_check.report.published import published_lines, published_table
+from reality_check.report.sections import Block, Bullets, Folded, Note, Section
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -49,13 +51,19 @@ _DEVIATIONS_SHOWN = 6
 _SENTENCES_SHOWN = 3
 
 
-def report_html(summary: Summary, figures: list[DrawnFigure], shown: Sequence[Gallery] = ()) -> str:
+def report_html(
+    summary: Summary,
+    figures: list[DrawnFigure],
+    shown: Sequence[Gallery] = (),
+    sections: Sequence[Section] = (),
+) -> str:
     """Return the whole page.
 
     Args:
         summary: the results.
         figures: drawn figures, set into the page as SVG.
         shown: the galleries, set into the page as PNG.
+        sections: further sections, each after the part that it names.
     """
     body = element(
         "main",
@@ -66,7 +74,9 @@ def report_html(summary: Summary, figures: list[DrawnFigure], shown: Sequence[Ga
         _published(summary),
         _intervals(figures),
         _verdicts(summary),
+        *_further(sections, "verdict"),
         _search(summary, figures),
+        *_further(sections, "search"),
         _galleries(shown),
         _section("reproductions", "Every reproduction", _reproductions(summary)),
         _section("baselines", "Baselines", plain(baseline_table(summary))),
@@ -215,6 +225,30 @@ def _search(summary: Summary, figures: list[DrawnFigure]) -> Html:
         plain(winner_table(summary)),
         *pictures[1:],
     )
+
+
+def _further(sections: Sequence[Section], after: str) -> list[Html]:
+    return [
+        _section(section.anchor, section.heading, *map(_block, section.blocks))
+        for section in sections
+        if section.after == after
+    ]
+
+
+def _block(block: Block) -> Html:
+    match block:
+        case str():
+            return element("p", block)
+        case Note():
+            return element("p", block.text, class_="note")
+        case Bullets():
+            return _bullets(list(block.lines))
+        case PlainTable():
+            return plain(block)
+        case DrawnFigure():
+            return _figure(block)
+        case Folded():
+            return _folded(block.title, *map(_block, block.blocks))
 
 
 def _galleries(shown: Sequence[Gallery]) -> Html:

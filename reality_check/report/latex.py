@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+from reality_check.report._analysis import Analysis, Pair, of_the_best
 from reality_check.report._sections import PlainTable, deviation_box, other_note
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, counted
+from reality_check.report._text import NOTHING, counted, p_text, points
 from reality_check.report.published import published_lines, published_table
 from reality_check.report.tables import (
     Cell,
@@ -12,7 +13,7 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
-from reality_check.results import METRICS
+from reality_check.results import METRICS, PRIMARY
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -72,6 +73,55 @@ def _plain_environment(table: PlainTable, caption: str) -> list[str]:
 
 def _text(text: str) -> str:
     return escape(text).replace(NOTHING, "--").replace("±", r"$\pm$").replace("−", "$-$")
+
+
+def paired_tex(analysis: Analysis) -> str:
+    """Return a ``table`` of the best method of each category against the others, seed by seed.
+
+    Empty where no pair has an interval.
+    """
+    rows = {
+        category: [pair for pair in of_the_best(pairs) if pair.adjusted_p is not None]
+        for category, pairs in analysis.pairs.items()
+        if pairs
+    }
+    if not any(rows.values()):
+        return ""
+    caption = (
+        f"{analysis.summary.results.name}: {METRICS[PRIMARY]} of the best method of each category "
+        "minus that of the others, in points, on common seeds: paired 95 % t-interval, p-value "
+        "after Holm's correction for all pairs, Cohen's d_z, and the probability P that a run of "
+        "the first is above one of the second."
+    )
+    lines = [
+        "",
+        r"\begin{table}",
+        r"  \centering",
+        rf"  \caption{{{escape(caption)}}}",
+        r"  \begin{tabular}{llrrrrr}",
+        r"    \toprule",
+        r"    First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\",
+    ]
+    for category, pairs in rows.items():
+        if pairs:
+            head = rf"\multicolumn{{7}}{{l}}{{\emph{{{escape(category)}}}}} \\"
+            lines += [r"    \midrule", f"    {head}"]
+            lines += ["    " + _paired_row(pair) for pair in pairs]
+    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+
+
+def _paired_row(pair: Pair) -> str:
+    mean, half = pair.difference.mean, pair.difference.half_width or 0.0
+    p_value = p_text(pair.adjusted_p or 0.0).removeprefix("p = ").removeprefix("p ")
+    numbers = [
+        points(mean),
+        f"{points(mean - half)} to {points(mean + half)}",
+        p_value.replace("<", "$<$"),
+        f"{pair.effect.value:.2f}" if pair.effect else "--",
+        f"{pair.improvement.value:.2f}" if pair.improvement else "--",
+    ]
+    minus = [number.replace("−", "$-$") for number in numbers]
+    return " & ".join([escape(pair.better), escape(pair.other), *minus]) + r" \\"
 
 
 def _environment(caption: str, titles: list[str], tables: list[ComparisonTable]) -> list[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Sequence
 
 from reality_check.report._sections import (
     COMMAND,
@@ -20,8 +21,10 @@ from reality_check.report._sections import (
 )
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING
+from reality_check.report.figures import DrawnFigure
 from reality_check.report.galleries import NOTE
 from reality_check.report.published import published_lines, published_table
+from reality_check.report.sections import Block, Bullets, Folded, Note, Section
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -44,12 +47,13 @@ def escape(text: str) -> str:
     return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", " ".join(text.split()))
 
 
-def report_md(summary: Summary, figures: dict[str, str]) -> str:
+def report_md(summary: Summary, figures: dict[str, str], sections: Sequence[Section] = ()) -> str:
     """Return the whole page.
 
     Args:
         summary: the results.
         figures: for each figure's file stem, a sentence that says what it shows.
+        sections: further sections, each after the part that it names.
     """
     blocks = [
         f"# {escape(summary.results.name)}",
@@ -59,11 +63,13 @@ def report_md(summary: Summary, figures: dict[str, str]) -> str:
         *_published(summary),
         *_figures(figures, "intervals"),
         *_verdicts(summary),
+        *_further(sections, "verdict"),
         "## Search and budget",
         escape(search_note(summary)),
         *_figures(figures, "search", "validation"),
         _table(budget_table(summary)),
         _table(winner_table(summary)),
+        *_further(sections, "search"),
         *_galleries(figures),
         "## Every reproduction",
         _table(reproduction_table(summary)),
@@ -150,6 +156,31 @@ def _figures(figures: dict[str, str], *prefixes: str) -> list[str]:
         for stem, text in figures.items()
         if stem.startswith(prefixes)
     ]
+
+
+def _further(sections: Sequence[Section], after: str) -> Iterator[str]:
+    for section in sections:
+        if section.after == after:
+            yield f"## {escape(section.heading)}"
+            yield from _blocks(section.blocks)
+
+
+def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
+    for block in blocks:
+        match block:
+            case str():
+                yield escape(block)
+            case Note():
+                yield escape(block.text)
+            case Bullets():
+                yield "\n".join(f"- {escape(line)}" for line in block.lines)
+            case PlainTable():
+                yield _table(block)
+            case DrawnFigure():
+                yield from _figures({block.stem: block.alt}, "")
+            case Folded():
+                yield f"### {escape(block.title)}"
+                yield from _blocks(block.blocks)
 
 
 def _galleries(figures: dict[str, str]) -> list[str]:

@@ -6,6 +6,7 @@ import dataclasses
 import random
 from typing import Any
 
+import numpy as np
 import pytest
 
 from reality_check.results import (
@@ -14,6 +15,7 @@ from reality_check.results import (
     Deviation,
     ExperimentResults,
     MethodResults,
+    QueryScores,
     ResultRow,
     TrialRecord,
 )
@@ -147,6 +149,34 @@ def with_other_metrics(results: ExperimentResults) -> ExperimentResults:
         baselines=(*results.baselines, *baselines),
         config=results.config | {"protocol": protocol},
     )
+
+
+def with_queries(results: ExperimentResults, classes: int = 24) -> ExperimentResults:
+    """The same with scores of 5 queries of each class, whose means are the recorded metrics."""
+    recorded = {(r.method, r.category, r.reproduction, r.metric): r.value for r in results.rows}
+    labels = np.repeat(np.arange(classes), 5)
+    draw = np.random.default_rng(0)
+    hard = draw.normal(0, 0.08, classes)[labels]
+    own = {m: draw.normal(0, 0.01, classes)[labels] for m in LEVELS}
+
+    def load(method: str, category: str, reproduction: int) -> np.ndarray | None:
+        keys = [(method, category, reproduction, metric) for metric in METRICS]
+        if not set(keys) <= set(recorded):
+            return None
+        scores = (
+            hard + own[method] + np.random.default_rng(reproduction).normal(0, 0.1, len(labels))
+        )
+        scores = scores - scores.mean()
+        return np.stack([scores + recorded[key] for key in keys])
+
+    names = tuple(f"class {i}" for i in range(classes))
+    return dataclasses.replace(results, queries=QueryScores(labels, names, load))
+
+
+@pytest.fixture
+def queried(finished: ExperimentResults) -> ExperimentResults:
+    """The finished experiment, with the scores of every query."""
+    return with_queries(finished)
 
 
 @pytest.fixture

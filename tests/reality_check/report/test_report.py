@@ -86,6 +86,7 @@ def page(folder: Path) -> Page:
 def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
     assert sorted(os.listdir(folder)) == [
         "baselines.csv",
+        "comparisons.csv",
         "figures",
         "report.html",
         "report.md",
@@ -93,14 +94,15 @@ def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
         "tables.tex",
     ]
     stems = {path.stem for path in (folder / "figures").iterdir()}
-    assert len(stems) == 5
-    assert len(os.listdir(folder / "figures")) == 10
+    # Intervals (3), searches, validation; pairs, expected best, slices of four searches.
+    assert len(stems) == 5 + 2 + 4
+    assert len(os.listdir(folder / "figures")) == 22
 
 
 def test_the_same_results_give_the_same_files(build: Any, folder: Path, tmp_path: Path) -> None:
     write_report(build(), tmp_path)
     first = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    assert len(first) == 15
+    assert len(first) == 28
     for path in first:
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
 
@@ -240,7 +242,7 @@ def test_other_metrics_have_a_table_of_their_own_for_each_category(
         assert "Other metrics" in written
         assert "nothing was selected by them" in written
         assert "NMI" not in written.split("Search and budget")[0], "of which there are no values"
-    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 2
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 3
     assert r"Method & R@2 & AMI & separability (ratio) & $n$ \\" in tex
     assert r"\textbf{3.000} $\pm$ 1.963" in tex
     lines = (tmp_path / "results.csv").read_text().splitlines()
@@ -254,7 +256,8 @@ def test_without_other_metrics_nothing_is_said_of_them(
     write_report(finished, tmp_path)
     for name in ("report.html", "report.md", "tables.tex"):
         assert "ther metrics" not in (tmp_path / name).read_text().replace("for the other m", "")
-    assert (tmp_path / "tables.tex").read_text().count(r"\begin{table}") == 1
+    text = (tmp_path / "tables.tex").read_text()
+    assert text.count(r"\begin{table}") == 2, "the comparison, and the pairs"
 
 
 def test_a_ratio_that_is_not_finite_says_so(asked: ExperimentResults) -> None:
@@ -378,7 +381,9 @@ def test_unfinished_and_odd_experiments_give_honest_reports(
 ) -> None:
     page = written(change(results), tmp_path)
     assert expected in page.text
-    assert (tmp_path / "tables.tex").read_text().count(r"\end{table}") == 1
+    tex = (tmp_path / "tables.tex").read_text()
+    paired = "on common seeds" in tex
+    assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 1 + paired
 
 
 @pytest.mark.browser

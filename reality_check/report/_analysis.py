@@ -1,0 +1,302 @@
+"""The statistics of an experiment, computed once, as plain data that the sections put into words.
+
+Everything is about MAP@R. Fixed seeds: the same results always give the same numbers.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import cached_property
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reality_check.report._summary import Summary
+from reality_check.report.statistics import (
+    CONFIDENCE,
+    Bounds,
+    Difference,
+    Interval,
+    Ranking,
+    class_totals,
+    cliffs_delta,
+    cohens_d,
+    design_effect,
+    holm,
+    paired_difference,
+    paired_effect,
+    percentile_interval,
+    probability_of_improvement,
+    rank_methods,
+    resampled_means,
+    t_interval,
+    with_training_noise,
+)
+from reality_check.results import METRICS, PRIMARY
+
+Array = NDArray[np.float64]
+
+#: Draws of single queries: a yardstick only, and there can be 60,000 of them.
+_QUERY_DRAWS = 1000
+
+
+@dataclass(frozen=True)
+class Pair:
+    """Two methods compared on their common seeds, in one category.
+
+    Attributes:
+        category: of the results.
+        better: name of the method with the higher mean over the common seeds.
+        other: name of the other one.
+        difference: ``better`` minus ``other``, paired by seed.
+        adjusted_p: after Holm's correction for ``tested`` pairs of the category, or ``None``.
+        tested: how many pairs were tested together.
+        won: at how many seeds ``better`` is above, ties not counted.
+        effect: Cohen's d_z.
+        standardised: Cohen's d, which ignores that seeds are common.
+        improvement: probability that a run of ``better`` is above one of ``other``.
+        dominance: Cliff's delta.
+        anywhere: the difference with the luck of the test classes and of the training together;
+            ``None`` without the scores of every query or with different seeds.
+    """
+
+    category: str
+    better: str
+    other: str
+    difference: Difference
+    adjusted_p: float | None
+    tested: int
+    won: int
+    effect: Bounds | None
+    standardised: Bounds | None
+    improvement: Bounds | None
+    dominance: Bounds | None
+    anywhere: Bounds | None
+
+    @property
+    def seeds(self) -> int:
+        """Number of common seeds."""
+        return self.difference.n[0]
+
+    @property
+    def distinct(self) -> bool:
+        """Whether the paired difference stands after the correction."""
+        return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
+
+
+def of_the_best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
+    """Return the pairs of the best method of a category."""
+    best = pairs[0].better
+    return tuple(pair for pair in pairs if best in (pair.better, pair.other))
+
+
+@dataclass(frozen=True)
+class Uncertainty:
+    """One method in one category: its mean, and how far it may be off for which reason.
+
+    Attributes:
+        training: over reproductions, on these classes.
+        classes: other test classes of the kind, these trainings.
+        both: both together; ``None`` with a single reproduction.
+        queries: other images as if each were drawn alone, which they are not.
+        design_effect: variance by class over variance by query.
+    """
+
+    training: Interval
+    classes: Bounds
+    both: Bounds | None
+    queries: Bounds
+    design_effect: float
+
+
+class Analysis:
+    """The statistics of an experiment.
+
+    Args:
+        summary: the results.
+    """
+
+    def __init__(self, summary: Summary) -> None:
+        self.summary = summary
+
+    @cached_property
+    def pairs(self) -> dict[str, tuple[Pair, ...]]:
+        """Every pair of methods with a common seed by category; those of the best come first."""
+        return {category: self._pairs(category) for category in self.summary.categories}
+
+    @cached_property
+    def rankings(self) -> dict[str, Ranking]:
+        """By category: methods ranked at each seed that all of them have."""
+        found = {}
+        for category in self.summary.categories:
+            runs = self._runs(category)
+            common = set.intersection(*map(set, runs.values())) if runs else set()
+            if len(runs) > 1 and common:
+                blocks = [
+                    {m: values[seed] for m, values in runs.items()} for seed in sorted(common)
+                ]
+                found[category] = rank_methods(blocks)
+        return found
+
+    @cached_property
+    def mean_ranks(self) -> dict[str, dict[tuple[str, str], float]]:
+        """Each method's rank among all (1 is best, ties share) by (category, metric).
+
+        Only cells in which every method has a result.
+        """
+        found: dict[str, dict[tuple[str, str], float]] = {m: {} for m in self.summary.methods}
+        for category in self.summary.categories:
+            for metric in METRICS:
+                samples = self.summary.samples(category, metric)
+                if len(samples) < len(self.summary.methods) or len(samples) < 2:
+                    continue
+                means = {method: t_interval(values).mean for method, values in samples.items()}
+                if not np.isfinite(list(means.values())).all():
+                    continue
+                ranking = rank_methods([means])
+                for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
+                    found[method][category, metric] = rank
+        return found
+
+    # -- test classes -----------------------------------------------------------------------
+
+    @cached_property
+    def uncertainties(self) -> dict[tuple[str, str], Uncertainty]:
+        """By (method, category), where the scores of every query of all runs were kept."""
+        found = {}
+        for place, (method, category) in enumerate(self._scores):
+            values = list(self._runs(category)[method].values())
+            mean = t_interval(values).mean
+            draws, classes = self._class_draws[:, place], len(self._counts)
+            both = None
+            if len(values) > 1:
+                noisy = with_training_noise(draws, values)
+                both = percentile_interval(noisy, mean, classes)
+            scores = self._scores[method, category]
+            sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
+            found[method, category] = Uncertainty(
+                t_interval(values),
+                percentile_interval(draws, mean, classes),
+                both,
+                percentile_interval(self._query_draws[:, place], mean, len(scores)),
+                design_effect(sums[0], self._counts, sums[1]),
+            )
+        return found
+
+    @cached_property
+    def unscored(self) -> tuple[tuple[str, str], ...]:
+        """The (method, category) with results of which some scores of queries are missing."""
+        return tuple(key for key in self._with_results() if key not in self._scores)
+
+    @property
+    def test_classes(self) -> int:
+        """How many test classes have queries; 0 where no scores were kept."""
+        return len(self._counts)
+
+    @cached_property
+    def _scores(self) -> dict[tuple[str, str], Array]:
+        """The MAP@R of each query, mean over the runs, where all of them were kept."""
+        queries, found = self.summary.results.queries, {}
+        if queries is None or len(np.unique(queries.labels)) < 2:
+            return {}
+        row = list(METRICS).index(PRIMARY)
+        for method, category in self._with_results():
+            runs = self._runs(category)[method]
+            loaded = [queries.load(method, category, run) for run in runs]
+            kept = [scores[row] for scores in loaded if scores is not None]
+            if len(kept) == len(runs):
+                found[method, category] = np.mean(kept, axis=0)
+        return found
+
+    @cached_property
+    def _labels(self) -> NDArray[np.int64]:
+        queries = self.summary.results.queries
+        return np.zeros(0, dtype=np.int64) if queries is None else queries.labels
+
+    @cached_property
+    def _counts(self) -> NDArray[np.int64]:
+        return np.unique(self._labels, return_counts=True)[1]
+
+    @cached_property
+    def _class_draws(self) -> Array:
+        """Means over drawn classes, the same classes for all methods and categories."""
+        totals, counts = class_totals(np.stack(list(self._scores.values())), self._labels)
+        return resampled_means(totals, counts)
+
+    @cached_property
+    def _query_draws(self) -> Array:
+        scores = np.stack(list(self._scores.values()))
+        return resampled_means(scores, np.ones(scores.shape[1], dtype=np.int64), _QUERY_DRAWS)
+
+    # -- pairs ------------------------------------------------------------------------------
+
+    def _pairs(self, category: str) -> tuple[Pair, ...]:
+        runs = self._runs(category)
+        means = {m: t_interval(list(values.values())).mean for m, values in runs.items()}
+        ranked = sorted(runs, key=lambda method: -means[method])
+        found = [
+            self._pair(category, a, b, runs)
+            for i, a in enumerate(ranked)
+            for b in ranked[i + 1 :]
+            if set(runs[a]) & set(runs[b])
+        ]
+        tested = [p.difference.p_value for p in found if p.difference.p_value is not None]
+        adjusted = iter(holm(tested))
+        return tuple(
+            replace(
+                pair,
+                adjusted_p=None if pair.difference.p_value is None else next(adjusted),
+                tested=len(tested),
+            )
+            for pair in found
+        )
+
+    def _pair(self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]) -> Pair:
+        common = [seed for seed in runs[a] if seed in runs[b]]
+        first, second = ([runs[method][seed] for seed in common] for method in (a, b))
+        if sum(first) < sum(second):
+            a, b, first, second = b, a, second, first
+        return Pair(
+            category,
+            a,
+            b,
+            paired_difference(first, second),
+            None,
+            0,
+            sum(x > y for x, y in zip(first, second, strict=True)),
+            paired_effect(first, second),
+            cohens_d(first, second),
+            probability_of_improvement(first, second),
+            cliffs_delta(first, second),
+            self._anywhere(category, a, b, runs),
+        )
+
+    def _anywhere(
+        self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]
+    ) -> Bounds | None:
+        keys = list(self._scores)
+        if not {(a, category), (b, category)} <= set(keys) or set(runs[a]) != set(runs[b]):
+            return None
+        gaps = [runs[a][seed] - runs[b][seed] for seed in runs[a]]
+        if len(gaps) < 2:
+            return None
+        first, second = (self._class_draws[:, keys.index((m, category))] for m in (a, b))
+        draws = with_training_noise(first - second, gaps)
+        return percentile_interval(draws, t_interval(gaps).mean, len(self._counts))
+
+    def _runs(self, category: str) -> dict[str, dict[int, float]]:
+        """MAP@R by method and reproduction, of the methods that have some, all of them finite."""
+        found = {
+            m: self.summary.values.get((category, PRIMARY, m), {}) for m in self.summary.methods
+        }
+        return {
+            method: values
+            for method, values in found.items()
+            if values and np.isfinite(list(values.values())).all()
+        }
+
+    def _with_results(self) -> Iterator[tuple[str, str]]:
+        for category in self.summary.categories:
+            for method in self._runs(category):
+                yield method, category

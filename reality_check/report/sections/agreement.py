@@ -1,0 +1,137 @@
+"""Whether validation and test agree, and how much the winners of the searches were flattered."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+
+from reality_check.report._sections import PlainTable
+from reality_check.report._summary import Summary, completed, winner
+from reality_check.report._text import NOTHING, interval_text, p_text, percent, points
+from reality_check.report.sections._section import Block, Bullets, Note, Section
+from reality_check.report.statistics import (
+    Agreement,
+    Interval,
+    prediction_interval,
+    rank_agreement,
+    selection_gap,
+    t_interval,
+)
+from reality_check.results import METRICS, PRIMARY, MethodResults
+
+_METRIC = METRICS[PRIMARY]
+_NOTE = (
+    "Search trials are never scored on the test classes, so agreement over trainings is that of "
+    "the reproductions, within each method: they differ by their seeds only. Winner's curse: a "
+    "trial that is best of many was also lucky; its retrainings say what it is worth."
+)
+
+
+def agreement_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` before any winner has been retrained."""
+    curses = [found for method in summary.results.methods if (found := _curse(method))]
+    if not curses:
+        return None
+    lines = [curse_sentence([gap for _, _, gap, _ in curses])]
+    lines += [text for category in summary.categories for text in _agreement(summary, category)]
+    blocks: tuple[Block, ...] = (Bullets(tuple(lines)), _table(curses), Note(_NOTE))
+    return Section("agreement", "Validation and test", "search", blocks)
+
+
+def curse_sentence(gaps: list[Interval]) -> str:
+    """Return one sentence on how far winners stood above their retrainings."""
+    above, count = sum(gap.mean > 0 for gap in gaps), len(gaps)
+    mean = math.fsum(gap.mean for gap in gaps) / count
+    if count == 1:
+        side = "above" if mean > 0 else "not above"
+        start = f"The winner of the search stood {side} the mean of its retrainings"
+    else:
+        start = f"{above} of {count} winners stood above the mean of their retrainings"
+    average = f"by {points(mean)} points of validation {_METRIC}"
+    return f"{start}{'; on average' if count > 1 else ''} {average}."
+
+
+def _agreement(summary: Summary, category: str) -> Iterator[str]:
+    tests = summary.samples(category, PRIMARY)
+    best = {m.name: first.value for m in summary.results.methods if (first := winner(m))}
+    both = [m for m in tests if best.get(m) is not None]
+    means = [t_interval(tests[m]).mean for m in both]
+    if len(both) > 1 and all(map(math.isfinite, means)):
+        found = rank_agreement([([best[m] or 0.0 for m in both], means)])
+        yield agreement_sentence(found, category, "methods", "Winners' validation")
+    if category == "complete":
+        return  # trained without validation
+    groups = [g for m in summary.results.methods if (g := _runs(summary, m, category))]
+    found = rank_agreement(groups)
+    if found.n > len(groups) and found.pairs:
+        yield agreement_sentence(found, category, "reproductions within methods", "Validation")
+
+
+def _runs(
+    summary: Summary, method: MethodResults, category: str
+) -> tuple[list[float], list[float]] | None:
+    """Validation and test of each reproduction that has both."""
+    tests = summary.values.get((category, PRIMARY, method.name), {})
+    sound = [
+        run
+        for run in method.reproductions
+        if completed(run) and not run.diverged and math.isfinite(tests.get(run.slot, math.nan))
+    ]
+    if not sound:
+        return None
+    return [run.value or 0.0 for run in sound], [tests[run.slot] for run in sound]
+
+
+def agreement_sentence(found: Agreement, category: str, things: str, who: str) -> str:
+    """Return one sentence on how far validation orders things as the test does."""
+    evidence = f"n = {found.n} {things}, {p_text(found.p_value)}"
+    if not math.isfinite(found.correlation):
+        return f"{category}: {who} or test does not vary (n = {found.n} {things})."
+    correlation = f"{found.correlation:.2f}".replace("-", "−")
+    order = (
+        f"{category}: {who} and test order {found.alike} of {found.pairs} pairs the same way "
+        f"(Spearman {correlation}, {evidence})"
+    )
+    if found.p_value < 0.05 and found.correlation > 0:
+        return f"{order}."
+    if found.p_value < 0.05:
+        return f"{order}: they disagree."
+    return f"{order}: no evidence that they agree."
+
+
+Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]
+
+
+def _curse(method: MethodResults) -> Curse | None:
+    best = winner(method)
+    sound = tuple(
+        run.value or 0.0 for run in method.reproductions if completed(run) and not run.diverged
+    )
+    if best is None or best.value is None or not sound or len(method.search) < 2:
+        return None
+    return method, best.value, selection_gap(best.value, sound), sound
+
+
+def _table(curses: list[Curse]) -> PlainTable:
+    header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
+    rows = tuple(_row(*found) for found in curses)
+    caption = (
+        f"Validation {_METRIC} in percent. Gap: the winner's value minus the mean of its "
+        "retrainings, in points; “one more retraining”: where 95 % of them are expected."
+    )
+    return PlainTable(caption, header, rows)
+
+
+def _row(
+    method: MethodResults, best: float, gap: Interval, again: tuple[float, ...]
+) -> tuple[str, ...]:
+    reach = prediction_interval(again)
+    half = "" if gap.half_width is None else f" ± {points(gap.half_width)}"
+    return (
+        method.name,
+        percent(best),
+        interval_text(t_interval(again)),
+        f"{points(gap.mean)}{half}",
+        NOTHING if reach is None else f"{percent(reach[0])} to {percent(reach[1])}",
+        str(gap.n),
+    )

@@ -1,0 +1,192 @@
+"""Whether the searches had trials enough, and who would have led with fewer."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reality_check.report._plotting import render
+from reality_check.report._sections import PlainTable
+from reality_check.report._summary import Summary, completed
+from reality_check.report._text import NOTHING, counted, listed, percent, points
+from reality_check.report.figures import DrawnFigure
+from reality_check.report.sections._section import Block, Bullets, Note, Section
+from reality_check.report.statistics import (
+    Lead,
+    expected_best,
+    expected_best_band,
+    leaders_by_budget,
+)
+from reality_check.report.statistics_figures import BestCurve, expected_best_figure
+from reality_check.results import METRICS, PRIMARY, MethodResults
+
+_METRIC = METRICS[PRIMARY]
+#: Fewer trials have no half worth the name.
+_FEWEST = 4
+
+_NOTE = (
+    "The trials are taken in a random order, while a sampler that learns puts its better ones "
+    "last, so with fewer trials the search itself would have found less. All of it is validation: "
+    "it says who would have been chosen, not who would have won on the test classes."
+)
+
+
+@dataclass(frozen=True)
+class Budget:
+    """What the trials of one method were worth.
+
+    Attributes:
+        method: its name.
+        curve: expected best of n trials, for n from 1 on.
+        gain: what the second half of the trials is expected to have brought.
+        spread: standard deviation of one retraining's validation score, ``None`` for fewer than
+            two retrainings.
+    """
+
+    method: str
+    curve: NDArray[np.float64]
+    gain: float
+    spread: float | None
+
+    @property
+    def trials(self) -> int:
+        """Number of complete trials."""
+        return len(self.curve)
+
+    @property
+    def half(self) -> int:
+        """Half of them, rounded up."""
+        return math.ceil(self.trials / 2)
+
+
+def budgets(summary: Summary) -> list[Budget]:
+    """Return the budget of each method with four complete trials or more that searched."""
+    found = []
+    for method in summary.results.methods:
+        values = _values(method)
+        if method.searched and len(values) >= _FEWEST:
+            curve = expected_best(values)
+            gain = float(curve[-1] - curve[math.ceil(len(values) / 2) - 1])
+            found.append(Budget(method.name, curve, gain, _spread(method)))
+    return found
+
+
+def budget_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` before any method has four trials."""
+    found = budgets(summary)
+    if not found:
+        return None
+    lines = gain_sentences(found)
+    leads = leaders_by_budget({budget.method: budget.curve for budget in found})
+    lines += lead_sentences(leads, found)
+    blocks: list[Block] = [Bullets(tuple(lines)), _figure(summary, found), _table(found)]
+    return Section("budget", "Was the budget enough?", "search", (*blocks, Note(_NOTE)))
+
+
+def gain_sentences(found: list[Budget]) -> list[str]:
+    """Say for whom more trials may well have found better parameters, and for whom hardly."""
+    known = [budget for budget in found if budget.spread is not None]
+    open_ended = [_gain(b) for b in known if b.gain > (b.spread or 0.0)]
+    settled = [_gain(b) for b in known if b.gain <= (b.spread or 0.0)]
+    unknown = [_gain(b) for b in found if b.spread is None]
+    second = "The second half of the trials"
+    lines = []
+    if open_ended:
+        lines.append(
+            f"{second} is expected to have gained more than the standard deviation of one "
+            f"retraining for {listed(open_ended)}: more trials may well have found better "
+            "parameters."
+        )
+    if settled:
+        lines.append(
+            f"{second} is expected to have gained no more than the standard deviation of one "
+            f"retraining for {listed(settled)}: more of the same search would have told little."
+        )
+    if unknown:
+        lines.append(
+            f"{second} is expected to have gained this: {listed(unknown)}. Without two "
+            "retrainings nobody can say whether that is much."
+        )
+    return lines
+
+
+def _gain(budget: Budget) -> str:
+    return f"{budget.method} ({points(budget.gain)} points)"
+
+
+def lead_sentences(leads: list[Lead], found: list[Budget]) -> list[str]:
+    """Say who has the highest expected best with how many trials."""
+    if len(found) < 2:
+        return []
+    trials = leads[-1].last
+    if len(leads) == 1:
+        return [
+            f"{leads[0].method} has the highest expected validation {_METRIC} with any number of "
+            f"trials up to {trials}: the order at the top does not depend on the budget."
+        ]
+    spans = [f"{lead.method} with {_span(lead)}" for lead in leads]
+    ends = sorted((float(budget.curve[trials - 1]) for budget in found), reverse=True)
+    return [
+        f"The highest expected validation {_METRIC} has {listed(spans)} trials (there by "
+        f"{points(ends[0] - ends[1])} points): with another budget another method is expected to "
+        "have led on validation."
+    ]
+
+
+def _span(lead: Lead) -> str:
+    return str(lead.first) if lead.first == lead.last else f"{lead.first} to {lead.last}"
+
+
+def _table(found: list[Budget]) -> PlainTable:
+    header = ("Method", "Trials", "Best", "Expected best of half", "Gain", "Spread")
+    rows = tuple(
+        (
+            budget.method,
+            str(budget.trials),
+            percent(float(budget.curve[-1])),
+            f"{percent(float(budget.curve[budget.half - 1]))} ({counted(budget.half, 'trial')})",
+            points(budget.gain),
+            NOTHING if budget.spread is None else points(budget.spread),
+        )
+        for budget in found
+    )
+    caption = (
+        f"Validation {_METRIC} in percent, differences in points; spread: standard deviation of "
+        "one retraining of the winner."
+    )
+    return PlainTable(caption, header, rows)
+
+
+def _figure(summary: Summary, found: list[Budget]) -> DrawnFigure:
+    curves = []
+    for budget in found:
+        method = next(m for m in summary.results.methods if m.name == budget.method)
+        low, high = expected_best_band(_values(method))
+        half = budget.half
+        curves.append(BestCurve(budget.method, budget.curve, low[:half], high[:half]))
+    caption = (
+        f"Expected best validation {_METRIC} of n trials (line; the other methods faint), with a "
+        "95 % bootstrap band up to half of the trials, where it still means something."
+    )
+    alt = "Expected best validation by number of trials. " + " ".join(
+        f"{budget.method}: {percent(float(budget.curve[0]))} with 1, "
+        f"{percent(float(budget.curve[budget.half - 1]))} with {budget.half}, "
+        f"{percent(float(budget.curve[-1]))} with {budget.trials}."
+        for budget in found
+    )
+    return DrawnFigure("expected_best", caption, alt, render(expected_best_figure(curves)))
+
+
+def _values(method: MethodResults) -> list[float]:
+    """Of every complete trial; a diverged one counts as 0, as it did in the search."""
+    return [trial.value or 0.0 for trial in method.search if completed(trial)]
+
+
+def _spread(method: MethodResults) -> float | None:
+    sound = [
+        run.value or 0.0 for run in method.reproductions if completed(run) and not run.diverged
+    ]
+    return float(np.std(sound, ddof=1)) if len(sound) > 1 else None

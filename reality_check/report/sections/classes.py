@@ -1,0 +1,110 @@
+"""How far each mean would move with other test classes, beside the training noise."""
+
+from __future__ import annotations
+
+import math
+
+from reality_check.report._analysis import Analysis, Uncertainty
+from reality_check.report._sections import PlainTable
+from reality_check.report._text import NOTHING, interval_text, listed, percent
+from reality_check.report.sections._section import Block, Note, Section
+from reality_check.report.statistics import Bounds
+from reality_check.results import METRICS, PRIMARY
+
+#: How the scores of every query are made for a folder that lacks them.
+COMMAND = "reality-check score ."
+
+_FEW_CLASSES = 20
+
+
+def classes_section(analysis: Analysis) -> Section | None:
+    """Return the section; ``None`` where nothing has been scored."""
+    if not analysis.uncertainties and not analysis.unscored:
+        return None
+    blocks: list[Block] = []
+    if analysis.uncertainties:
+        blocks += [_sentence(analysis), _table(analysis), Note(_note(analysis))]
+    if analysis.unscored:
+        blocks.append(_missing(analysis))
+    return Section("classes", "Other test classes", "verdict", tuple(blocks))
+
+
+def _sentence(analysis: Analysis) -> str:
+    """In words: how much wider intervals become."""
+    found = [u for u in analysis.uncertainties.values() if u.training.half_width]
+    text = (
+        f"The test has {analysis.test_classes} classes. Had others of the kind been drawn, every "
+        "mean would be another one, and most of that movement is common to all methods (the same "
+        "classes are hard for all): compare methods by the differences above, not by whether "
+        "these intervals overlap."
+    )
+    if not found:
+        return text
+    ratios = [(u.classes.high - u.classes.low) / 2 / (u.training.half_width or 1) for u in found]
+    low, high = min(ratios), max(ratios)
+    return (
+        f"{text} The intervals over classes are {low:.1f} to {high:.1f} times as wide as those "
+        "over reproductions."
+    )
+
+
+def _table(analysis: Analysis) -> PlainTable:
+    header = (
+        "Method",
+        "Category",
+        METRICS[PRIMARY],
+        "Other classes",
+        "Classes and training",
+        "Single queries",
+        "Design effect",
+    )
+    rows = tuple(
+        _row(method, category, found)
+        for (method, category), found in analysis.uncertainties.items()
+    )
+    caption = (
+        f"{METRICS[PRIMARY]} in percent: mean ± t-interval over reproductions on these classes, "
+        "and 95 % bootstrap intervals."
+    )
+    return PlainTable(caption, header, rows, words=("Method", "Category"))
+
+
+def _row(method: str, category: str, found: Uncertainty) -> tuple[str, ...]:
+    effect = found.design_effect
+    return (
+        method,
+        category,
+        interval_text(found.training),
+        _range(found.classes),
+        NOTHING if found.both is None else _range(found.both),
+        _range(found.queries),
+        f"{effect:.1f}" if math.isfinite(effect) else NOTHING,
+    )
+
+
+def _range(bounds: Bounds) -> str:
+    return f"{percent(bounds.low)} to {percent(bounds.high)}"
+
+
+def _note(analysis: Analysis) -> str:
+    few = (
+        f" {analysis.test_classes} classes are few for a bootstrap."
+        if analysis.test_classes < _FEW_CLASSES
+        else ""
+    )
+    return (
+        "Classes are drawn anew with all their queries (cluster bootstrap); what the queries "
+        "search stays as it is. “Single queries” treats the images of a class as if they had "
+        "nothing in common and is too narrow: the design effect says how many times too small its "
+        f"variance is.{few}"
+    )
+
+
+def _missing(analysis: Analysis) -> str:
+    names = [f"{method} ({category})" for method, category in analysis.unscored]
+    shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
+    return (
+        f"The scores of every query are missing for {listed(shown)}. Runs of older versions did "
+        f"not keep them. In the folder of this report, {COMMAND} makes them from the kept "
+        "networks; nothing is trained."
+    )

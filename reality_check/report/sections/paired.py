@@ -1,0 +1,170 @@
+"""Methods compared on their common seeds, and what other test classes would make of it."""
+
+from __future__ import annotations
+
+from reality_check.report._analysis import Analysis, Pair, of_the_best
+from reality_check.report._plotting import render
+from reality_check.report._sections import PlainTable
+from reality_check.report._text import NOTHING, counted, p_text, points
+from reality_check.report.figures import DrawnFigure
+from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
+from reality_check.report.statistics import Bounds
+from reality_check.report.statistics_figures import paired_figure
+from reality_check.results import METRICS, PRIMARY
+
+_METRIC = METRICS[PRIMARY]
+_INTRODUCTION = (
+    "Reproductions of the same number share their seed: weights, batches and augmentation. The "
+    "differences here are taken seed by seed, which the verdict above does not do, so that noise "
+    "common to two methods falls out. Pairs of a category are tested together (paired t, Holm)."
+)
+_CLASSES_NOTE = (
+    "“Any classes”: 95 % interval of the difference if other test classes of the kind had been "
+    "drawn and the networks had been trained again (classes resampled with all their queries, "
+    "training noise added); of single pairs, not corrected for their number."
+)
+_TABLE_NOTE = (
+    "d_z: the mean difference over its standard deviation; P: the probability that a run of the "
+    "better method is above one of the other; δ: Cliff's delta, 2P − 1, and so is its interval. "
+    "With few seeds the intervals are wide: a large d_z is no large difference, only a steady one."
+)
+
+
+def paired_section(analysis: Analysis) -> Section | None:
+    """Return the section; ``None`` where no two methods share a seed."""
+    shown = {category: pairs for category, pairs in analysis.pairs.items() if pairs}
+    if not shown:
+        return None
+    blocks: list[Block] = [_INTRODUCTION]
+    if figure := _figure(analysis):
+        blocks.append(figure)
+    blocks.append(
+        Bullets(tuple(f"{name}: {pair_sentence(pairs[0])}" for name, pairs in shown.items()))
+    )
+    for category, pairs in shown.items():
+        more = tuple(pair_sentence(pair) for pair in of_the_best(pairs)[1:])
+        table = _table(category, pairs)
+        title = f"{category}: {counted(len(pairs), 'pair')}"
+        blocks.append(Folded(title, (Bullets(more), table) if more else (table,)))
+    blocks.append(Note(_TABLE_NOTE))
+    blocks.append(_against_verdict(analysis))
+    if any(pair.anywhere for pairs in shown.values() for pair in pairs):
+        blocks.append(Note(_CLASSES_NOTE))
+    return Section("paired", "Seed by seed", "verdict", tuple(blocks))
+
+
+def _against_verdict(analysis: Analysis) -> Note:
+    """How many pairs come out otherwise than by Welch's test: nobody is to pick the nicer one."""
+    welch = {
+        (category, frozenset((found.better, found.other))): found.distinct
+        for category in analysis.pairs
+        for found in analysis.summary.comparisons(category)
+    }
+    pairs = [pair for found in analysis.pairs.values() for pair in found]
+    told = [(p, welch.get((p.category, frozenset((p.better, p.other))), False)) for p in pairs]
+    gained = sum(pair.distinct and not known for pair, known in told)
+    lost = sum(known and not pair.distinct for pair, known in told)
+    return Note(
+        f"Of {counted(len(pairs), 'pair')}, {gained} can be told apart here and not in the verdict "
+        f"(Welch), {lost} there and not here. Tables and verdict go by Welch's test throughout."
+    )
+
+
+def pair_sentence(pair: Pair) -> str:
+    """Return one sentence on one pair, differences in percentage points."""
+    a, b, gap = pair.better, pair.other, f"{points(pair.difference.mean)} points {_METRIC}"
+    over = f"over {counted(pair.seeds, 'common seed')}"
+    if pair.difference.half_width is None or pair.adjusted_p is None:
+        return f"Cannot tell {a} from {b}: {gap} apart {over}, too few for an interval."
+    low = pair.difference.mean - pair.difference.half_width
+    high = pair.difference.mean + pair.difference.half_width
+    holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
+    evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
+    if not pair.distinct:
+        return f"Cannot tell {a} from {b}: {gap} apart ({evidence})."
+    return f"{a} beats {b} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
+
+
+def _elsewhere(pair: Pair) -> str:
+    """What other test classes would make of a difference that stands."""
+    if pair.anywhere is None:
+        return ""
+    interval = f"{points(pair.anywhere.low)} to {points(pair.anywhere.high)}"
+    if pair.anywhere.low > 0:
+        return f"; with other classes of the kind the interval is above 0 too ({interval})"
+    return f"; other classes of the kind could turn it round ({interval})"
+
+
+def _table(category: str, pairs: tuple[Pair, ...]) -> PlainTable:
+    header = (
+        "Better",
+        "Other",
+        f"Δ {_METRIC}",
+        "95 %, seeds",
+        "95 %, any classes",
+        "Holm p",
+        "Seeds won",
+        "d_z",
+        "P",
+        "δ",
+    )
+    rows = tuple(_row(pair) for pair in pairs)
+    caption = f"{category}: every pair, differences in percentage points."
+    return PlainTable(caption, header, rows, words=("Better", "Other"))
+
+
+def _row(pair: Pair) -> tuple[str, ...]:
+    mean, half = pair.difference.mean, pair.difference.half_width
+    seeds = None if half is None else Bounds(mean, mean - half, mean + half)
+    return (
+        pair.better,
+        pair.other,
+        points(mean),
+        points_range(seeds),
+        points_range(pair.anywhere),
+        NOTHING if pair.adjusted_p is None else p_text(pair.adjusted_p).lstrip("p= "),
+        f"{pair.won} of {pair.seeds}",
+        bounds_text(pair.effect),
+        bounds_text(pair.improvement),
+        NOTHING if pair.dominance is None else _number(pair.dominance.value),
+    )
+
+
+def points_range(bounds: Bounds | None) -> str:
+    """``"0.40 to 2.00"`` in percentage points."""
+    return NOTHING if bounds is None else f"{points(bounds.low)} to {points(bounds.high)}"
+
+
+def bounds_text(bounds: Bounds | None) -> str:
+    """``"1.25 (0.40 to 2.00)"``: a plain number with its interval."""
+    if bounds is None:
+        return NOTHING
+    value, low, high = map(_number, (bounds.value, bounds.low, bounds.high))
+    return f"{value} ({low} to {high})"
+
+
+def _number(value: float) -> str:
+    return f"{value:.2f}".replace("-", "−")
+
+
+def _figure(analysis: Analysis) -> DrawnFigure | None:
+    drawn = {
+        category: of_the_best(pairs)
+        for category, pairs in analysis.pairs.items()
+        if pairs and any(p.difference.half_width is not None for p in of_the_best(pairs))
+    }
+    if not drawn:
+        return None
+    any_classes = any(pair.anywhere for pairs in drawn.values() for pair in pairs)
+    caption = (
+        f"{_METRIC} of the best method of each category minus that of the others: single seeds "
+        "(dots), mean and 95 % interval over seeds (thick line)"
+        + (", and with other test classes too (thin line)." if any_classes else ".")
+        + " Right of 0 the best method is above."
+    )
+    alt = "Differences seed by seed. " + " ".join(
+        f"{category}: {pair_sentence(pair)}" for category, pairs in drawn.items() for pair in pairs
+    )
+    return DrawnFigure(
+        "paired_differences", caption, alt, render(paired_figure(analysis.summary, drawn))
+    )

@@ -1,0 +1,100 @@
+"""Which hyper-parameters mattered, and how the score follows each of them."""
+
+from __future__ import annotations
+
+from reality_check.report._plotting import render
+from reality_check.report._summary import Summary, completed, winner
+from reality_check.report._text import counted, file_name, listed, parameter, percent
+from reality_check.report.figures import DrawnFigure
+from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
+from reality_check.report.statistics_figures import importance_figure, slices_figure
+from reality_check.results import METRICS, PRIMARY, Importance, MethodResults
+
+#: Fewer trials make no slice.
+_FEWEST = 4
+
+_IMPORTANCE_NOTE = (
+    "Share of the variance of validation MAP@R over the searched ranges that each parameter "
+    "explains alone (functional ANOVA with a random forest; what parameters do only together is in "
+    "none). A wide range makes a parameter important. Diverged trials are left out."
+)
+
+
+def parameters_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` before any method that searches has four trials."""
+    searched = [m for m in summary.results.methods if m.searched and len(_shown(m)) >= _FEWEST]
+    if not searched:
+        return None
+    known = [method for method in searched if method.importance is not None]
+    blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
+    if known:
+        blocks += [_importance(known), Note(_IMPORTANCE_NOTE)]
+    slices = tuple(_slices(method) for method in searched)
+    blocks.append(Folded("Validation score against each parameter", slices))
+    return Section("parameters", "What the searches were sensitive to", "search", tuple(blocks))
+
+
+def importance_sentence(method: MethodResults) -> str:
+    """Return one sentence on what mattered in the search of a method."""
+    found = method.importance
+    if found is None and len(method.searched) == 1:
+        return f"{method.name}: only {method.searched[0]} was searched."
+    if found is None:
+        return (
+            f"{method.name}: {counted(len(_shown(method)), 'sound trial')} of "
+            f"{len(method.searched)} parameters are too few to tell which of them mattered."
+        )
+    clear = _clear(found)
+    if not clear:
+        return (
+            f"{method.name}: no parameter stands out in {found.trials} trials; with shuffled "
+            f"scores the largest share is {percent(found.noise, 0)} %."
+        )
+    shares = [f"{name} ({percent(found.shares[name], 0)} %)" for name in clear]
+    rest = len(found.shares) > len(clear)
+    others = ", with nothing else more than with shuffled scores" if rest else ""
+    return (
+        f"{method.name}: the score varied with {listed(shares)} in {found.trials} trials{others}."
+    )
+
+
+def _clear(found: Importance) -> list[str]:
+    """Parameters whose share is above what shuffled scores give."""
+    return [name for name, share in found.shares.items() if share > found.noise]
+
+
+def _importance(methods: list[MethodResults]) -> DrawnFigure:
+    shown = {m.name: m.importance for m in methods if m.importance is not None}
+    caption = (
+        "Importance of each hyper-parameter. Dashed: the largest share on average when the scores "
+        "are shuffled among the trials; what is below it may be chance."
+    )
+    alt = "Importance of the hyper-parameters. " + " ".join(
+        f"{name}: "
+        + ", ".join(f"{key} {percent(share, 0)} %" for key, share in found.shares.items())
+        + f"; shuffled {percent(found.noise, 0)} %."
+        for name, found in shown.items()
+    )
+    return DrawnFigure("importance", caption, alt, render(importance_figure(shown)))
+
+
+def _slices(method: MethodResults) -> DrawnFigure:
+    best = winner(method)
+    caption = (
+        f"{method.name}: validation {METRICS[PRIMARY]} of every trial against each parameter; "
+        "the filled diamond is the winner. Points at the bottom edge diverged."
+    )
+    alt = (
+        f"Validation score of the trials of {method.name} against {listed(list(method.searched))}."
+    )
+    if best is not None:
+        alt += f" Best: {percent(best.value)} at " + listed(
+            [f"{name} = {parameter(value)}" for name, value in best.params.items()]
+        )
+    return DrawnFigure(
+        f"slices_{file_name(method.name)}", caption, alt, render(slices_figure(method))
+    )
+
+
+def _shown(method: MethodResults) -> list[float]:
+    return [t.value or 0.0 for t in method.search if completed(t) and t.diverged is None]

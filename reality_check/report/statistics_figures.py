@@ -1,0 +1,220 @@
+"""Figures of the sections on statistics."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from matplotlib.ticker import MaxNLocator, NullLocator
+from numpy.typing import NDArray
+
+from reality_check.report._analysis import Pair
+from reality_check.report._plotting import (
+    COLOURS,
+    FAINT,
+    INK,
+    dress,
+    legend,
+    new_figure,
+    panel_grid,
+    panels,
+    shorten,
+    title,
+)
+from reality_check.report._summary import Summary, completed, winner
+from reality_check.report.statistics import Ranking
+from reality_check.results import METRICS, PRIMARY, Importance, MethodResults
+
+Array = NDArray[np.float64]
+_SMALL: dict[str, Any] = {"fontsize": 9, "color": INK, "parse_math": False}
+
+
+@dataclass(frozen=True)
+class BestCurve:
+    """The expected best of n trials of a method, and its band for the first few n; fractions."""
+
+    method: str
+    curve: Array
+    low: Array
+    high: Array
+
+
+def paired_figure(summary: Summary, pairs: Mapping[str, Sequence[Pair]]) -> Figure:
+    """Return a panel a category: differences of the best method to the others, in points."""
+    rows = [len(found) for found in pairs.values()]
+    figure = new_figure(9.6, 0.9 * len(rows) + 0.36 * sum(rows))
+    grid = figure.add_gridspec(len(rows), 1, height_ratios=[1 + count for count in rows])
+    for place, (category, found) in enumerate(pairs.items()):
+        axes = figure.add_subplot(grid[place, 0])
+        dress(axes)
+        best = found[0].better
+        axes.set_title(
+            shorten(f"{category}: {best} minus …", 90),
+            fontsize=9.5, loc="left", color=INK, parse_math=False,
+        )  # fmt: skip
+        axes.axvline(0, color=FAINT, linewidth=1.0)
+        others = [pair.other if pair.better == best else pair.better for pair in found]
+        for row, (pair, other) in enumerate(zip(found, others, strict=True)):
+            _pair_row(axes, row, summary, pair, best, other)
+        axes.set_yticks(range(len(found)))
+        axes.set_yticklabels([shorten(name, 34) for name in others], parse_math=False)
+        axes.set_ylim(len(found) - 0.4, -0.6)
+        axes.tick_params(axis="y", length=0)
+    axes.set_xlabel(f"difference in {METRICS[PRIMARY]} (points)", fontsize=9.5, color=INK)
+    return figure
+
+
+def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair, best: str, other: str) -> None:
+    runs = [summary.values[pair.category, PRIMARY, method] for method in (best, other)]
+    gaps = [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]]
+    lift = [row - 0.17 - 0.10 * (index % 2) for index in range(len(gaps))]
+    colour = COLOURS[row % len(COLOURS)]
+    axes.plot(gaps, lift, "o", color=colour, markersize=3.4, alpha=0.65, markeredgewidth=0)
+    sign = 1 if pair.better == best else -1
+    mean = 100 * sign * pair.difference.mean
+    if pair.anywhere is not None:
+        ends = [100 * sign * pair.anywhere.low, 100 * sign * pair.anywhere.high]
+        axes.plot(ends, [row + 0.12] * 2, color=colour, linewidth=0.9)
+    if pair.difference.half_width is not None:
+        half = 100 * pair.difference.half_width
+        axes.plot([mean - half, mean + half], [row + 0.12] * 2, color=colour, linewidth=3.0)
+    axes.plot([mean], [row + 0.12], "D", color=colour, markersize=5.5, markeredgewidth=0)
+
+
+def ranks_figure(rankings: Mapping[str, Ranking]) -> Figure:
+    """Return a critical-difference diagram a category, the best rank on the left."""
+    most = max(len(ranking.methods) for ranking in rankings.values())
+    groups = max(len(ranking.groups) for ranking in rankings.values())
+    height = 0.75 + 0.12 * groups + 0.22 * ((most + 1) // 2)
+    figure = new_figure(9.6, height * len(rankings) + 0.1)
+    for index, (category, ranking) in enumerate(rankings.items()):
+        axes = figure.add_subplot(len(rankings), 1, index + 1)
+        _ranks_panel(axes, category, ranking)
+    return figure
+
+
+def _ranks_panel(axes: Axes, category: str, ranking: Ranking) -> None:
+    """Ranks along a line; names below it, the first half on the left, the others on the right."""
+    count = len(ranking.methods)
+    margin = 0.55 * (count - 1)
+    axes.set_axis_off()
+    title(axes, category)
+    axes.plot([1, count], [0, 0], color=INK, linewidth=1.0)
+    for rank in range(1, count + 1):
+        axes.plot([rank, rank], [0, 0.12], color=INK, linewidth=1.0)
+        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", **_SMALL)
+    reach = min(ranking.critical_difference, count - 1)
+    axes.plot([1, 1 + reach], [1.0, 1.0], color=INK, linewidth=1.6)
+    label = f"critical difference {ranking.critical_difference:.2f}"
+    axes.text(1 + reach, 1.0, f"  {label}", va="center", ha="left", **_SMALL)
+    depth = -0.28
+    for first, last in ranking.groups:
+        ends = [ranking.mean_ranks[first] - 0.04, ranking.mean_ranks[last] + 0.04]
+        axes.plot(ends, [depth, depth], color=COLOURS[0], linewidth=3.2)
+        depth -= 0.24
+    left = (count + 1) // 2
+    for place, (method, mean) in enumerate(zip(ranking.methods, ranking.mean_ranks, strict=True)):
+        on_left = place < left
+        row = place if on_left else count - 1 - place
+        y, edge = depth - 0.3 - 0.5 * row, 1 - 0.1 if on_left else count + 0.1
+        axes.plot([mean, mean, edge], [0, y, y], color=FAINT, linewidth=1.0)
+        parts = (shorten(method, 30), f"{mean:.2f}")
+        text = "  ".join(parts if on_left else reversed(parts))
+        axes.text(
+            edge - 0.05 if on_left else edge + 0.05, y, text,
+            ha="right" if on_left else "left", va="center", **_SMALL,
+        )  # fmt: skip
+    axes.set_xlim(1 - margin - 0.6, count + margin + 0.6)
+    axes.set_ylim(depth - 0.5 * left - 0.2, 1.3)
+
+
+def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
+    """Return one panel per method: its expected best in percent, the others faint behind it."""
+    figure, columns = panel_grid(len(curves), 4, 2.1)
+    grid = panels(figure, len(curves), columns, sharey=True)
+    for index, (axes, own) in enumerate(zip(grid, curves, strict=True)):
+        title(axes, own.method)
+        for other in curves:
+            if other is not own:
+                counts = _counts(other.curve)
+                axes.plot(counts, 100 * other.curve, color=FAINT, linewidth=0.7, alpha=0.6)
+        colour = COLOURS[index % len(COLOURS)]
+        axes.fill_between(
+            _counts(own.low), 100 * own.low, 100 * own.high, color=colour, alpha=0.18, linewidth=0
+        )
+        axes.plot(_counts(own.curve), 100 * own.curve, color=colour, linewidth=1.8)
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    figure.supxlabel("trials", fontsize=9.5, color=INK)
+    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
+    return figure
+
+
+def _counts(curve: Array) -> Array:
+    return np.arange(1, len(curve) + 1, dtype=float)
+
+
+def importance_figure(importances: Mapping[str, Importance]) -> Figure:
+    """Return one panel per method: a bar for each parameter in percent, and the noise dashed."""
+    rows = max(len(found.shares) for found in importances.values())
+    figure, columns = panel_grid(len(importances), 2, 0.65 + 0.26 * rows)
+    grid = panels(figure, len(importances), columns, sharey=False)
+    for axes, (method, found) in zip(grid, importances.items(), strict=True):
+        title(axes, method)
+        names = list(found.shares)
+        shares = [100 * found.shares[name] for name in names]
+        colours = [COLOURS[0] if share > 100 * found.noise else FAINT for share in shares]
+        axes.barh(range(len(names)), shares, height=0.6, color=colours)
+        axes.axvline(100 * found.noise, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
+        axes.set_yticks(range(len(names)))
+        axes.set_yticklabels([shorten(name, 30) for name in names], parse_math=False)
+        axes.set_ylim(rows - 0.4, -0.6)
+        axes.set_xlim(0, 100)
+        axes.grid(False, axis="y")
+        axes.tick_params(axis="y", length=0)
+    figure.supxlabel("share of the variance (%)", fontsize=9.5, color=INK)
+    legend(figure, [Line2D([], [], color=INK, linestyle=(0, (4, 3)), label="shuffled scores")])
+    return figure
+
+
+def slices_figure(method: MethodResults) -> Figure:
+    """Return one panel per parameter: validation score of every trial in percent against it."""
+    names = method.searched
+    figure, columns = panel_grid(len(names), 4, 2.0)
+    sound = [t for t in method.search if completed(t) and t.diverged is None]
+    lost = [t for t in method.search if t.diverged is not None]
+    best = winner(method)
+    for axes, name in zip(panels(figure, len(names), columns, sharey=True), names, strict=True):
+        title(axes, name)
+        _slice(axes, [t.params[name] for t in (*sound, *lost)], name in method.logarithmic)
+        scores = [100 * (t.value or 0.0) for t in sound]
+        places = [_place(t.params[name]) for t in sound]
+        axes.plot(places, scores, "o", color=COLOURS[0], markersize=3.4, alpha=0.7)
+        if lost:
+            axes.plot(
+                [_place(t.params[name]) for t in lost], [0.0] * len(lost), "x", color=INK,
+                transform=axes.get_xaxis_transform(), clip_on=False,
+            )  # fmt: skip
+        if best is not None:
+            top = [_place(best.params[name])], [100 * (best.value or 0.0)]
+            axes.plot(*top, "D", color=COLOURS[1], markersize=6, markeredgewidth=0)
+    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
+    return figure
+
+
+def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
+    """The horizontal axis: logarithmic, linear, or (as it is) the choices by name."""
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+    elif not any(isinstance(value, str | bool) or value is None for value in values):
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def _place(value: Any) -> Any:
+    """Choices are drawn by name, numbers at their place."""
+    return str(value) if isinstance(value, str | bool) or value is None else value

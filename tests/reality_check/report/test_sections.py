@@ -1,0 +1,519 @@
+"""The sections on statistics: what they compute, and word for word what they say."""
+
+from __future__ import annotations
+
+import csv
+import dataclasses
+import io
+import math
+import re
+from typing import Any
+
+import numpy as np
+import pytest
+
+from reality_check.report._analysis import Analysis, Pair, of_the_best
+from reality_check.report._summary import Summary
+from reality_check.report.comparisons import COLUMNS, comparisons_csv
+from reality_check.report.html import report_html
+from reality_check.report.latex import paired_tex
+from reality_check.report.markdown import report_md
+from reality_check.report.sections import Bullets, Folded, Note, Section, statistics_sections
+from reality_check.report.sections.agreement import (
+    agreement_section,
+    agreement_sentence,
+    curse_sentence,
+)
+from reality_check.report.sections.budget import budget_section, budgets, lead_sentences
+from reality_check.report.sections.classes import classes_section
+from reality_check.report.sections.paired import pair_sentence, paired_section
+from reality_check.report.sections.parameters import importance_sentence, parameters_section
+from reality_check.report.sections.ranks import rank_sentence, ranks_section
+from reality_check.report.statistics import (
+    Agreement,
+    Bounds,
+    Difference,
+    Interval,
+    Lead,
+    expected_best,
+    holm,
+    paired_difference,
+    percentile_interval,
+    rank_methods,
+)
+from reality_check.results import (
+    ExperimentResults,
+    Importance,
+    MethodResults,
+    QueryScores,
+    ResultRow,
+    TrialRecord,
+)
+
+MAP = "mean_average_precision_at_r"
+
+
+def analysis(results: ExperimentResults) -> Analysis:
+    return Analysis(Summary(results))
+
+
+def texts(section: Section | None) -> list[str]:
+    """Every sentence of a section, folded ones too."""
+    assert section is not None
+    found: list[str] = []
+    blocks = list(section.blocks)
+    for block in blocks:
+        if isinstance(block, str):
+            found.append(block)
+        elif isinstance(block, Bullets):
+            found += block.lines
+        elif isinstance(block, Folded):
+            blocks += block.blocks
+    return found
+
+
+def runs_of(values: dict[str, list[float]], **changes: Any) -> ExperimentResults:
+    rows = tuple(
+        ResultRow("e", method, "ensemble", run, MAP, value)
+        for method, found in values.items()
+        for run, value in enumerate(found)
+    )
+    results = ExperimentResults("e", "mlrc", "mlrc", True, methods=(), rows=rows)
+    return dataclasses.replace(results, **changes)
+
+
+# -- pairs ---------------------------------------------------------------------------------------
+
+
+def test_pairs_are_paired_by_seed_and_corrected_together(finished: ExperimentResults) -> None:
+    found = analysis(finished).pairs["ensemble"]
+    values = Summary(finished).samples("ensemble", MAP)
+    assert len(found) == 6
+    for pair in found:
+        assert pair.difference == paired_difference(values[pair.better], values[pair.other])
+        assert pair.difference.mean >= 0
+        assert pair.seeds == 5
+        assert pair.won == sum(
+            a > b for a, b in zip(values[pair.better], values[pair.other], strict=True)
+        )
+        assert pair.anywhere is None
+    assert [p.adjusted_p for p in found] == holm([p.difference.p_value or 0.0 for p in found])
+    best = max(values, key=lambda method: np.mean(values[method]))
+    assert [pair.better for pair in found[:3]] == [best] * 3
+    assert of_the_best(found) == found[:3]
+
+
+def test_only_common_seeds_are_compared(results: ExperimentResults) -> None:
+    found = analysis(results).pairs["aggregate"]
+    assert {pair.seeds for pair in found if "late & slow" in (pair.better, pair.other)} == {2}
+    rows = [r for r in results.rows if r.method != "warped" or r.reproduction > 1]
+    pairs = analysis(dataclasses.replace(results, rows=tuple(rows))).pairs["aggregate"]
+    assert not any({"warped", "late & slow"} == {p.better, p.other} for p in pairs)
+
+
+def test_the_order_of_a_pair_is_that_of_its_common_seeds() -> None:
+    rows = runs_of({"a": [0.30, 0.30, 0.10], "b": [0.29, 0.28]}).rows
+    (pair,) = analysis(runs_of({}, rows=rows)).pairs["ensemble"]
+    assert (pair.better, pair.other, pair.seeds) == ("a", "b", 2)
+
+
+def test_other_classes_are_drawn_for_the_difference(queried: ExperimentResults) -> None:
+    found = analysis(queried)
+    pair = found.pairs["ensemble"][0]
+    assert queried.queries is not None
+    load, labels = queried.queries.load, queried.queries.labels
+
+    def scores(method: str) -> np.ndarray:
+        loaded = [load(method, "ensemble", run) for run in range(5)]
+        return np.mean([each[0] for each in loaded if each is not None], axis=0)
+
+    gap = scores(pair.better) - scores(pair.other)
+    by_class = np.array([gap[labels == c].sum() for c in range(24)])
+    drawn = np.random.default_rng(0).integers(24, size=(5000, 24))
+    means = by_class[drawn].sum(axis=1) / (5 * 24)
+    values = Summary(queried).samples("ensemble", MAP)
+    spread = np.std(np.subtract(values[pair.better], values[pair.other]), ddof=1) / math.sqrt(5)
+    noise = np.random.default_rng(1).standard_t(4, size=5000)
+    expected = percentile_interval(means + spread * noise, pair.difference.mean, 24)
+    assert pair.anywhere is not None
+    assert dataclasses.astuple(pair.anywhere) == pytest.approx(dataclasses.astuple(expected))
+    alone = found.uncertainties[pair.better, "ensemble"].classes
+    assert pair.anywhere.high - pair.anywhere.low < alone.high - alone.low, "hard for both"
+
+
+def test_the_uncertainty_of_one_method(queried: ExperimentResults) -> None:
+    found = analysis(queried)
+    assert set(found.uncertainties) == {
+        (method, category)
+        for method in Summary(queried).methods
+        for category in ("aggregate", "ensemble", "complete")
+    }
+    assert found.unscored == ()
+    assert found.test_classes == 24
+    one = found.uncertainties["warped", "complete"]
+    values = Summary(queried).samples("complete", MAP)["warped"]
+    assert one.training.mean == one.classes.value == pytest.approx(np.mean(values))
+    assert one.both is not None
+    assert one.queries.high - one.queries.low < one.classes.high - one.classes.low
+    assert one.both.high - one.both.low > one.classes.high - one.classes.low
+    assert one.design_effect > 1.5
+
+
+def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
+    queried: ExperimentResults,
+) -> None:
+    assert queried.queries is not None
+    whole = queried.queries
+
+    def load(method: str, category: str, reproduction: int) -> np.ndarray | None:
+        if (method, category, reproduction) == ("warped", "complete", 3):
+            return None
+        return whole.load(method, category, reproduction)
+
+    part = QueryScores(whole.labels, whole.class_names, load)
+    found = analysis(dataclasses.replace(queried, queries=part))
+    assert found.unscored == (("warped", "complete"),)
+    assert len(found.uncertainties) == 11
+    for pair in found.pairs["complete"]:
+        assert (pair.anywhere is None) == ("warped" in (pair.better, pair.other))
+    (note,) = [text for text in texts(classes_section(found)) if "reality-check score ." in text]
+    assert note.startswith("The scores of every query are missing for warped (complete).")
+
+
+def test_without_scores_the_section_says_how_to_get_them(finished: ExperimentResults) -> None:
+    (note,) = texts(classes_section(analysis(finished)))
+    assert note.startswith("The scores of every query are missing for warped (aggregate), ")
+    assert "and 7 more." in note
+    assert "reality-check score . makes them from the kept networks; nothing is trained." in note
+    assert classes_section(analysis(runs_of({}))) is None
+
+
+# -- sentences on pairs --------------------------------------------------------------------------
+
+
+def pair(**changes: Any) -> Pair:
+    difference = Difference(0.012, 0.008, 0.004, (10, 10))
+    made = Pair(
+        "ensemble", "A", "B", difference, 0.004, 1, 9, None, None, None, None, None
+    )  # fmt: skip
+    return dataclasses.replace(made, **changes)
+
+
+def test_a_pair_that_differs() -> None:
+    assert pair_sentence(pair()) == (
+        "A beats B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over 10 "
+        "common seeds, p = 0.004)."
+    )
+    assert pair_sentence(pair(tested=6, anywhere=Bounds(0.012, 0.001, 0.023))) == (
+        "A beats B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over 10 "
+        "common seeds, Holm p = 0.004); with other classes of the kind the interval is above 0 too "
+        "(0.10 to 2.30)."
+    )
+    assert pair_sentence(pair(anywhere=Bounds(0.012, -0.003, 0.027))).endswith(
+        "; other classes of the kind could turn it round (−0.30 to 2.70)."
+    )
+
+
+def test_a_pair_that_does_not() -> None:
+    doubtful = pair(adjusted_p=0.07, tested=6, anywhere=Bounds(0.012, 0.001, 0.023))
+    assert pair_sentence(doubtful) == (
+        "Cannot tell A from B: 1.20 points MAP@R apart (95 % interval 0.40 to 2.00 over 10 common "
+        "seeds, Holm p = 0.07)."
+    )
+    single = pair(difference=Difference(0.012, None, None, (1, 1)), adjusted_p=None)
+    assert pair_sentence(single) == (
+        "Cannot tell A from B: 1.20 points MAP@R apart over 1 common seed, too few for an interval."
+    )
+
+
+# -- ranks ---------------------------------------------------------------------------------------
+
+
+def blocks(rows: list[list[float]]) -> list[dict[str, float]]:
+    return [dict(zip("ABC", row, strict=True)) for row in rows]
+
+
+def test_sentences_on_ranks() -> None:
+    few = rank_methods(blocks([[3.0, 2.0, 1.0]] * 2))
+    assert rank_sentence("ensemble", few) == (
+        "ensemble: A has the best mean rank (1.00 of 3) over 2 common seeds, but that is too few "
+        "to tell any two of 3 methods apart by ranks (at least 3)."
+    )
+    mixed = rank_methods(blocks([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]] * 3))
+    assert "but ranks do not tell the methods apart (Friedman p = " in rank_sentence("x", mixed)
+    clear = rank_methods(blocks([[3.0, 2.0, 1.0]] * 10))
+    assert rank_sentence("x", clear) == (
+        "x: A has the best mean rank (1.00 of 3), not to be told from B (Friedman p < 0.001, 10 "
+        "common seeds, critical difference 1.05)."
+    )
+    sure = rank_methods(blocks([[3.0, 2.0, 1.0]] * 12))
+    assert "apart from all others" in rank_sentence("x", sure)
+
+
+def test_ranks_over_cells_are_a_table_and_over_seeds_a_test(finished: ExperimentResults) -> None:
+    found = analysis(finished)
+    ranks = found.mean_ranks["warped"]
+    assert len(ranks) == 9
+    summary = Summary(finished)
+    for (category, metric), rank in ranks.items():
+        means = {m: np.mean(v) for m, v in summary.samples(category, metric).items()}
+        assert rank == 1 + sum(mean > means["warped"] for mean in means.values())
+    assert found.rankings["ensemble"].blocks == 5
+    section = ranks_section(found)
+    assert section is not None
+    assert [figure.stem for figure in section.figures] == ["ranks"]
+    two = runs_of({"a": [0.3, 0.2], "b": [0.1, 0.2]})
+    assert ranks_section(analysis(two)) is None
+
+
+def test_ranks_wait_for_all_methods(build: Any) -> None:
+    found = analysis(build({"warped": 2, "<b>x</b>": 2}))
+    assert ranks_section(found) is None
+    section = ranks_section(analysis(build(dict.fromkeys(Summary(build()).methods, 2))))
+    assert section is not None
+    assert section.figures == [], "two seeds are too few for four methods"
+    assert "too few to tell any two of 4 methods apart" in texts(section)[0]
+
+
+# -- budget --------------------------------------------------------------------------------------
+
+
+def searched(name: str, values: list[float], again: list[float]) -> MethodResults:
+    return MethodResults(
+        name,
+        "L",
+        search=tuple(
+            TrialRecord(name, "search", i, "complete", value=v, params={"x": float(i + 1)})
+            for i, v in enumerate(values)
+        ),
+        reproductions=tuple(
+            TrialRecord(name, "reproductions", i, "complete", value=v) for i, v in enumerate(again)
+        ),
+        searched=("x",),
+    )
+
+
+def test_budgets_compare_the_second_half_with_one_retraining() -> None:
+    steep = searched("steep", [0.1, 0.2, 0.3, 0.4], [0.38, 0.39])
+    flat = searched("flat", [0.30, 0.301, 0.3, 0.302], [0.30, 0.28])
+    unknown = searched("unknown", [0.1, 0.1, 0.1, 0.2], [0.2])
+    summary = Summary(runs_of({}, methods=(steep, flat, unknown)))
+    found = budgets(summary)
+    values = [0.1, 0.2, 0.3, 0.4]
+    assert found[0].curve == pytest.approx(expected_best(values))
+    # Best of two of four: .2 once, .3 twice, .4 three times of six.
+    assert found[0].gain == pytest.approx(0.4 - (0.2 + 2 * 0.3 + 3 * 0.4) / 6)
+    assert found[0].spread == pytest.approx(0.01 / math.sqrt(2))
+    lines = texts(budget_section(summary))
+    assert lines[0] == (
+        "The second half of the trials is expected to have gained more than the standard deviation "
+        "of one retraining for steep (6.67 points): more trials may well have found better "
+        "parameters."
+    )
+    assert lines[1].endswith(
+        "for flat (0.07 points): more of the same search would have told little."
+    )
+    assert lines[2] == (
+        "The second half of the trials is expected to have gained this: unknown (5.00 points). "
+        "Without two retrainings nobody can say whether that is much."
+    )
+    assert lines[3] == (
+        "The highest expected validation MAP@R has flat with 1 and steep with 2 to 4 trials (there "
+        "by 9.80 points): with another budget another method is expected to have led on validation."
+    )
+
+
+def test_diverged_trials_count_and_diverged_retrainings_do_not() -> None:
+    method = searched("m", [0.3, 0.3, 0.3, 0.3], [0.3, 0.32])
+    lost = TrialRecord("m", "search", 4, "complete", value=0.0, diverged="NaN")
+    gone = TrialRecord("m", "reproductions", 2, "complete", value=0.0, diverged="NaN")
+    method = dataclasses.replace(
+        method, search=(*method.search, lost), reproductions=(*method.reproductions, gone)
+    )
+    (found,) = budgets(Summary(runs_of({}, methods=(method,))))
+    assert found.trials == 5
+    assert found.curve[0] == pytest.approx(0.24)
+    assert found.spread == pytest.approx(0.02 / math.sqrt(2))
+
+
+def test_one_leader_or_one_method() -> None:
+    both = [searched(n, v, []) for n, v in (("a", [0.3] * 4), ("b", [0.2] * 4))]
+    found = budgets(Summary(runs_of({}, methods=tuple(both))))
+    assert lead_sentences([Lead("a", 1, 4)], found) == [
+        "a has the highest expected validation MAP@R with any number of trials up to 4: the order "
+        "at the top does not depend on the budget."
+    ]
+    assert lead_sentences([Lead("a", 1, 4)], found[:1]) == []
+    few = searched("c", [0.1, 0.2, 0.3], [])
+    assert budget_section(Summary(runs_of({}, methods=(few,)))) is None
+
+
+# -- parameters ----------------------------------------------------------------------------------
+
+
+def test_sentences_on_importance() -> None:
+    method = dataclasses.replace(
+        searched("m", [0.1] * 25, []), searched=("scale", "margin", "rate")
+    )
+    few = dataclasses.replace(method, search=method.search[:8])
+    assert importance_sentence(few) == (
+        "m: 8 sound trials of 3 parameters are too few to tell which of them mattered."
+    )
+    found = Importance({"scale": 0.62, "rate": 0.3, "margin": 0.05}, 0.25, 25)
+    assert importance_sentence(dataclasses.replace(method, importance=found)) == (
+        "m: the score varied with scale (62 %) and rate (30 %) in 25 trials, with nothing else "
+        "more than with shuffled scores."
+    )
+    nothing = Importance({"scale": 0.2}, 0.25, 25)
+    assert importance_sentence(dataclasses.replace(method, importance=nothing)) == (
+        "m: no parameter stands out in 25 trials; with shuffled scores the largest share is 25 %."
+    )
+    single = dataclasses.replace(method, searched=("scale",))
+    assert importance_sentence(single) == "m: only scale was searched."
+
+
+def test_slices_of_every_kind_of_parameter_are_drawn(finished: ExperimentResults) -> None:
+    trials = tuple(
+        TrialRecord(
+            "m", "search", i, "complete", value=0.1 * i,
+            params={"rate": 10.0**-i, "mode": "soft" if i % 2 else "hard", "flag": None, "k": i},
+            diverged="NaN" if i == 3 else None,
+        )
+        for i in range(6)
+    )  # fmt: skip
+    method = MethodResults(
+        "m", "L", search=trials, searched=("rate", "mode", "flag", "k"), logarithmic=("rate",)
+    )
+    section = parameters_section(Summary(dataclasses.replace(finished, methods=(method,))))
+    assert section is not None
+    assert [figure.stem for figure in section.figures] == ["slices_m"]
+    assert "Best: 50.00 at rate = 1e-05" in section.figures[0].alt
+
+
+# -- agreement -----------------------------------------------------------------------------------
+
+
+def test_winners_against_their_retrainings() -> None:
+    a = searched("a", [0.40, 0.44, 0.41], [0.42, 0.43])
+    b = searched("b", [0.30, 0.31], [0.315, 0.315])
+    section = agreement_section(Summary(runs_of({}, methods=(a, b))))
+    assert texts(section) == [
+        "1 of 2 winners stood above the mean of their retrainings; on average by 0.50 points of "
+        "validation MAP@R."
+    ]
+    assert curse_sentence([Interval(0.01, None, 3)]) == (
+        "The winner of the search stood above the mean of its retrainings by 1.00 points of "
+        "validation MAP@R."
+    )
+    assert agreement_section(Summary(runs_of({}))) is None
+
+
+def test_agreement_over_methods_and_within_them() -> None:
+    methods = tuple(
+        searched(name, [best, 0.1], again)
+        for name, best, again in (
+            ("a", 0.44, [0.41, 0.42, 0.43]),
+            ("b", 0.42, [0.40, 0.39, 0.38]),
+            ("c", 0.40, [0.37, 0.36, 0.35]),
+        )
+    )
+    tests = {"a": [0.25, 0.26, 0.27], "b": [0.23, 0.22, 0.21], "c": [0.24, 0.235, 0.23]}
+    lines = texts(agreement_section(Summary(runs_of(tests, methods=methods))))
+    assert lines[1] == (
+        "ensemble: Winners' validation and test order 2 of 3 pairs the same way (Spearman 0.50, "
+        "n = 3 methods, p = 1): no evidence that they agree."
+    )
+    assert lines[2] == (
+        "ensemble: Validation and test order 9 of 9 pairs the same way (Spearman 1.00, n = 9 "
+        "reproductions within methods, p = 0.01)."
+    )
+
+
+def test_disagreement_and_no_variation_are_said() -> None:
+    opposite = Agreement(-0.9, 0.01, 9, 1, 30)
+    assert agreement_sentence(opposite, "x", "reproductions within methods", "Validation") == (
+        "x: Validation and test order 1 of 30 pairs the same way (Spearman −0.90, n = 9 "
+        "reproductions within methods, p = 0.01): they disagree."
+    )
+    assert "does not vary" in agreement_sentence(Agreement(math.nan, 1, 3, 0, 0), "x", "y", "z")
+
+
+# -- where they are shown ------------------------------------------------------------------------
+
+
+def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) -> None:
+    summary = Summary(queried)
+    sections = statistics_sections(summary, Analysis(summary))
+    assert [(section.anchor, section.after) for section in sections] == [
+        ("paired", "verdict"),
+        ("classes", "verdict"),
+        ("ranks", "verdict"),
+        ("budget", "search"),
+        ("parameters", "search"),
+        ("agreement", "search"),
+    ]
+    page = report_html(summary, [], (), sections)
+    text = report_md(summary, {}, sections)
+    for section in sections:
+        assert f'<section id="{section.anchor}"' in page
+        assert f"## {section.heading}" in text
+        for figure in section.figures:
+            assert f"](figures/{figure.stem}.png)" in text
+    places = [text.index(f"## {name}") for name in ("Verdict", "Seed by seed", "Search and budget")]
+    assert places == sorted(places)
+    assert page.count("<svg") == sum(len(section.figures) for section in sections)
+    assert statistics_sections(Summary(runs_of({})), analysis(runs_of({}))) == []
+
+
+def test_comparisons_csv_has_every_pair_and_every_digit(queried: ExperimentResults) -> None:
+    found = analysis(queried)
+    rows = list(csv.DictReader(io.StringIO(comparisons_csv(found))))
+    assert list(rows[0]) == list(COLUMNS)
+    assert len(rows) == 18
+    pair = found.pairs["aggregate"][0]
+    assert float(rows[0]["difference"]) == pair.difference.mean
+    assert pair.anywhere is not None
+    assert pair.improvement is not None
+    assert float(rows[0]["any_classes_low"]) == pair.anywhere.low
+    assert float(rows[0]["probability_high"]) == pair.improvement.high
+    assert rows[0]["holm_p"] == repr(pair.adjusted_p)
+    empty = csv.DictReader(
+        io.StringIO(comparisons_csv(analysis(runs_of({"a": [0.3], "b": [0.2]}))))
+    )
+    assert next(empty)["difference_low"] == ""
+
+
+def test_the_latex_table_has_the_pairs_of_the_best(finished: ExperimentResults) -> None:
+    text = paired_tex(analysis(finished))
+    rows = [line for line in text.splitlines() if len(re.findall(r"(?<!\\)&", line)) == 6]
+    assert len(rows) == 1 + 3 * 3
+    assert "−" not in text
+    assert r"\textless{}b\textgreater{}" in text
+    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1
+    bare = re.sub(r"\\[{}\\]", "", text)
+    assert bare.count("{") == bare.count("}")
+    assert paired_tex(analysis(runs_of({"a": [0.3], "b": [0.2]}))) == ""
+
+
+def test_pairs_that_welch_tells_otherwise_are_counted() -> None:
+    noise = np.array([0.0, 0.05, -0.04, 0.02])
+    values = {"a": (0.31 + noise).tolist(), "b": (0.30 + noise + [0, 1e-4, 0, -1e-4]).tolist()}
+    section = paired_section(analysis(runs_of(values)))
+    assert section is not None
+    (note,) = [b.text for b in section.blocks if isinstance(b, Note) and "Welch" in b.text]
+    assert note.startswith(
+        "Of 1 pair, 1 can be told apart here and not in the verdict (Welch), 0 there and not here."
+    )
+
+
+def test_the_paired_section_folds_each_category(queried: ExperimentResults) -> None:
+    section = paired_section(analysis(queried))
+    assert section is not None
+    folded = [block for block in section.blocks if isinstance(block, Folded)]
+    assert [block.title.partition(":")[0] for block in folded] == [
+        "aggregate",
+        "ensemble",
+        "complete",
+    ]
+    assert [figure.stem for figure in section.figures] == ["paired_differences"]
+    assert paired_section(analysis(runs_of({"a": [0.3]}))) is None
