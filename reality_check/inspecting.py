@@ -167,8 +167,8 @@ def _stages(experiment: Experiment) -> str:
 
 def _print_group(group: str) -> int:
     table = Table(box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
-    table.add_column("what it is")
+    table.add_column("name", overflow="fold")
+    table.add_column("what it is", overflow="fold")
     for name, path in sorted(config_files(group).items()):
         comments = []
         for line in path.read_text(encoding="utf-8").splitlines():
@@ -201,7 +201,7 @@ def _print_papers(markdown: bool) -> int:
 
 def _print_classes(kind: str) -> int:
     table = Table(box=None, pad_edge=False)
-    table.add_column("name", no_wrap=True)
+    table.add_column("name", overflow="fold")
     table.add_column("arguments of its own (and what it is)", overflow="fold")
     for name, module in sorted(registered_names(kind).items()):
         cls = getattr(import_module(module), name)

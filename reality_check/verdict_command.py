@@ -9,9 +9,9 @@ from pathlib import Path
 TITLE = "say which claims of the papers were confirmed"
 MORE = """\
 An experiment may say before it runs what it is to show (claims: ... in its
-YAML). With output folders, this decides their claims from the records: confirmed,
-not confirmed or cannot tell. Without, it lists the claims of the replications that ship
-with the package (docs/replications.md).
+YAML). With output folders, this decides their claims from the records:
+confirmed, not confirmed or cannot tell. Without, it lists the claims of the
+replications that ship with the package (docs/replications.md).
 
 examples:
   reality-check verdicts

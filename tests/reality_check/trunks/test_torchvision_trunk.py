@@ -209,6 +209,8 @@ def test_the_last_bn_and_relu_are_removed_after_the_weights_are_loaded(
 
 
 def test_only_resnets_lose_their_last_bn_and_relu() -> None:
-    model = Model(name="x", trunk="conv4", remove_last_bn_relu="paper")
-    with pytest.raises(UsageError, match="trunk conv4: remove_last_bn_relu takes one ResNet"):
+    model = Model(name="x", trunk="bn_inception", remove_last_bn_relu="paper")
+    with pytest.raises(
+        UsageError, match="trunk bn_inception: remove_last_bn_relu takes one ResNet"
+    ):
         build_network(model, (32, 32, 3), 4, seed=0)
