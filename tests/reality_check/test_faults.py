@@ -3,18 +3,23 @@
 from __future__ import annotations
 
 import os
+import random
 import re
 import signal
 import subprocess
 import sys
 import time
+from collections import Counter
 from collections.abc import Callable, Iterator
+from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
 import numpy as np
 import optuna
 import pytest
 
+from reality_check.campaign import Campaign
+from reality_check.config import load_experiment
 from reality_check.view import worker_states
 
 pytestmark = [
@@ -194,6 +199,51 @@ def test_of_two_runs_started_at_once_one_is_refused(tmp_path: Path) -> None:
     assert "another reality-check run" in refused
     assert len(refused.splitlines()) == 1
     assert complete_slots(tmp_path / "out", "contrastive/search") == [0, 1]
+
+
+# -- clocks --------------------------------------------------------------------------------------
+
+
+def finished_trials(tiny: Path, out: Path) -> list[str]:
+    """What a worker of this process leaves of the tiny experiment, as text: a curve has NaN."""
+    out.mkdir()
+    campaign = Campaign(load_experiment(tiny), out)
+    campaign.work()
+    return [
+        f"{unit.method} {unit.stage} {slot} {trial.value!r} {trial.params} {notes.get('curves')}"
+        for unit in campaign.units()
+        for slot, trial in unit.study.complete().items()
+        for notes in [trial.user_attrs]
+    ]
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_clock_that_is_set_again_and_again_changes_no_result(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Forward and back by up to a year, whenever anybody reads it."""
+    still = finished_trials(tiny, tmp_path / "still")
+    chance, reads = random.Random(0), Counter[str]()
+    really, year = datetime.now(), 365 * 86400.0
+
+    class Jumping(datetime):
+        @classmethod
+        def now(cls, tz: tzinfo | None = None) -> Jumping:
+            reads["datetime"] += 1
+            then = really.astimezone(tz) + timedelta(seconds=chance.uniform(-year, year))
+            return cls.fromtimestamp(then.timestamp(), tz)
+
+    def jumping() -> float:
+        reads["time"] += 1
+        return really.timestamp() + chance.uniform(-year, year)
+
+    monkeypatch.setattr(time, "time", jumping)
+    monkeypatch.setattr("optuna.storages._rdb.storage.datetime", Jumping)
+    assert finished_trials(tiny, tmp_path / "jumping") == still
+    assert len(still) == 5
+    assert reads["time"]
+    assert reads["datetime"]
 
 
 # -- paused --------------------------------------------------------------------------------------

@@ -511,6 +511,16 @@ def test_two_experiments_share_a_server_and_a_tunnel_leads_to_it(
 
 @pytest.mark.slow
 @pytest.mark.xdist_group("servers")
+def test_a_worker_keeps_one_connection_and_gives_that_of_its_heartbeat_back(server: Any) -> None:
+    storage = open_storage(server.url())
+    assert isinstance(storage, PatientStorage)
+    with storage.engine.connect(), storage.engine.connect():
+        pass
+    assert storage.engine.pool.checkedin() == 1  # type: ignore[attr-defined]
+    storage.engine.dispose()
+
+
+@pytest.mark.xdist_group("servers")
 def test_long_notes_survive(server: Any) -> None:
     stage = Stage(open_storage(server.url()), "long", 1, {}, "random", 1, 0, fixed={})
     stage.note("curves", "x" * 200_000)

@@ -210,7 +210,8 @@ def test_the_last_bn_and_relu_are_removed_after_the_weights_are_loaded(
 
 def test_only_resnets_lose_their_last_bn_and_relu() -> None:
     model = Model(name="x", trunk="bn_inception", remove_last_bn_relu="paper")
-    with pytest.raises(
+    refused = "trunk bn_inception: remove_last_bn_relu takes one ResNet"
+    with pytest.raises(UsageError, match=refused):
         UsageError, match="trunk bn_inception: remove_last_bn_relu takes one ResNet"
     ):
         build_network(model, (32, 32, 3), 4, seed=0)
