@@ -212,6 +212,4 @@ def test_only_resnets_lose_their_last_bn_and_relu() -> None:
     model = Model(name="x", trunk="bn_inception", remove_last_bn_relu="paper")
     refused = "trunk bn_inception: remove_last_bn_relu takes one ResNet"
     with pytest.raises(UsageError, match=refused):
-        UsageError, match="trunk bn_inception: remove_last_bn_relu takes one ResNet"
-    ):
         build_network(model, (32, 32, 3), 4, seed=0)
