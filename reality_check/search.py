@@ -1,4 +1,6 @@
-"""Optuna: the queue of work and the samplers. Only this room and ``storage.py`` import optuna.
+"""Optuna: the queue of work and the samplers.
+
+Only this room, ``storage.py`` and ``importance.py`` import optuna.
 
 Every stage of a method (search, reproductions, complete) is one study with a fixed number of
 *slots*. Each attempt at a slot is an Optuna trial that carries the slot's number. A slot is taken
