@@ -18,7 +18,7 @@ from reality_check.data import ImageSet
 from reality_check.deviations import find_deviations
 from reality_check.final_metrics import recall_depth
 from reality_check.methods import fill_settings, middle_params, search_space
-from reality_check.papers import BEGIN, END, markdown_table
+from reality_check.papers import BEGIN, END
 from reality_check.tasks import FoldTask
 from reality_check.training import FoldRun
 
@@ -311,7 +311,6 @@ def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]
     page = (Path(__file__).parents[3] / "docs" / "papers.md").read_text(encoding="utf-8")
     assert main(["show", "papers", "--markdown"]) == 0
     table = capsys.readouterr().out
-    assert table == markdown_table()
     written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
     assert written == table.strip(), "write it anew: reality-check show papers --markdown"
     assert all(f"`{name.partition('/')[2]}`" in table for name in FILES)
