@@ -16,6 +16,7 @@ import re
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -68,6 +69,11 @@ _LIMIT = {
     "mysql": "SET SESSION idle_transaction_timeout = {}",
     "mariadb": "SET SESSION idle_transaction_timeout = {}",
 }
+#: SQLite locks no rows, so looking whether a trial waits and starting it must be one statement.
+_START = sqlalchemy.text(
+    "UPDATE trials SET state = 'RUNNING', datetime_start = :now "
+    "WHERE trial_id = :trial AND state = 'WAITING'"
+).bindparams(sqlalchemy.bindparam("now", type_=sqlalchemy.DateTime()))
 _DRIVERS = {
     "postgresql": "pip install 'pml-extensions[postgres]' and write postgresql+psycopg://...",
     "mysql": "pip install 'pml-extensions[mysql]' and write mysql+pymysql://...",
@@ -237,6 +243,8 @@ class PatientStorage(RDBStorage):
         self, trial_id: int, state: TrialState, values: Sequence[float] | None = None
     ) -> bool:
         """End or start a trial; an end that was told already, by this very call, is fine."""
+        if state is TrialState.RUNNING and kind_of(self.url) == "sqlite":
+            return bool(self._patience.insist(functools.partial(self._start, trial_id)))
         tell = super().set_trial_state_values
         tries = 0
 
@@ -251,6 +259,12 @@ class PatientStorage(RDBStorage):
                 raise
 
         return self._patience.insist(once)
+
+    def _start(self, trial_id: int) -> bool:
+        """Start a waiting trial; of several workers one succeeds."""
+        with self.engine.begin() as connection:
+            values = {"now": datetime.now(), "trial": trial_id}
+            return connection.execute(_START, values).rowcount == 1
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Give a sign of life, and note for how many seconds this worker has been at the trial."""

@@ -387,6 +387,31 @@ def test_a_whole_experiment_on_a_journal(
     assert Campaign(load_locked(Path(out)), Path(out)).is_complete()
 
 
+def test_a_waiting_trial_is_started_by_one_worker_only(tmp_path: Path) -> None:
+    """SQLite has no locks of rows: whoever looks before it writes finds what another has too."""
+    url, workers, rounds = f"sqlite:///{tmp_path}/studies.db", 4, 40
+    storages = [open_storage(url) for _ in range(workers)]
+    study = optuna.create_study(storage=storages[0])
+    for _ in range(rounds):
+        study.enqueue_trial({})
+    trials = [trial._trial_id for trial in study.get_trials(deepcopy=False)]
+    together = threading.Barrier(workers)
+
+    def start(storage: Any) -> list[bool]:
+        started = []
+        for trial in trials:
+            together.wait()
+            started.append(storage.set_trial_state_values(trial, TrialState.RUNNING))
+        return started
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        started = list(pool.map(start, storages))
+    assert [sum(each) for each in zip(*started, strict=True)] == [1] * rounds
+    found = [storages[0].get_trial(trial) for trial in trials]
+    assert all(trial.state is TrialState.RUNNING and trial.datetime_start for trial in found)
+    assert not storages[0].set_trial_state_values(trials[0], TrialState.RUNNING)
+
+
 # -- real servers --------------------------------------------------------------------------------
 
 
