@@ -96,7 +96,7 @@ def agreement_sentence(found: Agreement, category: str, things: str, who: str) -
         return f"{order}."
     if found.p_value < 0.05:
         return f"{order}: they disagree."
-    return f"{order}: no evidence that they agree."
+    return f"{order}: not enough to say that they agree."
 
 
 Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]

@@ -41,10 +41,10 @@ def _sentence(analysis: Analysis) -> str:
     if not found:
         return text
     ratios = [(u.classes.high - u.classes.low) / 2 / (u.training.half_width or 1) for u in found]
-    low, high = min(ratios), max(ratios)
+    ends = dict.fromkeys(f"{ratio:.1f}" for ratio in (min(ratios), max(ratios)))
     return (
-        f"{text} The intervals over classes are {low:.1f} to {high:.1f} times as wide as those "
-        "over reproductions."
+        f"{text} The intervals over classes are {' to '.join(ends)} times as wide as those over "
+        "reproductions."
     )
 
 

@@ -81,7 +81,8 @@ def pair_sentence(pair: Pair) -> str:
     holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
     evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
     if not pair.distinct:
-        return f"Cannot tell {a} from {b}: {gap} apart ({evidence})."
+        reason = f" once {pair.tested} pairs are tested" if low > 0 and pair.tested > 1 else ""
+        return f"Cannot tell {a} from {b}{reason}: {gap} apart ({evidence})."
     return f"{a} beats {b} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
 
 

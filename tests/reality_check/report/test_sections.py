@@ -159,6 +159,17 @@ def test_the_uncertainty_of_one_method(queried: ExperimentResults) -> None:
     assert one.design_effect > 1.5
 
 
+def test_how_much_wider_intervals_become_is_one_number_or_two(queried: ExperimentResults) -> None:
+    found = analysis(queried)
+    one = found.uncertainties["warped", "ensemble"]
+    for half, said in ((0.02, "are 2.0 times"), (0.01, "are 2.0 to 4.0 times")):
+        around = Bounds(0.3, 0.26, 0.34)
+        wide = dataclasses.replace(one, training=Interval(0.3, 0.02, 5), classes=around)
+        other = dataclasses.replace(wide, training=Interval(0.3, half, 5))
+        found.__dict__["uncertainties"] = {("a", "x"): wide, ("b", "x"): other}
+        assert said in texts(classes_section(found))[0]
+
+
 def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
     queried: ExperimentResults,
 ) -> None:
@@ -217,8 +228,13 @@ def test_a_pair_that_differs() -> None:
 def test_a_pair_that_does_not() -> None:
     doubtful = pair(adjusted_p=0.07, tested=6, anywhere=Bounds(0.012, 0.001, 0.023))
     assert pair_sentence(doubtful) == (
-        "Cannot tell A from B: 1.20 points MAP@R apart (95 % interval 0.40 to 2.00 over 10 common "
-        "seeds, Holm p = 0.07)."
+        "Cannot tell A from B once 6 pairs are tested: 1.20 points MAP@R apart (95 % interval 0.40 "
+        "to 2.00 over 10 common seeds, Holm p = 0.07)."
+    )
+    unsure = pair(difference=Difference(0.002, 0.008, 0.6, (10, 10)), adjusted_p=0.6, tested=6)
+    assert pair_sentence(unsure) == (
+        "Cannot tell A from B: 0.20 points MAP@R apart (95 % interval −0.60 to 1.00 over 10 common "
+        "seeds, Holm p = 0.6)."
     )
     single = pair(difference=Difference(0.012, None, None, (1, 1)), adjusted_p=None)
     assert pair_sentence(single) == (
@@ -421,7 +437,7 @@ def test_agreement_over_methods_and_within_them() -> None:
     lines = texts(agreement_section(Summary(runs_of(tests, methods=methods))))
     assert lines[1] == (
         "ensemble: Winners' validation and test order 2 of 3 pairs the same way (Spearman 0.50, "
-        "n = 3 methods, p = 1): no evidence that they agree."
+        "n = 3 methods, p = 1): not enough to say that they agree."
     )
     assert lines[2] == (
         "ensemble: Validation and test order 9 of 9 pairs the same way (Spearman 1.00, n = 9 "
