@@ -10,7 +10,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from reality_check.report._analysis import Pair
@@ -211,6 +211,9 @@ def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
     if logarithmic:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
+        if max(values) < 100 * min(values):  # powers of ten alone would leave one tick, or none
+            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     elif not any(isinstance(value, str | bool) or value is None for value in values):
         axes.xaxis.set_major_locator(MaxNLocator(4))
 

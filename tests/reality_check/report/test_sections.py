@@ -41,6 +41,7 @@ from reality_check.report.statistics import (
     percentile_interval,
     rank_methods,
 )
+from reality_check.report.statistics_figures import slices_figure
 from reality_check.results import (
     ExperimentResults,
     Importance,
@@ -404,6 +405,28 @@ def test_slices_of_every_kind_of_parameter_are_drawn(finished: ExperimentResults
     assert section is not None
     assert [figure.stem for figure in section.figures] == ["slices_m"]
     assert "Best: 50.00 at rate = 1e-05" in section.figures[0].alt
+
+
+def test_a_narrow_logarithmic_axis_has_ticks_to_read() -> None:
+    draw = np.random.default_rng(0)
+    rates = draw.uniform(0.0052, 0.048, 8).tolist()
+    trials = tuple(
+        TrialRecord("m", "search", i, "complete", value=0.3, params={"rate": rate})
+        for i, rate in enumerate(rates)
+    )
+    figure = slices_figure(
+        MethodResults("m", "L", search=trials, searched=("rate",), logarithmic=("rate",))
+    )
+    figure.draw_without_rendering()
+    axes = figure.axes[0]
+    low, high = axes.get_xlim()
+    shown = [
+        label.get_text()
+        for place, label in zip(axes.get_xticks(), axes.get_xticklabels(), strict=True)
+        if low <= place <= high
+    ]
+    assert len(shown) >= 2
+    assert "0.01" in shown
 
 
 # -- agreement -----------------------------------------------------------------------------------
