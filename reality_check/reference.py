@@ -75,7 +75,15 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
     variant = [f"variant={experiment.variant}"] if experiment.variant else []
     shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
     ours, theirs = (_of_interest(one) for one in (experiment, shipped))
-    yield from _differences(ours, theirs, name)
+    if experiment.dataset.name != shipped.dataset.name:
+        yield Deviation(
+            "data set",
+            f"The data set is {experiment.dataset.name}; the published figures are of "
+            f"{shipped.dataset.name} and cannot be compared with these.",
+            True,
+        )
+        del ours["dataset"], theirs["dataset"]
+    yield from _differences(ours, theirs, "as shipped")
 
 
 def _of_interest(experiment: Experiment) -> dict[str, Any]:

@@ -89,7 +89,7 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> tupl
 
 
 def _printed(figure: tuple[float, ...] | None) -> str:
-    return NOTHING if figure is None else " ± ".join(f"{part:g}" for part in figure)
+    return NOTHING if figure is None else " ± ".join(map(str, figure))
 
 
 def _found(metric: str, values: tuple[float, ...]) -> str:

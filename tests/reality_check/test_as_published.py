@@ -405,7 +405,7 @@ def test_the_report_shows_what_was_published_beside_what_was_measured(
     }
     for name, text in files.items():
         assert "72" in text, name
-        assert "31 ± 0.2" in text.replace(r"$\pm$", "±"), name
+        assert "31.0 ± 0.2" in text.replace(r"$\pm$", "±"), name
         assert ("selected on the test classes" in text) == (selects_on == "test"), name
     markdown = files["report.md"]
     assert "An erratum." in markdown

@@ -283,12 +283,20 @@ def test_what_a_user_changes_deviates_from_the_file_and_not_where_the_data_lie()
         "dataset.size=128",
     ]
     found = {d.topic: d.text for d in find_deviations(load_experiment(name, changes), [], True)}
-    assert f"batch_size 128 ({name}: 64)" in found["training"]
-    assert f"beta_1.arguments.gamma 10 ({name}: 30)" in found["methods"]
+    assert "batch_size 128 (as shipped: 64)" in found["training"]
+    assert "beta_1.arguments.gamma 10 (as shipped: 30)" in found["methods"]
     assert "head sgsl_paper" in found["model"]
     assert "size 128" in found["dataset"]
-    assert f"selects_on test ({name}: validation)" in found["protocol"]
+    assert "selects_on test (as shipped: validation)" in found["protocol"]
     assert "selection on the test classes" in found
+    glyphs = find_deviations(load_experiment(name, ["dataset=glyphs"]), [], True)
+    other = {d.topic: (d.text, d.serious) for d in glyphs}
+    assert other["data set"] == (
+        "The data set is glyphs; the published figures are of cars196 and cannot be compared with "
+        "these.",
+        True,
+    )
+    assert "dataset" not in other
     paper = load_experiment(name, ["variant=paper"])
     assert "training" not in {d.topic for d in find_deviations(paper, [], True)}
 
