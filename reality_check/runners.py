@@ -210,6 +210,9 @@ class SeveralAtOnce:
             done, left = wait(left, _LOOK_SECONDS, FIRST_EXCEPTION)
             if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
                 return
+            if any(process.exitcode is not None for process in self._processes()):
+                # The pool does not watch a process that was started while it looked at the others.
+                raise BrokenProcessPool("a process was killed")
             try:
                 self._held_until.value = hold()
             except TakenAway:

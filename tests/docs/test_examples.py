@@ -17,6 +17,7 @@ import subprocess
 import sys
 from argparse import Namespace
 from collections.abc import Callable, Iterator
+from contextlib import ExitStack
 from html import unescape
 from pathlib import Path
 from typing import Any
@@ -133,13 +134,15 @@ class Here:
         # Line numbers of the page in tracebacks; untrained weights in place of a download.
         code = re.sub(r'weights="\w+"', "weights=None", block.code)
         compiled = compile("\n" * (block.line - 1) + code, str(self.page), "exec")
-        with pytest.MonkeyPatch.context() as patch:
+        with pytest.MonkeyPatch.context() as patch, ExitStack() as stack:
             if block.extra:
                 patch.setattr(reality_check, "load_experiment", with_overrides(block.extra))
             if "torch._dynamo.config." in code:
-                # A setting for good in a page must not be one for the tests that follow.
+                # A setting for good in a page must not be one for the tests that follow. (Undoing
+                # pytest's own setattr would delete it: it is not in the module's dictionary.)
                 flag = "capture_dynamic_output_shape_ops"
-                patch.setattr(torch._dynamo.config, flag, getattr(torch._dynamo.config, flag))
+                now = {flag: getattr(torch._dynamo.config, flag)}
+                stack.enter_context(torch._dynamo.config.patch(now))
             exec(compiled, self.namespace)
 
     def commands(self, block: Any) -> None:
