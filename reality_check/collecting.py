@@ -11,6 +11,7 @@ from reality_check.campaign import BASELINES, Campaign
 from reality_check.config.compose import differing_keys
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range
+from reality_check.cost import costs
 from reality_check.deviations import find_deviations
 from reality_check.importance import parameter_importance
 from reality_check.methods import search_space
@@ -53,6 +54,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         facts=tuple(_facts(campaign, _first(campaign, stages).about())),
         config=experiment.plain(),
         queries=campaign.read_queries(_by_run(rows)),
+        costs=costs(stages),
     )
 
 

@@ -115,6 +115,25 @@ class Importance:
 
 
 @dataclass(frozen=True)
+class Cost:
+    """What one stage of one method took on one kind of device, lost attempts included.
+
+    Attributes:
+        method: its name; ``""`` for the baselines, which belong to none.
+        stage: one of :data:`STAGES`, or ``"baselines"``.
+        device: ``"cuda"``, ``"cpu"``, or ``"unknown"`` in folders of older versions.
+        attempts: how many trials and runs, those that failed or lost their worker too.
+        hours: of processes; on GPUs, of GPUs.
+    """
+
+    method: str
+    stage: str
+    device: str
+    attempts: int
+    hours: float
+
+
+@dataclass(frozen=True)
 class MethodResults:
     """Everything recorded about one method."""
 
@@ -163,6 +182,7 @@ class ExperimentResults:
             fold sizes, trunk, embedding size, batch, seeds, versions, wall time ...).
         config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
         queries: the scores of every test query; ``None`` where none were kept.
+        costs: what the trainings took.
     """
 
     name: str
@@ -176,3 +196,4 @@ class ExperimentResults:
     facts: tuple[tuple[str, str], ...] = ()
     config: dict[str, Any] = field(default_factory=dict)
     queries: QueryScores | None = None
+    costs: tuple[Cost, ...] = ()

@@ -18,6 +18,7 @@ from rich.text import Text
 
 from reality_check.campaign import Campaign
 from reality_check.config import load_experiment
+from reality_check.cost import spent
 from reality_check.errors import UsageError
 from reality_check.processes import is_alive, this_process
 from reality_check.search import FrozenTrial, Stage, lost_its_worker, state_name
@@ -183,14 +184,12 @@ def _hours(studies: Iterable[Stage]) -> dict[str, float]:
 
     Those that run, and those that lost their worker, count up to their last heartbeat.
     """
-    spent: dict[str, float] = {}
+    found: dict[str, float] = {}
     for study in studies:
         for trial in study.trials():
-            notes = trial.user_attrs
-            kind = notes.get("device", "unknown").partition(":")[0]
-            seconds = notes.get("seconds", 0.0) * notes.get("processes", 1)
-            spent[kind] = spent.get(kind, 0.0) + seconds / 3600
-    return {kind: round(hours, 4) for kind, hours in sorted(spent.items()) if hours}
+            kind, hours = spent(trial)
+            found[kind] = found.get(kind, 0.0) + hours
+    return {kind: round(hours, 4) for kind, hours in sorted(found.items()) if hours}
 
 
 def print_status(campaign: Campaign, as_json: bool = False, again: bool = False) -> str:
