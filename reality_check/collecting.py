@@ -13,6 +13,7 @@ from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range
 from reality_check.cost import costs
 from reality_check.deviations import find_deviations
+from reality_check.environment import split_versions
 from reality_check.importance import parameter_importance
 from reality_check.methods import search_space
 from reality_check.results import (
@@ -55,6 +56,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         config=experiment.plain(),
         queries=campaign.read_queries(_by_run(rows)),
         costs=costs(stages),
+        versions=split_versions(_first(campaign, stages).about().get("versions", "")),
     )
 
 

@@ -20,3 +20,9 @@ def describe_environment() -> dict[str, str]:
         "versions": ", ".join(f"{name} {number}" for name, number in found.items()),
         "machine": f"{platform.system()} {platform.machine()}",
     }
+
+
+def split_versions(text: str) -> dict[str, str]:
+    """By name what :func:`describe_environment` says of versions: ``{"Python": "3.11.7", ...}``."""
+    pairs = (entry.rpartition(" ") for entry in text.split(", ") if " " in entry)
+    return {name: number for name, _, number in pairs}

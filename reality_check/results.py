@@ -8,10 +8,13 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
+
+if TYPE_CHECKING:
+    from reality_check.config.published import PublishedResults
 
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
 METRICS = {
@@ -183,6 +186,9 @@ class ExperimentResults:
         config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
         queries: the scores of every test query; ``None`` where none were kept.
         costs: what the trainings took.
+        versions: of Python and of the packages that decide results, by name, when the search began.
+        published: tables of papers to be shown beside the results, beyond the one that the
+            experiment itself repeats (``config["published_results"]``).
     """
 
     name: str
@@ -197,3 +203,5 @@ class ExperimentResults:
     config: dict[str, Any] = field(default_factory=dict)
     queries: QueryScores | None = None
     costs: tuple[Cost, ...] = ()
+    versions: dict[str, str] = field(default_factory=dict)
+    published: tuple[PublishedResults, ...] = ()

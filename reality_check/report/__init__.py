@@ -13,6 +13,7 @@ from reality_check.report.galleries import galleries
 from reality_check.report.html import report_html
 from reality_check.report.latex import paired_tex, tables_tex
 from reality_check.report.markdown import report_md
+from reality_check.report.references import references_bib
 from reality_check.report.sections import statistics_sections
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
 from reality_check.report.tables import csv_text
@@ -25,8 +26,8 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
 
     Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (PNG and PDF),
-    ``tables.tex``, ``report.md`` and ``report.html``, each whole or not at all. The same results
-    always give the same files.
+    ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each whole or not at all.
+    The same results always give the same files.
 
     Args:
         results: everything that is shown.
@@ -40,6 +41,7 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     atomic_write(out_dir / "baselines.csv", csv_text(results.baselines))
     atomic_write(out_dir / "tables.tex", tables_tex(summary) + paired_tex(analysis))
     atomic_write(out_dir / "comparisons.csv", comparisons_csv(analysis))
+    atomic_write(out_dir / "references.bib", references_bib(results))
     sections = statistics_sections(summary, analysis)
     figures = draw_figures(summary)
     further = [figure for section in sections for figure in section.figures]

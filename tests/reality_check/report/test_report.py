@@ -88,6 +88,7 @@ def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
         "baselines.csv",
         "comparisons.csv",
         "figures",
+        "references.bib",
         "report.html",
         "report.md",
         "results.csv",
