@@ -16,6 +16,7 @@ from reality_check.report.markdown import report_md
 from reality_check.report.references import references_bib
 from reality_check.report.sections import statistics_sections
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
+from reality_check.report.summary_json import summary_data, summary_json
 from reality_check.report.tables import csv_text
 from reality_check.results import ExperimentResults
 
@@ -26,8 +27,8 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
 
     Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (PNG and PDF),
-    ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each whole or not at all.
-    The same results always give the same files.
+    ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each
+    whole or not at all. The same results always give the same files.
 
     Args:
         results: everything that is shown.
@@ -41,6 +42,7 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     atomic_write(out_dir / "baselines.csv", csv_text(results.baselines))
     atomic_write(out_dir / "tables.tex", tables_tex(summary) + paired_tex(analysis))
     atomic_write(out_dir / "comparisons.csv", comparisons_csv(analysis))
+    atomic_write(out_dir / "summary.json", summary_json(summary_data(summary, analysis)))
     atomic_write(out_dir / "references.bib", references_bib(results))
     sections = statistics_sections(summary, analysis)
     figures = draw_figures(summary)

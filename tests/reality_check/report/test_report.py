@@ -92,6 +92,7 @@ def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
         "report.html",
         "report.md",
         "results.csv",
+        "summary.json",
         "tables.tex",
     ]
     stems = {path.stem for path in (folder / "figures").iterdir()}
