@@ -9,6 +9,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from reality_check.config.datasets import FunctionData
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method
 from reality_check.config.training import Training
@@ -25,6 +26,7 @@ from reality_check.methods import (
 from reality_check.model import build_network
 from reality_check.objects import named_classes, one_line, source_fingerprint
 from reality_check.pipeline import build_augmentation, input_shape
+from reality_check.plugins import find_plugin
 from reality_check.tasks import FoldTask
 from reality_check.training import FoldRun
 from reality_check.trunks import weights_fingerprint
@@ -206,16 +208,26 @@ def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
     for method in experiment.methods:
         named.update(_classes_of(method))
     found = {"dataset": dataset.fingerprint()}
+    reader = _plugin_of_data(experiment)
+    if reader is not None:
+        found["data set from"] = reader
     weights = dict.fromkeys(map(weights_fingerprint, models))
     if any(weights):
         found["pretrained weights"] = ", ".join(one or "none" for one in weights)
     for name, kind in named.items():
-        # Plain names are of installed packages.
-        own = "." in name and ":" not in name  # a trunk such as timm:resnet50.a1_in1k is no path
-        source = source_fingerprint(name, kind) if own else None
+        # A trunk such as timm:resnet50.a1_in1k is no path.
+        source = None if ":" in name else source_fingerprint(name, kind)
         if source is not None:
             found[name] = source
     return found
+
+
+def _plugin_of_data(experiment: Experiment) -> str | None:
+    """The package that the images come from; whether they are the same, their fingerprint tells."""
+    if not isinstance(experiment.dataset, FunctionData) or "." in experiment.dataset.function:
+        return None
+    plugin = find_plugin("dataset", experiment.dataset.function)
+    return None if plugin is None else plugin.title
 
 
 @dataclass(frozen=True)

@@ -286,7 +286,7 @@ def _parser() -> _Parser:
     show.add_argument(
         "what",
         metavar="WHAT",
-        help="datasets, models, methods, protocols, experiments, papers, losses, miners, "
+        help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
         "distances, reducers, regularizers, figures, or an experiment (its resolved YAML)",
     )
     show.add_argument(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import Any
 
 
 class UsageError(Exception):
@@ -16,6 +17,12 @@ class UsageError(Exception):
 
 class WorkFailed(Exception):
     """A unit of work raised an exception: the whole run stops, with the reason."""
+
+
+def one_line(value: Any, most: int = 300) -> str:
+    """The text of an exception, or of a value, on one line of limited length."""
+    text = " ".join((str(value) if isinstance(value, BaseException) else repr(value)).split())
+    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

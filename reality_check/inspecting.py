@@ -7,6 +7,7 @@ import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
 from pathlib import Path
+from typing import Any
 
 import torch
 from rich.console import Console
@@ -29,17 +30,20 @@ from reality_check.data import load_dataset
 from reality_check.errors import UsageError, nearest
 from reality_check.figure_command import print_figures
 from reality_check.methods import search_space
-from reality_check.objects import PLURALS, one_line, registered_names
+from reality_check.objects import NAMESPACES, PLURALS, one_line, registered_names
 from reality_check.papers import markdown_table, paper_configs
+from reality_check.plugins import Plugin, is_usable, plugins
 from reality_check.reference import against_reference, own_ranges
 from reality_check.report._text import counted
+from reality_check.trunks import TRUNKS
 from reality_check.view import duration
 
 _GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
+_TRUNKS = "trunks"
 _PAPERS = "papers"
-_KINDS = {plural: kind for kind, plural in PLURALS.items()}
+_KINDS = {PLURALS[kind]: kind for kind in NAMESPACES}
 #: Arguments that the harness gives.
-_GIVEN = {"num_classes", "embedding_size"}
+_GIVEN = {"num_classes", "embedding_size", "channels"}
 #: The second half of a sentence on a loss that fails with bfloat16 only.
 _HARMLESS = "training here gives losses float32, so this does no harm"
 
@@ -105,6 +109,8 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
         raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
     if what in _GROUPS:
         return _print_group(what)
+    if what == _TRUNKS:
+        return _print_trunks()
     if what in _KINDS:
         return _print_classes(_KINDS[what])
     if what == "figures":
@@ -112,7 +118,7 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
     experiments = config_files("experiments")
     papers = paper_files()
     if not Path(what).exists() and what not in experiments and what not in papers:
-        words = [*_GROUPS, _PAPERS, *_KINDS, "figures"]
+        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures"]
         raise UsageError(
             f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
             "of an experiment (reality-check show experiments lists them) or a YAML file."
@@ -175,7 +181,9 @@ def _print_group(group: str) -> int:
             if not line.startswith("#"):
                 break
             comments.append(line.lstrip("# "))
-        table.add_row(name, " ".join(comments))
+        table.add_row(name, escape(" ".join(comments)))
+    if group == "datasets":
+        _add_plugins(table, "dataset")
     Console().print(table)
     return 0
 
@@ -205,7 +213,8 @@ def _print_classes(kind: str) -> int:
     table.add_column("arguments of its own (and what it is)", overflow="fold")
     for name, module in sorted(registered_names(kind).items()):
         cls = getattr(import_module(module), name)
-        table.add_row(name, escape(_describe_class(cls, module)))
+        table.add_row(name, escape(_describe_class(cls, module.startswith("pml_extensions"))))
+    _add_plugins(table, kind)
     Console().print(table)
     if kind == "loss":
         print(
@@ -215,15 +224,51 @@ def _print_classes(kind: str) -> int:
     return 0
 
 
-def _describe_class(cls: type, module: str) -> str:
-    """The arguments with their defaults, and the docstring's first line if it is one of ours."""
-    taken = list(inspect.signature(cls).parameters.values())
+def _print_trunks() -> int:
+    table = Table(box=None, pad_edge=False)
+    table.add_column("name", overflow="fold")
+    table.add_column("arguments of its own (and what it is)", overflow="fold")
+    for name, cls in TRUNKS.items():
+        table.add_row(name, escape(_describe_class(cls, documented=True)))
+    _add_plugins(table, "trunk")
+    Console().print(table)
+    print(
+        "And the networks of torchvision and timm, such as resnet50, where they are installed,\n"
+        "and classes of your own by import path: docs/trunks.md."
+    )
+    return 0
+
+
+def _add_plugins(table: Table, kind: str) -> None:
+    """A row for each name that an installed package adds, also for those that cannot be used."""
+    for name, claims in plugins(kind).items():
+        for plugin in claims:
+            table.add_row(name, escape("\n".join(_describe_plugin(plugin))))
+
+
+def _describe_plugin(plugin: Plugin) -> Iterator[str]:
+    try:
+        yield _describe_class(plugin.load(), documented=True)
+    except UsageError as error:
+        yield str(error)
+        return
+    yield f"from the package {plugin.title}"
+    if not is_usable(plugin.name):
+        yield f"no name that a YAML can hold; write {plugin.import_path}"
+
+
+def _describe_class(cls: Any, documented: bool) -> str:
+    """The arguments with their defaults and, if wanted, the docstring's first line."""
+    try:
+        taken = list(inspect.signature(cls).parameters.values())
+    except (TypeError, ValueError):  # written in C, say
+        taken = []
     arguments = [
         p.name if p.default is p.empty else f"{p.name}={one_line(p.default, 30)}"
         for p in taken
         if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _GIVEN
     ]
     lines = [", ".join(arguments) or "-"]
-    if module.startswith("pml_extensions"):
+    if documented:
         lines.append((cls.__doc__ or "").strip().partition("\n")[0])
-    return "\n".join(lines)
+    return "\n".join(filter(None, lines))

@@ -10,7 +10,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reality_check.errors import UsageError, nearest
+from reality_check.errors import UsageError, nearest, one_line
+from reality_check.plugins import find_plugin, plugin_of_module, plugins
 
 #: Where a plain name (without a dot) of each kind is looked up, in this order.
 NAMESPACES = {
@@ -21,7 +22,7 @@ NAMESPACES = {
     "regularizer": ("pytorch_metric_learning.regularizers",),
 }
 #: What messages call several of a kind; the words of ``reality-check show``.
-PLURALS = {"loss": "losses"} | {kind: f"{kind}s" for kind in NAMESPACES if kind != "loss"}
+PLURALS = {kind: f"{kind}s" for kind in (*NAMESPACES, "trunk", "dataset")} | {"loss": "losses"}
 #: A module's classes are listed in a message up to this number; beyond, the nearest has to do.
 _MOST_LISTED = 12
 
@@ -42,12 +43,13 @@ def find_class(name: str, kind: str) -> Any:
     """The class (or function) that a YAML names.
 
     Args:
-        name: a plain name such as ``ProxyAnchorLoss``, or an import path ``my_losses.MyLoss``; the
-            current folder is searched too.
-        kind: a key of :data:`NAMESPACES`.
+        name: a plain name such as ``ProxyAnchorLoss``, or of a plugin; or an import path
+            ``my_losses.MyLoss``, for which the current folder is searched too.
+        kind: a key of :data:`PLURALS`.
 
     Raises:
-        UsageError: nothing importable has that name; names the nearest that exists.
+        UsageError: nothing importable has that name, and the nearest that exists is named; or
+            several packages have it.
     """
     if "." not in name:
         return _find_registered(name, kind)
@@ -85,9 +87,9 @@ def find_class(name: str, kind: str) -> Any:
 
 
 def registered_names(kind: str) -> dict[str, str]:
-    """All plain names of a kind with the module they come from."""
+    """All plain names of a kind with the module they come from, without those of plugins."""
     names: dict[str, str] = {}
-    for module_name in NAMESPACES[kind]:
+    for module_name in NAMESPACES.get(kind, ()):
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
@@ -98,12 +100,17 @@ def registered_names(kind: str) -> dict[str, str]:
 
 def _find_registered(name: str, kind: str) -> Any:
     names = registered_names(kind)
+    ours = [(names[name], f"{names[name]}.{name}")] if name in names else []
+    plugin = find_plugin(kind, name, ours)
+    if plugin is not None:
+        return plugin.load()
     if name in names:
         return getattr(importlib.import_module(names[name]), name)
     example = name if name.isidentifier() else "MyClass"
     raise UsageError(
         f"there is no {kind} named {name!r}; write an import path such as my_module.{example}, or "
-        f"one of the known names (reality-check show {PLURALS[kind]}).{nearest(name, names)}"
+        f"one of the known names (reality-check show {PLURALS[kind]})."
+        f"{nearest(name, [*names, *plugins(kind)])}"
     )
 
 
@@ -157,12 +164,6 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
             f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}: "
             f"{type(error).__name__}: {one_line(error)}"
         ) from error
-
-
-def one_line(value: Any, most: int = 300) -> str:
-    """The text of an exception, or of a value, on one line of limited length."""
-    text = " ".join((str(value) if isinstance(value, Exception) else repr(value)).split())
-    return text if len(text) <= most else f"{text[: most - 3]}..."
 
 
 def _required_arguments(cls: Any) -> list[str]:
@@ -235,7 +236,18 @@ def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
 
 
 def source_fingerprint(name: str, kind: str) -> str | None:
-    """SHA-256 of the file that defines a user's own class; ``None`` for installed packages."""
+    """What a result depends on in the code of a class that is not of a known package.
+
+    Returns:
+        The SHA-256 of the file that defines a user's own class;
+        :meth:`~reality_check.plugins.Plugin.fingerprint` of a class of a plugin's package, however
+        it is named; None for other installed packages.
+    """
+    plugin = plugin_of_module(name.rpartition(".")[0]) if "." in name else find_plugin(kind, name)
+    if plugin is not None:
+        return plugin.fingerprint()
+    if "." not in name:
+        return None
     try:
         file = inspect.getsourcefile(find_class(name, kind))
     except TypeError:

@@ -15,11 +15,18 @@ from reality_check.storage import same_database
 
 #: Keys that may change between two runs of the same experiment; that the images are the same ones,
 #: wherever they lie, is told by their fingerprint.
-_FREE = {"device", "studies", "dataset.path", "dataset.download"}
+_FREE = {
+    "device",
+    "studies",
+    "dataset.path",
+    "dataset.download",
+    "dataset.arguments.path",
+    "code.data set from",
+}
 #: Beginnings of others that may: they change no result.
 _FREE_BLOCKS = ("slurm.", "published_results")
 #: Fingerprints that are not of a user's own class.
-_NO_CODE = {"dataset", "pretrained weights"}
+_NO_CODE = {"dataset", "data set from", "pretrained weights"}
 
 
 def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:

@@ -22,6 +22,7 @@ from reality_check.config.messages import explain
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.errors import UsageError, nearest
+from reality_check.plugins import find_plugin, plugins
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
@@ -338,6 +339,8 @@ def _expand(
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
+    if key == "dataset" and _is_of_plugin(name, beside):
+        return {"name": name, "reader": "function", "function": name}
     file = _find_named(name, key, group, beside, trail)
     if file in trail:
         chain = " -> ".join(path.stem for path in (*trail, file))
@@ -345,6 +348,16 @@ def _read_named(
     data = read_yaml(file)
     data.setdefault("name", file.stem)
     return _expand(data, key, group, beside, (*trail, file)) if "base" in data else data
+
+
+def _is_of_plugin(name: str, beside: Path | None) -> bool:
+    """Whether the name of a data set is that of a plugin; the user's own files win over both."""
+    shipped = shipped_files("datasets").get(name)
+    used = config_files("datasets", beside).get(name)
+    if used != shipped:
+        return False
+    ours = [("reality_check", str(shipped))] if shipped else []
+    return find_plugin("dataset", name, ours) is not None
 
 
 def _find_named(
@@ -359,9 +372,10 @@ def _find_named(
         return file.resolve()
     files = config_files(group, beside)
     if name not in files:
+        known = [*files, *plugins(key)]
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}; known names: {_some(files, group)}."
-            f"{nearest(name, files)}"
+            f"{key}: there is no {key} named {name!r}; known names: {_some(known, group)}."
+            f"{nearest(name, known)}"
         )
     if files[name] in trail:
         # The user's own file of a name may start from the one that ships with the package.

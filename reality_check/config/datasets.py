@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
@@ -114,6 +114,18 @@ class NpzData(Strict):
     test: dict[str, int | list[int]] | None = None
 
 
+class FunctionData(Strict):
+    """Images that a function returns: one of the user's, by import path, or of a plugin, by name.
+
+    It is called with ``arguments`` and returns an :class:`reality_check.data.ImageSet`.
+    """
+
+    name: Name
+    reader: Literal["function"]
+    function: str
+    arguments: dict[str, Any] = Field(default_factory=dict)
+
+
 Dataset = Annotated[
     GlyphsData
     | ImageFolderData
@@ -124,6 +136,7 @@ Dataset = Annotated[
     | CUB200Data
     | Cars196Data
     | OnlineProductsData
-    | InShopData,
+    | InShopData
+    | FunctionData,
     Field(discriminator="reader"),
 ]

@@ -23,6 +23,7 @@ from reality_check.data.online_products import list_online_products
 from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.errors import UsageError, nearest
+from reality_check.objects import build, find_class
 
 __all__ = [
     "Augmentation",
@@ -67,7 +68,8 @@ def load_dataset(config: Any, verify: bool = False) -> ImageSet:
               :func:`list_cub200`, :func:`list_cars196`, :func:`list_online_products` or
               :func:`list_in_shop`, then :func:`decode_files`;
             - ``"mnist"``, ``"fashion_mnist"``: :func:`read_mnist`;
-            - ``"npz"``: :func:`read_npz`.
+            - ``"npz"``: :func:`read_npz`;
+            - ``"function"``: a function of the user's or of a plugin.
         verify: compare images that were decoded earlier with their checksums, which reads them all;
             damaged ones are decoded again.
 
@@ -103,6 +105,16 @@ def _mnist(config: Any) -> ImageSet:
     return read_mnist(config.path, config.reader, config.download, config.check_counts)
 
 
+def _call(config: Any) -> ImageSet:
+    what = f"data set {config.name!r}: {config.function}"
+    data = build(find_class(config.function, "dataset"), config.arguments, what, {})
+    if not isinstance(data, ImageSet):
+        raise UsageError(
+            f"{what} must return a reality_check.data.ImageSet, got {type(data).__name__}."
+        )
+    return data
+
+
 #: Readers of image files: how each lists them.
 _LISTS: dict[str, Callable[[Any], ImageFiles]] = {
     "image_folder": lambda config: list_image_folder(config.path),
@@ -122,6 +134,7 @@ _READERS: dict[str, Callable[[Any], ImageSet]] = {
         config.classes, config.images_per_class, config.size, config.seed
     ),
     "npz": _npz,
+    "function": _call,
     "mnist": _mnist,
     "fashion_mnist": _mnist,
 }

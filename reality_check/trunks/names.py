@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable
 
 from reality_check.errors import UsageError, nearest
+from reality_check.plugins import find_plugin, plugins
 from reality_check.trunks.own import TRUNKS, OwnTrunk
 from reality_check.trunks.published import TrunkSource, import_library
 from reality_check.trunks.timm_trunk import TimmTrunk
@@ -20,7 +22,7 @@ def find_source(trunk: str) -> TrunkSource:
     """Where a trunk comes from.
 
     ``LIBRARY:NAME`` says it. A name without colon is, in this order, one of this package, an import
-    path if it has a dot, torchvision's, timm's.
+    path if it has a dot, a plugin's (:mod:`reality_check.plugins`), torchvision's, timm's.
 
     Raises:
         UsageError: nothing has that name; names the nearest that exists.
@@ -33,13 +35,33 @@ def find_source(trunk: str) -> TrunkSource:
                 f"timm:{name}, or an import path such as my_models.MyTrunk."
             )
         return _LIBRARIES[library](name)
-    if trunk in TRUNKS or "." in trunk:
+    if "." in trunk or _is_of_plugin(trunk) or trunk in TRUNKS:
         return OwnTrunk(trunk)
     return _find_in_libraries(trunk)
 
 
+def _is_of_plugin(trunk: str) -> bool:
+    """Whether an installed package adds that name, and no library has it too."""
+    return trunk in plugins("trunk") and find_plugin("trunk", trunk, _others(trunk)) is not None
+
+
+def _others(trunk: str) -> list[tuple[str, str]]:
+    """Who else has the name of a plugin, and how it is written there."""
+    if trunk in TRUNKS:
+        cls = TRUNKS[trunk]
+        return [("reality_check", f"{cls.__module__}.{cls.__qualname__}")]
+    found = []
+    with contextlib.suppress(UsageError):  # the library is not installed
+        if trunk in torchvision_names(import_library("torchvision", f"trunk {trunk}").models):
+            found.append(("torchvision", f"torchvision:{trunk}"))
+    with contextlib.suppress(UsageError):
+        if import_library("timm", f"trunk {trunk}").is_model(trunk):
+            found.append(("timm", f"timm:{trunk}"))
+    return found
+
+
 def _find_in_libraries(trunk: str) -> TrunkSource:
-    known = list(TRUNKS)
+    known = [*TRUNKS, *plugins("trunk")]
     problem = ""
     try:
         models = import_library("torchvision", f"trunk {trunk}").models

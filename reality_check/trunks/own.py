@@ -33,7 +33,7 @@ _CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), scale=25
 
 
 class OwnTrunk:
-    """A trunk of :data:`TRUNKS`, or a class of the user's by import path."""
+    """A trunk of :data:`TRUNKS`, a plugin's by name, or any class by import path."""
 
     def __init__(self, name: str) -> None:
         self.name = name

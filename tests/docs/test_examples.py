@@ -37,7 +37,7 @@ PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BlocksOf = Callable[[Path], list[Any]]
 
 #: Languages of blocks that hold what is looked at, not run.
-SHOWN = {"text", "console", "html", "bibtex", "latex", "csv", "json", "sql"}
+SHOWN = {"text", "console", "html", "bibtex", "latex", "csv", "json", "sql", "toml"}
 
 #: Commands that are not run, by what they contain.
 NOT_RUN = {
