@@ -5,7 +5,8 @@
 >>> experiment.name
 'quickstart'
 
-``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data.
+``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data;
+``rc.load_results(out_dir)`` reads them again later.
 """
 
 from __future__ import annotations
@@ -18,16 +19,18 @@ from reality_check.errors import UsageError
 
 if TYPE_CHECKING:
     from reality_check.config import Experiment, load_experiment
-    from reality_check.results import ExperimentResults, ResultRow
-    from reality_check.running import run
+    from reality_check.results import ExperimentResults, Record, ResultRow
+    from reality_check.running import load_results, run
 
 __all__ = [
     "Experiment",
     "ExperimentResults",
+    "Record",
     "ResultRow",
     "UsageError",
     "__version__",
     "load_experiment",
+    "load_results",
     "run",
 ]
 
@@ -36,14 +39,18 @@ _HOMES = {
     "Experiment": "config",
     "load_experiment": "config",
     "ExperimentResults": "results",
+    "Record": "results",
     "ResultRow": "results",
+    "load_results": "running",
     "run": "running",
 }
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _HOMES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
-    globals()[name] = value
-    return value
+if not TYPE_CHECKING:  # a type checker is to tell a misspelled name from one that exists
+
+    def __getattr__(name: str) -> Any:
+        if name not in _HOMES:
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        value = getattr(import_module(f"{__name__}.{_HOMES[name]}"), name)
+        globals()[name] = value
+        return value

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypedDict
 
 import numpy as np
 from numpy.typing import NDArray
@@ -45,6 +45,17 @@ class ResultRow:
     :data:`METRICS` or one of the protocol's ``final_metrics``; a name with the suffix ``_raw`` or
     ``_normalized`` is the same metric on the geometry that the method does not use.
     """
+
+    experiment: str
+    method: str
+    category: str
+    reproduction: int
+    metric: str
+    value: float
+
+
+class Record(TypedDict):
+    """A :class:`ResultRow` as a dict, as :meth:`ExperimentResults.records` returns them."""
 
     experiment: str
     method: str
@@ -150,6 +161,7 @@ class MethodResults:
     importance: Importance | None = None  # None where there are too few trials
     normalize_embeddings: bool = True
     gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
+    origin: str = ""  # its output folder, in a report of several
 
 
 @dataclass(frozen=True)
@@ -172,6 +184,9 @@ class QueryScores:
 @dataclass(frozen=True)
 class ExperimentResults:
     """Everything the report shows. All values are plain data.
+
+    :func:`reality_check.run` and :func:`reality_check.load_results` return it; :meth:`records` and
+    :meth:`trials` make lists of dicts of it.
 
     Attributes:
         name: of the experiment.
@@ -205,3 +220,52 @@ class ExperimentResults:
     costs: tuple[Cost, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     published: tuple[PublishedResults, ...] = ()
+
+    def records(self, baselines: bool = False) -> list[Record]:
+        """The measured values as a list of dicts, one per line of ``results.csv``.
+
+        ``pandas.DataFrame(results.records())`` makes a table of them.
+
+        Args:
+            baselines: whether those of raw pixels and untrained networks follow, with the name of
+                the baseline as ``method``.
+        """
+        rows = (*self.rows, *self.baselines) if baselines else self.rows
+        return [
+            Record(
+                experiment=row.experiment,
+                method=row.method,
+                category=row.category,
+                reproduction=int(row.reproduction),
+                metric=row.metric,
+                value=float(row.value),
+            )
+            for row in rows
+        ]
+
+    def trials(self) -> list[dict[str, Any]]:
+        """Every trial, reproduction and complete run as a flat dict, all with the same keys.
+
+        The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``complete``),
+        ``number``, ``state``, ``value`` (best validation MAP@R, mean over folds, a fraction),
+        ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for each hyper-parameter
+        that any of them has; ``None`` where there is no such value.
+        """
+        trials = [
+            trial for method in self.methods for stage in STAGES for trial in getattr(method, stage)
+        ]
+        names = dict.fromkeys(name for trial in trials for name in trial.params)
+        return [
+            {
+                "method": trial.method,
+                "stage": trial.stage,
+                "number": trial.slot,
+                "state": trial.state,
+                "value": trial.value,
+                "diverged": trial.diverged,
+                "seconds": trial.seconds,
+                "attempts": trial.attempts,
+                **{f"params.{name}": trial.params.get(name) for name in names},
+            }
+            for trial in trials
+        ]

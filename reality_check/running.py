@@ -124,6 +124,14 @@ def run(
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
+    >>> import reality_check as rc
+    >>> experiment = rc.load_experiment("quickstart", ["protocol.search.trials=4"])
+    >>> results = rc.run(experiment, "runs/quick", workers=2)  # doctest: +SKIP
+    >>> {row.method: row.value for row in results.rows}  # doctest: +SKIP
+
+    Called again with the same experiment and folder, it continues where it was stopped; once all
+    is done, it only writes the report.
+
     The work is done by ``workers`` processes, each with one BLAS thread. On a CPU, one worker gives
     the same results however often it was stopped; with several workers each trial is a pure
     function of its parameters, but which parameters the search tries depends on their timing.
@@ -252,6 +260,35 @@ def report(out_dir: str | Path) -> ExperimentResults:
     """
     folder = Path(out_dir)
     return _write(Campaign(load_locked(folder), folder))
+
+
+def load_results(out_dir: str | Path) -> ExperimentResults:
+    """Read the results of an output folder, finished or not. Nothing is trained or written.
+
+    >>> import reality_check as rc
+    >>> results = rc.load_results("runs/quickstart")  # doctest: +SKIP
+    >>> results.finished  # doctest: +SKIP
+    True
+    >>> table = pandas.DataFrame(results.records())  # doctest: +SKIP
+
+    Args:
+        out_dir: what ``--out`` named, with ``experiment.yaml`` and the records of the trainings in
+            it (or in the storage that the experiment names).
+
+    Returns:
+        The same plain data as :func:`run` returns.
+
+    Raises:
+        UsageError: the folder is none of ours, or its records are not there.
+    """
+    folder = Path(out_dir)
+    experiment = load_locked(folder)
+    if experiment.storage is None and not (folder / "studies.db").exists():
+        raise UsageError(
+            f"{folder} has no studies.db, the record of all trainings, so there are no results to "
+            "load; name the folder that the run wrote."
+        )
+    return collect(Campaign(experiment, folder))
 
 
 def _write(campaign: Campaign) -> ExperimentResults:

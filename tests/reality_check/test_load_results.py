@@ -1,0 +1,167 @@
+"""Results as plain data, from an output folder and for a type checker."""
+
+from __future__ import annotations
+
+import csv
+import json
+import shutil
+import subprocess
+import sys
+import venv
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+import reality_check as rc
+from reality_check.results import METRICS, STAGES
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = """
+import reality_check as rc
+
+
+def best(folder: str) -> dict[str, float]:
+    results = rc.load_results(folder)
+    found: dict[str, float] = {}
+    for record in results.records(baselines=True):
+        if record["metric"] == "precision_at_1":
+            found[record["method"]] = max(found.get(record["method"], 0.0), record["value"])
+    return found
+
+
+experiment: rc.Experiment = rc.load_experiment("quickstart", overrides=["seed=1"])
+trials: int = experiment.protocol.search.trials
+results: rc.ExperimentResults = rc.run(experiment, "out", workers=2)
+records: list[rc.Record] = results.records()
+rows: tuple[rc.ResultRow, ...] = results.rows
+seconds = [trial["seconds"] for trial in results.trials() if trial["stage"] == "search"]
+versions: dict[str, str] = results.versions
+"""
+#: Mistakes of a user's that a type checker is to find, and what it says.
+MISTAKES = {
+    'results.records()[0]["valu"]': 'has no key "valu"',
+    'rc.load_result("out")': 'has no attribute "load_result"',
+    "rc.run(experiment, 3)": 'incompatible type "int"',
+    "results.rows[0].value.upper()": '"float" has no attribute "upper"',
+}
+
+
+def contents(folder: Path) -> dict[str, tuple[int, bytes]]:
+    files = (path for path in sorted(folder.rglob("*")) if path.is_file())
+    return {str(path): (path.stat().st_mtime_ns, path.read_bytes()) for path in files}
+
+
+@pytest.fixture(scope="module")
+def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
+    """The output folder of a run, and what the run returned."""
+    folder = tmp_path_factory.mktemp("loaded") / "tiny"
+    experiment = rc.load_experiment(tiny, ["protocol.reproductions=2"])
+    return folder, rc.run(experiment, folder)
+
+
+@pytest.mark.slow
+def test_loading_gives_what_the_run_gave_and_leaves_the_folder_alone(finished: Any) -> None:
+    folder, results = finished
+    before = contents(folder)
+    loaded = rc.load_results(folder)
+    assert contents(folder) == before
+    assert loaded.finished
+    assert loaded.records() == results.records()
+    assert loaded.trials() == results.trials()
+    assert loaded.versions["Python"] == ".".join(map(str, sys.version_info[:3]))
+    assert {cost.stage for cost in loaded.costs} == {*STAGES, "baselines"}
+
+
+@pytest.mark.slow
+def test_records_are_the_lines_of_the_csv_files(finished: Any) -> None:
+    folder, results = finished
+    expected = []
+    for name in ("results.csv", "baselines.csv"):
+        with open(folder / name, encoding="utf-8", newline="") as file:
+            expected += [
+                {**row, "reproduction": int(row["reproduction"]), "value": float(row["value"])}
+                for row in csv.DictReader(file)
+            ]
+    assert results.records(baselines=True) == expected
+    assert 0 < len(results.records()) < len(expected)
+    assert {record["metric"] for record in results.records()} >= set(METRICS)
+
+
+@pytest.mark.slow
+def test_trials_are_a_table_of_plain_values(finished: Any) -> None:
+    folder, results = finished
+    trials = results.trials()
+    assert [(t["stage"], t["number"]) for t in trials] == [
+        (stage, number) for stage in STAGES for number in (0, 1)
+    ]
+    assert len({tuple(trial) for trial in trials}) == 1, "all have the same keys"
+    json.dumps(trials, allow_nan=False)
+    names = [name for name in trials[0] if name.startswith("params.")]
+    assert "params.arguments.temperature" in names
+    best = max(trials[:2], key=lambda trial: trial["value"])
+    for name in names:
+        if best[name] is not None:
+            assert {again[name] for again in trials[2:]} == {best[name]}, "reproduced as it was"
+    summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
+    assert summary["methods"][0]["best_trial"]["number"] == best["number"]
+    assert summary["methods"][0]["best_trial"]["value"] == best["value"]
+
+
+@pytest.mark.slow
+def test_a_folder_without_its_records_is_refused(finished: Any, tmp_path: Path) -> None:
+    folder, _ = finished
+    shutil.copy(folder / "experiment.yaml", tmp_path)
+    with pytest.raises(rc.UsageError, match=r"has no studies\.db"):
+        rc.load_results(tmp_path)
+    assert [path.name for path in tmp_path.iterdir()] == ["experiment.yaml"]
+
+
+def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(rc.UsageError, match="is not an output folder of reality-check"):
+        rc.load_results(tmp_path)
+
+
+def test_every_public_name_can_be_had() -> None:
+    for name in rc.__all__:
+        assert getattr(rc, name) is not None
+    with pytest.raises(AttributeError, match="no attribute 'load_result'"):
+        getattr(rc, "load_result")  # noqa: B009  # a type checker refuses it, as it should
+
+
+@pytest.fixture(scope="module")
+def users_python(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A Python that has this package installed, as a type checker sees it."""
+    folder = tmp_path_factory.mktemp("users") / "venv"
+    venv.create(folder, symlinks=True)
+    (packages,) = folder.glob("lib/python3*/site-packages")
+    for name in ("reality_check", "pml_extensions"):
+        (packages / name).symlink_to(ROOT / name, target_is_directory=True)
+    return folder / "bin" / "python"
+
+
+def type_check(script: str, users_python: Path, folder: Path) -> tuple[int, str]:
+    pytest.importorskip("mypy")
+    (folder / "script.py").write_text(script, encoding="utf-8")
+    command = ["-m", "mypy", "--strict", f"--python-executable={users_python}"]
+    command += [f"--cache-dir={folder / 'cache'}", "--config-file=", "script.py"]
+    done = subprocess.run(
+        [sys.executable, *command],
+        cwd=folder, capture_output=True, text=True, timeout=300,
+    )  # fmt: skip
+    return done.returncode, done.stdout + done.stderr
+
+
+def test_a_users_script_is_type_checked(users_python: Path, tmp_path: Path) -> None:
+    status, said = type_check(SCRIPT, users_python, tmp_path)
+    assert status == 0, said
+
+
+def test_a_users_mistakes_are_found(users_python: Path, tmp_path: Path) -> None:
+    begin = len(SCRIPT.splitlines()) + 1
+    status, said = type_check(SCRIPT + "\n".join(MISTAKES) + "\n", users_python, tmp_path)
+    assert status == 1
+    found = {line.split(":")[1]: line for line in said.splitlines() if ": error: " in line}
+    assert list(found) == [str(begin + index) for index in range(len(MISTAKES))]
+    for line, expected in zip(found.values(), MISTAKES.values(), strict=True):
+        assert expected in line
