@@ -1,26 +1,39 @@
-"""The report's tables as HTML."""
+"""The report's tables as HTML; a script on the page sorts them, by what each cell says it is."""
 
 from __future__ import annotations
+
+import math
+import re
+from collections.abc import Mapping
 
 from reality_check.report._elements import Html, breakable, element
 from reality_check.report._sections import PlainTable
 from reality_check.report._text import NOTHING
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
 
+_SECONDS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
-def comparison(table: ComparisonTable) -> Html:
-    """Return one category's comparison table."""
-    head = [_column_head("Method", False), *(_column_head(m, True) for m in (*table.metrics, "n"))]
+
+def comparison(table: ComparisonTable, origins: Mapping[str, str] | None = None) -> Html:
+    """Return one category's comparison table.
+
+    Args:
+        table: methods by metrics.
+        origins: by method, the output folder that it comes from, where there are several.
+    """
+    head = [_column_head("Method", False)]
+    head += [_column_head(m, True, data_metric=m) for m in table.metrics]
+    head.append(_column_head("n", True))
     rows = [
         element(
             "tr",
-            element("th", breakable(row.method), scope="row"),
+            _method_head(row.method, (origins or {}).get(row.method, "")),
             *map(_cell, row.cells),
-            element("td", row.n, class_="n"),
+            element("td", row.n, class_="n", **_sort_key(row.n)),
         )
         for row in table.rows
     ]
-    return _table(table.category, head, rows)
+    return _table(table.category, head, rows, data_category=table.category)
 
 
 def plain(table: PlainTable) -> Html:
@@ -32,14 +45,48 @@ def plain(table: PlainTable) -> Html:
     return _table(table.caption, head, rows)
 
 
+def sort_value(text: str) -> float | None:
+    """The number that a cell is sorted by: its first one; a duration in seconds.
+
+    ``"1 h 7 min"`` is 4020, ``"25.25 ± 0.13"`` 25.25, ``"−0.50 to 1.20"`` -0.5, ``"< 0.001"`` just
+    below 0.001.
+
+    Returns:
+        ``None`` where there is no number.
+    """
+    units = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
+    if units:
+        found = re.findall(r"([\d.]+) (d|h|min|s)", text)
+        return sum(float(count) * _SECONDS[unit] for count, unit in found)
+    number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
+    if number is None:
+        return None
+    value = float(number[2].replace("−", "-"))
+    return math.nextafter(value, -math.inf) if number[1] else value
+
+
+def _sort_key(text: str) -> dict[str, str]:
+    value = sort_value(text)
+    return {} if value is None else {"data_value": repr(value)}
+
+
+def _method_head(method: str, origin: str) -> Html:
+    where = element("span", origin, class_="origin") if origin else ""
+    return element("th", breakable(method), where, scope="row")
+
+
 def _plain_cells(table: PlainTable, row: tuple[str, ...]) -> list[Html]:
-    kinds = ["words" if text in table.words else "number" for text in table.header]
-    cells = [element("td", text, class_=kind) for text, kind in zip(row, kinds, strict=True)]
-    return [element("th", breakable(row[0]), scope="row"), *cells[1:]]
+    cells = []
+    for title, text in zip(table.header[1:], row[1:], strict=True):
+        words = title in table.words
+        key = {} if words else _sort_key(text)
+        cells.append(element("td", text, class_="words" if words else "number", **key))
+    return [element("th", breakable(row[0]), scope="row"), *cells]
 
 
-def _column_head(text: str, number: bool) -> Html:
-    return element("th", text, scope="col", class_="number" if number else "words")
+def _column_head(text: str, number: bool, **attributes: str) -> Html:
+    kind = "number" if number else "words"
+    return element("th", text, scope="col", class_=kind, **attributes)
 
 
 def _cell(cell: Cell) -> Html:
@@ -49,14 +96,17 @@ def _cell(cell: Cell) -> Html:
     value = element("strong", mean) if cell.best else mean
     spread = element("span", f"±\N{NO-BREAK SPACE}{width}", class_="spread") if sign else ""
     mark = element("sup", CLOSE_MARK if cell.close else "", class_="mark")
-    return element("td", value, mark, spread, class_="number")
+    exact = cell.interval.mean
+    key = {"data_value": repr(float(exact))} if math.isfinite(exact) else {}
+    return element("td", value, mark, spread, class_="number", **key)
 
 
-def _table(caption: str, head: list[Html], rows: list[Html]) -> Html:
+def _table(caption: str, head: list[Html], rows: list[Html], **attributes: str) -> Html:
     table = element(
         "table",
         element("caption", caption),
         element("thead", element("tr", *head)),
         element("tbody", *rows),
+        **attributes,
     )
     return element("div", table, class_="scroll", tabindex="0", role="group", aria_label=caption)

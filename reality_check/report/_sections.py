@@ -24,7 +24,7 @@ from reality_check.report._text import (
     percent,
 )
 from reality_check.report.statistics import t_interval
-from reality_check.results import METRICS, PRIMARY, STAGES, MethodResults, TrialRecord
+from reality_check.results import METRICS, PRIMARY, STAGES, Cost, MethodResults, TrialRecord
 
 #: The command that makes the same run again, beside ``experiment.yaml``.
 COMMAND = "reality-check run experiment.yaml"
@@ -51,6 +51,47 @@ class Box:
 
     opening: str
     entries: tuple[tuple[bool, str, str], ...]
+
+
+def overview_facts(summary: Summary) -> list[tuple[str, str]]:
+    """What was compared and how, in a few lines, for the top of the page."""
+    results = summary.results
+    known = dict(results.facts)
+    runs = [len(method.reproductions) or len(method.complete) for method in results.methods]
+    trials = [len(method.search) for method in results.methods if method.searched]
+    lines = [
+        ("Data set", known.get("Data set", "")),
+        ("Classes", known.get("Classes", "")),
+        ("Protocol", f"{results.protocol}, measured against {results.reference}"),
+        ("Methods", str(len(summary.methods))),
+        ("Search", f"{_span(trials)} trials per method" if any(trials) else ""),
+        ("Reproductions", f"{_span(runs)} per method" if any(runs) else ""),
+        ("Cost", hours_text(results.costs)),
+        ("State", "finished" if results.finished else "not finished"),
+    ]
+    return [(name, text) for name, text in lines if text]
+
+
+def _span(numbers: list[int]) -> str:
+    low, high = min(numbers), max(numbers)
+    return str(low) if low == high else f"{low} to {high}"
+
+
+def hours_text(costs: Iterable[Cost]) -> str:
+    """``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty where nothing was recorded."""
+    spent: dict[str, float] = {}
+    for cost in costs:
+        spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
+    return listed([f"{hours:.2f} {hours_of(kind)}" for kind, hours in sorted(spent.items())])
+
+
+def hours_of(device: str) -> str:
+    """What the hours on a kind of device are hours of."""
+    return {
+        "cuda": "GPU hours",
+        "cpu": "hours of CPU processes",
+        "unknown": "hours of processes on a device that was not recorded",
+    }.get(device, f"hours of processes on {device}")
 
 
 def deviation_box(summary: Summary) -> Box:

@@ -66,6 +66,11 @@ class Summary:
         return tuple(dict.fromkeys(named + [row.method for row in self.results.rows]))
 
     @cached_property
+    def origins(self) -> dict[str, str]:
+        """By method, the output folder it comes from; empty where there is only one."""
+        return {method.name: method.origin for method in self.results.methods if method.origin}
+
+    @cached_property
     def categories(self) -> tuple[str, ...]:
         """Categories that the experiment asks for or has results in, in the tables' order."""
         asked = _lookup(self.results.config, "protocol", "categories")

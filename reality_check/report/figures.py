@@ -117,7 +117,7 @@ def search_figure(summary: Summary) -> Figure:
         methods, panels(figure, len(methods), columns, sharey=True), strict=True
     ):
         title(axes, method.name)
-        _search_panel(axes, method)
+        search_panel(axes, method)
     figure.supxlabel("search trial", fontsize=9.5, color=INK)
     figure.supylabel("validation MAP@R (%)", fontsize=9.5, color=INK)
     handles = [
@@ -176,7 +176,8 @@ def _mark_missing(axes: Axes, rows: list[int]) -> None:
         )  # fmt: skip
 
 
-def _search_panel(axes: Axes, method: MethodResults) -> None:
+def search_panel(axes: Axes, method: MethodResults) -> None:
+    """Draw the value of every trial in percent by its number, and the best so far."""
     trials = sorted(method.search, key=lambda trial: trial.slot)
     able = [trial for trial in trials if completed(trial) and trial.diverged is None]
     lost = [trial.slot for trial in trials if trial.diverged is not None]

@@ -3,35 +3,46 @@
 from __future__ import annotations
 
 import base64
+import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
 from reality_check.report._elements import Html, element, escape, join
+from reality_check.report._html_blocks import (
+    Part,
+    bullets,
+    contents,
+    figure,
+    folded,
+    galleries,
+    part,
+    section,
+)
 from reality_check.report._html_tables import comparison, plain
-from reality_check.report._plotting import inline_svg
 from reality_check.report._sections import (
     COMMAND,
-    PlainTable,
     baseline_table,
     budget_table,
     config_text,
     deviation_box,
     facts_table,
     other_note,
+    overview_facts,
     progress_lines,
     reproduction_table,
     search_note,
     winner_table,
 )
 from reality_check.report._summary import Summary
-from reality_check.report._text import counted
+from reality_check.report._text import counted, listed
 from reality_check.report.figures import DrawnFigure
-from reality_check.report.galleries import NOTE, Gallery
+from reality_check.report.galleries import Gallery
 from reality_check.report.published import published_lines, published_table
-from reality_check.report.sections import Block, Bullets, Folded, Note, Section
+from reality_check.report.sections import Section
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
+    ComparisonTable,
     comparison_table,
     comparison_tables,
     other_tables,
@@ -39,12 +50,17 @@ from reality_check.report.tables import (
 from reality_check.report.verdict import (
     NOISE_NOTE,
     category_sentences,
+    caution,
     correction_note,
     headline,
+    leaders,
 )
 
-#: The page may use its own styles and images inside itself, nothing else.
-_POLICY = "default-src 'none'; style-src 'unsafe-inline'; img-src data:"
+#: The page may use its own styles, its one script and images inside itself, nothing else.
+_POLICY = (
+    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{}'; "
+    "form-action 'none'; base-uri 'none'"
+)
 
 #: More deviations, or sentences, than this are folded away; serious deviations never are.
 _DEVIATIONS_SHOWN = 6
@@ -62,59 +78,93 @@ def report_html(
     Args:
         summary: the results.
         figures: drawn figures, set into the page as SVG.
-        shown: the galleries, set into the page as PNG.
+        shown: the galleries, set into the page as PNG or WebP.
         sections: further sections, each after the part that it names.
     """
-    body = element(
-        "main",
-        element("h1", summary.results.name),
-        element("p", headline(summary), class_="verdict"),
-        _box(summary),
+    parts = [
+        overview(summary),
+        box(summary),
         _comparison(summary),
-        _published(summary),
-        _intervals(figures),
+        *_published(summary),
+        *_intervals(figures),
         _verdicts(summary),
         *_further(sections, "verdict"),
         _search(summary, figures),
         *_further(sections, "search"),
-        _galleries(shown),
-        _section("reproductions", "Every reproduction", _reproductions(summary)),
-        _section("baselines", "Baselines", plain(baseline_table(summary))),
-        _section("facts", "How it was run", plain(facts_table(summary)), _config(summary)),
-        _section("again", "How to reproduce", _again()),
+        *galleries(shown),
+        part("reproductions", "Every reproduction", _reproductions(summary)),
+        part("baselines", "Baselines", plain(baseline_table(summary))),
+        part("facts", "How it was run", plain(facts_table(summary)), _config(summary)),
+        part("again", "How to reproduce", _again()),
+    ]
+    return page(summary.results.name, parts)
+
+
+def page(title: str, parts: Sequence[Part]) -> str:
+    """Return a page of sections under a title, with links to them."""
+    tools = element(
+        "p",
+        element("button", "Unfold all", type="button", id="folds", hidden=""),
+        element("button", "Dark theme", type="button", id="theme", hidden=""),
+        class_="tools",
     )
-    return "<!DOCTYPE html>\n" + element("html", _head(summary), element("body", body), lang="en")
+    body = element(
+        "body",
+        element("a", "Skip to the report", href="#main", class_="skip"),
+        element("header", element("h1", title), tools),
+        contents(parts),
+        element("main", *(part.html for part in parts), id="main", tabindex="-1"),
+        element(
+            "footer", element("p", "Written by reality-check. This file is all there is to it.")
+        ),
+    )
+    return "<!DOCTYPE html>\n" + element("html", _head(title), body, lang="en") + "\n"
 
 
-def _head(summary: Summary) -> Html:
-    style = resources.files("reality_check.report").joinpath("style.css").read_text("utf-8")
+def _head(title: str) -> Html:
+    files = resources.files("reality_check.report")
+    style = files.joinpath("style.css").read_text("utf-8")
+    script = files.joinpath("script.js").read_text("utf-8")
+    digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
     return join(
         Html('<head><meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY}">'),
+        Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(digest)}">'),
         Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
         Html('<meta name="color-scheme" content="light dark">'),
-        element("title", f"{summary.results.name} – reality check"),
+        element("title", f"{title} – reality check"),
         element("style", Html(style)),
+        element("script", Html(script)),
         Html("</head>\n"),
     )
 
 
-def _section(anchor: str, heading: str, *children: str) -> Html:
-    identifier = f"{anchor}-heading"
-    head = element("h2", heading, id=identifier)
-    return element("section", head, *children, id=anchor, aria_labelledby=identifier)
+def overview(summary: Summary, anchor: str = "overview", heading: str = "Overview") -> Part:
+    """Return the verdict, and in a few lines what was compared, how."""
+    pairs = [
+        element("div", element("dt", name), element("dd", text))
+        for name, text in overview_facts(summary)
+    ]
+    facts = element("dl", *pairs, class_="facts") if pairs else ""
+    return part(anchor, heading, _verdict(summary), facts)
 
 
-def _bullets(lines: list[str]) -> Html:
-    return element("ul", *(element("li", line) for line in lines)) if lines else Html("")
+def _verdict(summary: Summary) -> Html:
+    """Who leads: in a sentence, or in a line for each of several."""
+    found = leaders(summary)
+    if len(found) < 2:
+        return element("p", headline(summary), class_="verdict")
+    lines = [
+        element("li", element("strong", f"{listed(where)}:"), f" {text}")
+        for text, where in found.items()
+    ]
+    preliminary = "" if summary.results.finished else element("p", "Preliminary:")
+    after = element("p", caution(summary)) if caution(summary) else ""
+    return element("div", preliminary, element("ul", *lines), after, class_="verdict")
 
 
-def _folded(summary_line: str, *children: str) -> Html:
-    return element("details", element("summary", summary_line), *children)
-
-
-def _box(summary: Summary) -> Html:
-    box = deviation_box(summary)
+def box(summary: Summary, anchor: str = "box") -> Part:
+    """Return what deviates from the protocol."""
+    shown = deviation_box(summary)
     items = [
         element(
             "li",
@@ -123,100 +173,137 @@ def _box(summary: Summary) -> Html:
             rest,
             class_="serious" if serious else "minor",
         )
-        for serious, lead, rest in box.entries
+        for serious, lead, rest in shown.entries
     ]
-    children = [element("p", box.opening)] if box.opening else []
-    shown = max(_DEVIATIONS_SHOWN, sum(serious for serious, _, _ in box.entries))
-    children += [element("ul", *items[:shown])] if items else []
-    if rest_of_items := items[shown:]:
-        text = counted(len(rest_of_items), "further deviation")
-        children.append(_folded(text, element("ul", *rest_of_items)))
+    serious = sum(found for found, _, _ in shown.entries)
+    children = [element("p", shown.opening)] if shown.opening else []
+    first = max(_DEVIATIONS_SHOWN, serious)
+    children += [element("ul", *items[:first])] if items else []
+    if further := items[first:]:
+        children.append(folded(counted(len(further), "further deviation"), element("ul", *further)))
     missing = progress_lines(summary)
     if missing:
-        children += [element("h3", "Not finished"), _bullets(missing)]
+        children += [element("h3", "Not finished"), bullets(missing)]
     kind = "clean"
-    if box.entries or missing or summary.results.protocol != summary.results.reference:
-        kind = "serious" if any(serious for serious, _, _ in box.entries) else "minor"
-    head = element("h2", "What deviates from the protocol", id="box-heading")
-    return element(
-        "section", head, *children, class_=f"box {kind}", id="box", aria_labelledby="box-heading"
-    )
+    if shown.entries or missing or summary.results.protocol != summary.results.reference:
+        kind = "serious" if serious else "minor"
+    return part(anchor, "What deviates from the protocol", *children, kind=f"box {kind}")
 
 
-def _comparison(summary: Summary) -> Html:
-    tables = [comparison(table) for table in comparison_tables(summary)]
+def _comparison(summary: Summary) -> Part:
     if not summary.results.rows:
-        return _section("comparison", "Comparison", element("p", "No results yet."))
-    legend = element(
+        return part("comparison", "Comparison", element("p", "No results yet."))
+    tables, others = comparison_tables(summary), other_tables(summary)
+    geometries = []
+    if summary.other_geometries:
+        geometries = [
+            comparison_table(summary, category, summary.other_geometries)
+            for category in summary.categories
+        ]
+    children = [
+        _filter([*tables, *others]),
+        comparison_grid(summary, tables),
+        legend_note(),
+    ]
+    if others:
+        children += [
+            element("h3", "Other metrics"),
+            element("p", other_note(summary)),
+            comparison_grid(summary, others),
+        ]
+    if geometries:
+        text = "The same runs, measured on the geometry that a method does not use"
+        children.append(folded(text, *map(comparison, geometries)))
+    return part("comparison", "Comparison", *children)
+
+
+def comparison_grid(summary: Summary, tables: Sequence[ComparisonTable]) -> Html:
+    """Return the tables side by side where there is room."""
+    origins = summary.origins
+    return element("div", *(comparison(table, origins) for table in tables), class_="tables")
+
+
+def legend_note() -> Html:
+    """Return what the numbers and marks of a comparison table mean."""
+    return element(
         "p",
         "Percent, mean ± half-width of the 95 % t-interval over n reproductions. ",
         element("strong", "Bold"),
         f": best mean of its column. {CLOSE_MARK}: {CLOSE_NOTE}.",
         class_="note",
     )
-    children = [element("div", *tables, class_="tables"), legend]
-    if others := [comparison(table) for table in other_tables(summary)]:
-        children += [
-            element("h3", "Other metrics"),
-            element("p", other_note(summary)),
-            element("div", *others, class_="tables"),
-        ]
-    if summary.other_geometries:
-        others = [
-            comparison(comparison_table(summary, category, summary.other_geometries))
-            for category in summary.categories
-        ]
-        text = "The same runs, measured on the geometry that a method does not use"
-        children.append(_folded(text, *others))
-    return _section("comparison", "Comparison", *children)
 
 
-def _published(summary: Summary) -> Html:
-    lines = published_lines(summary)
-    if not lines:
-        return Html("")
-    table = published_table(summary)
-    children = [element("p", lines[0]), *([plain(table)] if table else [])]
-    return _section("published", "Published", *children, _bullets(lines[1:]))
-
-
-def _intervals(figures: list[DrawnFigure]) -> Html:
-    shown = [_figure(figure) for figure in figures if figure.stem.startswith("intervals_")]
-    if not shown:
-        return Html("")
-    more = [_folded("The same figure for the other metrics", *shown[1:])] if shown[1:] else []
-    return _section("intervals", "Intervals", shown[0], *more)
-
-
-def _figure(figure: DrawnFigure) -> Html:
-    prefix = "".join(c for c in figure.stem if c.isalnum()) + "-"
-    picture = Html(inline_svg(figure.files["svg"], prefix, escape(figure.alt)))
+def _filter(tables: Sequence[ComparisonTable]) -> Html:
+    """Return the controls of the comparison, which a script shows: without it they do nothing."""
+    categories = list(dict.fromkeys(table.category for table in tables))
+    metrics = list(dict.fromkeys(metric for table in tables for metric in table.metrics))
+    search = element(
+        "label",
+        "Methods whose name contains ",
+        Html('<input type="search" name="method" autocomplete="off" spellcheck="false">'),
+    )
     return element(
-        "figure",
-        element("div", picture, class_="scroll", tabindex="0", role="group", aria_label="figure"),
-        element("figcaption", figure.caption),
+        "form",
+        search,
+        _ticks("Categories", "category", categories),
+        _ticks("Metrics", "metric", metrics),
+        element("button", "Show all", type="reset"),
+        element("output", aria_live="polite"),
+        class_="filter",
+        aria_label="Filter the comparison",
+        hidden="",
     )
 
 
-def _verdicts(summary: Summary) -> Html:
+def _ticks(legend: str, name: str, values: Sequence[str]) -> Html:
+    boxes = [
+        element(
+            "label",
+            Html(f'<input type="checkbox" name="{name}" value="{escape(value)}" checked> '),
+            value,
+        )
+        for value in values
+    ]
+    return element("fieldset", element("legend", legend), *boxes)
+
+
+def _published(summary: Summary) -> list[Part]:
+    lines = published_lines(summary)
+    if not lines:
+        return []
+    table = published_table(summary)
+    children = [element("p", lines[0]), *([plain(table)] if table else [])]
+    return [part("published", "Published", *children, bullets(lines[1:]))]
+
+
+def _intervals(figures: list[DrawnFigure]) -> list[Part]:
+    shown = [figure(drawn) for drawn in figures if drawn.stem.startswith("intervals_")]
+    if not shown:
+        return []
+    more = [folded("The same figure for the other metrics", *shown[1:])] if shown[1:] else []
+    return [part("intervals", "Intervals", shown[0], *more)]
+
+
+def _verdicts(summary: Summary) -> Part:
     blocks = []
     for category in summary.categories:
         sentences = category_sentences(summary, category)
-        shown, folded = sentences[:_SENTENCES_SHOWN], sentences[_SENTENCES_SHOWN:]
-        blocks += [element("h3", category), _bullets(shown)]
-        if folded:
-            blocks.append(_folded(f"{counted(len(folded), 'further sentence')}", _bullets(folded)))
+        shown, further = sentences[:_SENTENCES_SHOWN], sentences[_SENTENCES_SHOWN:]
+        blocks += [element("h3", category), bullets(shown)]
+        if further:
+            blocks.append(folded(counted(len(further), "further sentence"), bullets(further)))
         if note := correction_note(summary, category):
             blocks.append(element("p", note, class_="note"))
-    return _section("verdict", "Verdict", element("p", NOISE_NOTE), *blocks)
+    return part("verdict", "Verdict", element("p", NOISE_NOTE), *blocks)
 
 
-def _search(summary: Summary, figures: list[DrawnFigure]) -> Html:
-    drawn = {figure.stem: figure for figure in figures}
+def _search(summary: Summary, figures: list[DrawnFigure]) -> Part:
+    drawn = {found.stem: found for found in figures}
     pictures = [
-        _figure(drawn[stem]) for stem in ("search_history", "validation_curves") if stem in drawn
+        figure(drawn[stem]) for stem in ("search_history", "validation_curves") if stem in drawn
     ]
-    return _section(
+    return part(
         "search",
         "Search and budget",
         element("p", search_note(summary)),
@@ -227,65 +314,28 @@ def _search(summary: Summary, figures: list[DrawnFigure]) -> Html:
     )
 
 
-def _further(sections: Sequence[Section], after: str) -> list[Html]:
-    return [
-        _section(section.anchor, section.heading, *map(_block, section.blocks))
-        for section in sections
-        if section.after == after
-    ]
-
-
-def _block(block: Block) -> Html:
-    match block:
-        case str():
-            return element("p", block)
-        case Note():
-            return element("p", block.text, class_="note")
-        case Bullets():
-            return _bullets(list(block.lines))
-        case PlainTable():
-            return plain(block)
-        case DrawnFigure():
-            return _figure(block)
-        case Folded():
-            return _folded(block.title, *map(_block, block.blocks))
-
-
-def _galleries(shown: Sequence[Gallery]) -> Html:
-    if not shown:
-        return Html("")
-    pictures = [
-        element(
-            "figure",
-            Html(
-                f'<img src="data:image/png;base64,{base64.b64encode(gallery.png).decode()}" '
-                f'alt="{escape(gallery.alt)}">'
-            ),
-            element("figcaption", gallery.method),
-        )
-        for gallery in shown
-    ]
-    return _section("galleries", "Nearest neighbours", element("p", NOTE), *pictures)
+def _further(sections: Sequence[Section], after: str) -> list[Part]:
+    return [section(shown) for shown in sections if shown.after == after]
 
 
 def _reproductions(summary: Summary) -> Html:
     table = reproduction_table(summary)
     if not table.rows:
         return element("p", "No reproduction has been scored yet.")
-    return _folded(f"{len(table.rows)} rows, as in results.csv", plain(table))
+    return folded(f"{len(table.rows)} rows, as in results.csv", plain(table))
 
 
 def _config(summary: Summary) -> Html:
     text = config_text(summary)
     if not text:
         return Html("")
-    return _folded("The resolved experiment (experiment.yaml)", element("pre", text, tabindex="0"))
+    return folded("The resolved experiment (experiment.yaml)", element("pre", text, tabindex="0"))
 
 
 def _again() -> Html:
     return join(
         element("p", "In the folder of this report:"),
-        element("pre", COMMAND),
+        element("pre", COMMAND, tabindex="0"),
         element(
             "p",
             "experiment.yaml holds every setting and seed; results.csv holds every number at full "

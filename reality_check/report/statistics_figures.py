@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -27,10 +28,15 @@ from reality_check.report._plotting import (
     title,
 )
 from reality_check.report._summary import Summary, completed, winner
+from reality_check.report.figures import search_panel
 from reality_check.report.statistics import Ranking
-from reality_check.results import METRICS, PRIMARY, Importance, MethodResults
+from reality_check.results import METRICS, PRIMARY, Importance, MethodResults, TrialRecord
 
 Array = NDArray[np.float64]
+_WINNER: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidth": 0}
+_BEST_EPOCH: dict[str, Any] = {
+    "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
+}  # fmt: skip
 _SMALL: dict[str, Any] = {"fontsize": 9, "color": INK, "parse_math": False}
 
 
@@ -182,13 +188,19 @@ def importance_figure(importances: Mapping[str, Importance]) -> Figure:
 
 
 def slices_figure(method: MethodResults) -> Figure:
-    """Return one panel per parameter: validation score of every trial in percent against it."""
+    """Return validation scores of every trial in percent: in their order, and by parameter."""
     names = method.searched
-    figure, columns = panel_grid(len(names), 4, 2.0)
+    figure, columns = panel_grid(1 + len(names), 4, 2.0)
+    grid = panels(figure, 1 + len(names), columns, sharey=True)
+    history = next(grid)
+    title(history, "trial")
+    search_panel(history, method)
     sound = [t for t in method.search if completed(t) and t.diverged is None]
     lost = [t for t in method.search if t.diverged is not None]
     best = winner(method)
-    for axes, name in zip(panels(figure, len(names), columns, sharey=True), names, strict=True):
+    if best is not None:
+        history.plot([best.slot], [100 * (best.value or 0.0)], "D", **_WINNER)
+    for axes, name in zip(grid, names, strict=True):
         title(axes, name)
         _slice(axes, [t.params[name] for t in (*sound, *lost)], name in method.logarithmic)
         scores = [100 * (t.value or 0.0) for t in sound]
@@ -201,9 +213,47 @@ def slices_figure(method: MethodResults) -> Figure:
             )  # fmt: skip
         if best is not None:
             top = [_place(best.params[name])], [100 * (best.value or 0.0)]
-            axes.plot(*top, "D", color=COLOURS[1], markersize=6, markeredgewidth=0)
+            axes.plot(*top, "D", **_WINNER)
     figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
     return figure
+
+
+def curves_figure(runs: Sequence[TrialRecord], best: TrialRecord | None) -> Figure:
+    """Return a panel a fold: a line for each run in percent, and the search's winner dashed.
+
+    Args:
+        runs: with their curves.
+        best: the winner of the search, where there was one.
+    """
+    folds = max(len(run.curves) for run in runs)
+    figure, columns = panel_grid(folds, 4, 2.1)
+    for fold, axes in enumerate(panels(figure, folds, columns, sharey=True)):
+        title(axes, f"fold {fold}")
+        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+        for run in runs:
+            points = _points(run, fold)
+            if points:
+                axes.plot(*zip(*points, strict=True), color=COLOURS[0], linewidth=1.0, alpha=0.6)
+                axes.plot(*max(points, key=lambda point: point[1]), "o", **_BEST_EPOCH)
+        if best is not None and (points := _points(best, fold)):
+            axes.plot(
+                *zip(*points, strict=True), color=COLOURS[1], linewidth=1.4, linestyle=(0, (4, 2))
+            )
+    figure.supxlabel("epoch", fontsize=9.5, color=INK)
+    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
+    handles = [Line2D([], [], color=COLOURS[0], linewidth=1.2, label="reproduction")]
+    if best is not None and best.curves:
+        handles.append(
+            Line2D([], [], color=COLOURS[1], linestyle=(0, (4, 2)), label="winner of the search")
+        )
+    legend(figure, handles)
+    return figure
+
+
+def _points(run: TrialRecord, fold: int) -> list[tuple[int, float]]:
+    """Epoch and validation score in percent, without what is not finite."""
+    curve = run.curves[fold] if fold < len(run.curves) else ()
+    return [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
 
 
 def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:

@@ -14,6 +14,10 @@ NOISE_NOTE = (
 )
 
 
+#: The verdict before anything has been measured.
+NO_RESULTS = "No results yet: no reproduction has been scored."
+
+
 def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
     """Return one sentence on one pair of methods, differences in percentage points.
 
@@ -81,18 +85,28 @@ def correction_note(summary: Summary, category: str, metric: str = PRIMARY) -> s
 
 def headline(summary: Summary) -> str:
     """Return the verdict of the whole experiment on MAP@R in one or two sentences."""
-    leaders = {c: _leader(summary, c) for c in summary.categories if summary.samples(c, PRIMARY)}
-    if not leaders:
-        return "No results yet: no reproduction has been scored."
+    found = leaders(summary)
+    text = "; ".join(f"{leader} ({listed(where)})" for leader, where in found.items())
+    if not found:
+        return NO_RESULTS
     preliminary = "" if summary.results.finished else "Preliminary: "
+    return " ".join(filter(None, [f"{preliminary}{text}.", caution(summary)]))
+
+
+def leaders(summary: Summary) -> dict[str, list[str]]:
+    """Return who leads on MAP@R, and from whom it cannot be told, with the categories of each."""
+    where: dict[str, list[str]] = {}
+    for category in summary.categories:
+        if summary.samples(category, PRIMARY):
+            where.setdefault(_leader(summary, category), []).append(category)
+    return where
+
+
+def caution(summary: Summary) -> str:
+    """Return a sentence that sends the reader to the serious deviations; empty without any."""
     serious = sum(deviation.serious for deviation in summary.results.deviations)
     which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
-    caution = f" Read it with {which} below." if serious else ""
-    where: dict[str, list[str]] = {}
-    for category, leader in leaders.items():
-        where.setdefault(leader, []).append(category)
-    text = "; ".join(f"{leader} ({listed(found)})" for leader, found in where.items())
-    return f"{preliminary}{text}.{caution}"
+    return f"Read it with {which} below." if serious else ""
 
 
 def _leader(summary: Summary, category: str) -> str:

@@ -8,6 +8,8 @@ from reality_check.report.sections._section import Block, Bullets, Folded, Note,
 from reality_check.report.sections.agreement import agreement_section
 from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
+from reality_check.report.sections.cost import cost_section
+from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import paired_section
 from reality_check.report.sections.parameters import parameters_section
 from reality_check.report.sections.ranks import ranks_section
@@ -24,5 +26,7 @@ def statistics_sections(summary: Summary, analysis: Analysis) -> list[Section]:
         budget_section(summary),
         parameters_section(summary),
         agreement_section(summary),
+        methods_section(summary),
+        cost_section(summary),
     )
     return [section for section in found if section is not None]

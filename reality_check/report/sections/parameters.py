@@ -1,14 +1,14 @@
-"""Which hyper-parameters mattered, and how the score follows each of them."""
+"""Which hyper-parameters mattered."""
 
 from __future__ import annotations
 
 from reality_check.report._plotting import render
-from reality_check.report._summary import Summary, completed, winner
-from reality_check.report._text import counted, file_name, listed, parameter, percent
+from reality_check.report._summary import Summary, completed
+from reality_check.report._text import counted, listed, percent
 from reality_check.report.figures import DrawnFigure
-from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
-from reality_check.report.statistics_figures import importance_figure, slices_figure
-from reality_check.results import METRICS, PRIMARY, Importance, MethodResults
+from reality_check.report.sections._section import Block, Bullets, Note, Section
+from reality_check.report.statistics_figures import importance_figure
+from reality_check.results import Importance, MethodResults
 
 #: Fewer trials make no slice.
 _FEWEST = 4
@@ -29,8 +29,6 @@ def parameters_section(summary: Summary) -> Section | None:
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
     if known:
         blocks += [_importance(known), Note(_IMPORTANCE_NOTE)]
-    slices = tuple(_slices(method) for method in searched)
-    blocks.append(Folded("Validation score against each parameter", slices))
     return Section("parameters", "What the searches were sensitive to", "search", tuple(blocks))
 
 
@@ -76,24 +74,6 @@ def _importance(methods: list[MethodResults]) -> DrawnFigure:
         for name, found in shown.items()
     )
     return DrawnFigure("importance", caption, alt, render(importance_figure(shown)))
-
-
-def _slices(method: MethodResults) -> DrawnFigure:
-    best = winner(method)
-    caption = (
-        f"{method.name}: validation {METRICS[PRIMARY]} of every trial against each parameter; "
-        "the filled diamond is the winner. Points at the bottom edge diverged."
-    )
-    alt = (
-        f"Validation score of the trials of {method.name} against {listed(list(method.searched))}."
-    )
-    if best is not None:
-        alt += f" Best: {percent(best.value)} at " + listed(
-            [f"{name} = {parameter(value)}" for name, value in best.params.items()]
-        )
-    return DrawnFigure(
-        f"slices_{file_name(method.name)}", caption, alt, render(slices_figure(method))
-    )
 
 
 def _shown(method: MethodResults) -> list[float]:

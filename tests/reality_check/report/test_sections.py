@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 
 from reality_check.report._analysis import Analysis, Pair, of_the_best
+from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary
 from reality_check.report.comparisons import COLUMNS, comparisons_csv
 from reality_check.report.html import report_html
@@ -26,8 +27,10 @@ from reality_check.report.sections.agreement import (
 )
 from reality_check.report.sections.budget import budget_section, budgets, lead_sentences
 from reality_check.report.sections.classes import classes_section
+from reality_check.report.sections.cost import cost_section
+from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import pair_sentence, paired_section
-from reality_check.report.sections.parameters import importance_sentence, parameters_section
+from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.sections.ranks import rank_sentence, ranks_section
 from reality_check.report.statistics import (
     Agreement,
@@ -41,8 +44,9 @@ from reality_check.report.statistics import (
     percentile_interval,
     rank_methods,
 )
-from reality_check.report.statistics_figures import slices_figure
+from reality_check.report.statistics_figures import curves_figure, slices_figure
 from reality_check.results import (
+    Cost,
     ExperimentResults,
     Importance,
     MethodResults,
@@ -401,10 +405,18 @@ def test_slices_of_every_kind_of_parameter_are_drawn(finished: ExperimentResults
     method = MethodResults(
         "m", "L", search=trials, searched=("rate", "mode", "flag", "k"), logarithmic=("rate",)
     )
-    section = parameters_section(Summary(dataclasses.replace(finished, methods=(method,))))
+    section = methods_section(Summary(dataclasses.replace(finished, methods=(method,))))
     assert section is not None
     assert [figure.stem for figure in section.figures] == ["slices_m"]
     assert "Best: 50.00 at rate = 1e-05" in section.figures[0].alt
+    (fold,) = (block for block in section.blocks if isinstance(block, Folded))
+    (table,) = (block for block in fold.blocks if isinstance(block, PlainTable))
+    assert table.rows == (
+        ("rate", "1e-05", "1e-05 to 1", ""),
+        ("mode", "soft", "hard, soft", ""),
+        ("flag", "None", "None", ""),
+        ("k", "5", "0 to 5", ""),
+    )
 
 
 def test_a_narrow_logarithmic_axis_has_ticks_to_read() -> None:
@@ -418,7 +430,7 @@ def test_a_narrow_logarithmic_axis_has_ticks_to_read() -> None:
         MethodResults("m", "L", search=trials, searched=("rate",), logarithmic=("rate",))
     )
     figure.draw_without_rendering()
-    axes = figure.axes[0]
+    axes = figure.axes[1]  # after the history
     low, high = axes.get_xlim()
     shown = [
         label.get_text()
@@ -427,6 +439,73 @@ def test_a_narrow_logarithmic_axis_has_ticks_to_read() -> None:
     ]
     assert len(shown) >= 2
     assert "0.01" in shown
+
+
+def learned(name: str, runs: int, folds: int = 2) -> MethodResults:
+    """A method whose search and reproductions have curves; that of run 1 ends in NaN."""
+
+    def curves(run: int) -> Any:
+        ends = [(6, math.nan)] if run == 1 else []
+        return tuple(((2, 0.1), (4, 0.2 + fold / 10 + run / 100), *ends) for fold in range(folds))
+
+    trial = TrialRecord(name, "search", 0, "complete", value=0.3, params={"x": 1}, curves=curves(0))
+    again = tuple(
+        TrialRecord(name, "reproductions", run, "complete", value=0.3, curves=curves(run))
+        for run in range(runs)
+    )
+    complete = TrialRecord(
+        name, "complete", 0, "complete", value=0.2, params={"epochs": 20}, seconds=90.0
+    )
+    return MethodResults(name, "L", (trial,), again, (complete,), searched=("x",))
+
+
+def test_learning_curves_are_of_every_fold_and_reproduction() -> None:
+    method = learned("a b", 3)
+    section = methods_section(Summary(runs_of({}, methods=(method,))))
+    assert section is not None
+    assert [figure.stem for figure in section.figures] == ["slices_a_b", "curves_a_b"]
+    # Means of 0.20, 0.21, 0.22, and a tenth more in the second fold.
+    assert section.figures[1].alt == (
+        "Learning curves of a b: 3 reproductions; mean best validation in percent: fold 0 21.00 "
+        "and fold 1 31.00."
+    )
+    assert texts(section)[-1] == (
+        "Complete: 1 training of 20 epochs, 2 min each on average; what they logged is in their "
+        "records (a b/complete)."
+    )
+    figure = curves_figure(method.reproductions, method.search[0])
+    assert [axes.get_title(loc="left") for axes in figure.axes] == ["fold 0", "fold 1"]
+    lines = [line for line in figure.axes[1].lines if len(line.get_xdata()) > 1]  # type: ignore[arg-type]
+    assert [list(map(float, line.get_ydata())) for line in lines[:3]] == [  # type: ignore[arg-type]
+        pytest.approx([10.0, 30.0 + run]) for run in range(3)
+    ]
+    assert [line.get_linestyle() for line in lines] == ["-", "-", "-", "--"]
+
+
+def test_methods_without_records_have_no_part() -> None:
+    assert methods_section(Summary(runs_of({}, methods=(MethodResults("a", "L"),)))) is None
+
+
+def test_cost_is_by_method_stage_and_device() -> None:
+    costs = (
+        Cost("a", "search", "cuda", 4, 2.5),
+        Cost("a", "complete", "cuda", 1, 0.25),
+        Cost("a", "search", "cpu", 1, 0.5),
+        Cost("", "baselines", "cpu", 2, 0.01),
+    )
+    section = cost_section(Summary(runs_of({}, costs=costs)))
+    assert texts(section) == [
+        "0.51 hours of CPU processes and 2.75 GPU hours in all, over 8 attempts."
+    ]
+    assert section is not None
+    (table,) = (block for block in section.blocks if isinstance(block, PlainTable))
+    assert table.rows == (
+        ("a", "cuda", "2.50", "—", "0.25", "2.75", "5"),
+        ("a", "cpu", "0.50", "—", "—", "0.50", "1"),
+        ("baselines", "cpu", "—", "—", "—", "0.01", "2"),
+    )
+    assert any(isinstance(b, Note) and "Energy: not read." in b.text for b in section.blocks)
+    assert cost_section(Summary(runs_of({}))) is None
 
 
 # -- agreement -----------------------------------------------------------------------------------
@@ -490,6 +569,7 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
         ("budget", "search"),
         ("parameters", "search"),
         ("agreement", "search"),
+        ("methods", "search"),
     ]
     page = report_html(summary, [], (), sections)
     text = report_md(summary, {}, sections)

@@ -1,0 +1,144 @@
+"""Method by method: the search, the winner's hyper-parameters, and the learning curves."""
+
+from __future__ import annotations
+
+import math
+
+from reality_check.report._plotting import render
+from reality_check.report._sections import PlainTable
+from reality_check.report._summary import Summary, winner
+from reality_check.report._text import (
+    counted,
+    duration,
+    file_name,
+    interval_text,
+    listed,
+    parameter,
+    percent,
+)
+from reality_check.report.figures import DrawnFigure
+from reality_check.report.sections._section import Block, Folded, Section
+from reality_check.report.sections.parameters import importance_sentence
+from reality_check.report.statistics import t_interval
+from reality_check.report.statistics_figures import curves_figure, slices_figure
+from reality_check.results import METRICS, PRIMARY, MethodResults, TrialRecord
+
+_METRIC = METRICS[PRIMARY]
+
+
+def methods_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` before anything was trained."""
+    shown = [m for m in summary.results.methods if m.search or m.reproductions or m.complete]
+    if not shown:
+        return None
+    folds = tuple(Folded(method.name, _about(summary, method)) for method in shown)
+    text = "Of each method its search, what won it, and how the networks learned."
+    return Section("methods", "Method by method", "search", (text, *folds))
+
+
+def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
+    blocks: list[Block] = [_sentence(summary, method)]
+    if (best := winner(method)) is not None and best.params:
+        blocks.append(_parameters(method, best))
+    if method.searched:
+        blocks.append(importance_sentence(method))
+    if method.searched and best is not None:
+        blocks.append(_slices(method))
+    if curves := [run for run in method.reproductions if any(run.curves)]:
+        blocks.append(_curves(method, curves))
+    if method.complete:
+        blocks.append(_complete(method))
+    return tuple(blocks)
+
+
+def _sentence(summary: Summary, method: MethodResults) -> str:
+    """The loss, its geometry, and the results in every category."""
+    geometry = "unit vectors" if method.normalize_embeddings else "embeddings as they are"
+    found = []
+    for category in summary.categories:
+        if values := summary.samples(category, PRIMARY).get(method.name):
+            found.append(f"{category} {interval_text(t_interval(values))}")
+    scores = f"; test {_METRIC} in percent: {listed(found)}" if found else ""
+    return f"Loss {method.loss}, measured on {geometry}{scores}."
+
+
+def _parameters(method: MethodResults, best: TrialRecord) -> PlainTable:
+    shares = method.importance.shares if method.importance is not None else {}
+    rows = tuple(
+        (
+            name,
+            parameter(value),
+            _extent(method, name),
+            f"{percent(shares[name], 0)} %" if name in shares else "",
+        )
+        for name, value in best.params.items()
+    )
+    caption = (
+        f"Hyper-parameters of the winner of the search, trial {best.slot}: validation {_METRIC} "
+        f"{percent(best.value)}; the values that were tried, and the importance of each."
+    )
+    header = ("Hyper-parameter", "Winner", "Tried", "Importance")
+    return PlainTable(caption, header, rows, words=("Hyper-parameter", "Tried"))
+
+
+def _extent(method: MethodResults, name: str) -> str:
+    """From the lowest to the highest value that a trial had, or every choice."""
+    values = [trial.params[name] for trial in method.search if name in trial.params]
+    if not values or any(isinstance(v, str | bool) or v is None for v in values):
+        return ", ".join(dict.fromkeys(map(str, values)))
+    return f"{parameter(min(values))} to {parameter(max(values))}"
+
+
+def _slices(method: MethodResults) -> DrawnFigure:
+    best = winner(method)
+    caption = (
+        f"{method.name}: validation {_METRIC} of every trial in their order, with the best so far "
+        "(line), and against each parameter; the filled diamond is the winner. Crosses at the "
+        "bottom edge diverged."
+    )
+    alt = (
+        f"Validation score of the trials of {method.name} by their number and against "
+        f"{listed(list(method.searched))}."
+    )
+    if best is not None:
+        alt += f" Best: {percent(best.value)} at " + listed(
+            [f"{name} = {parameter(value)}" for name, value in best.params.items()]
+        )
+    stem = f"slices_{file_name(method.name)}"
+    return DrawnFigure(stem, caption, alt, render(slices_figure(method)))
+
+
+def _curves(method: MethodResults, runs: list[TrialRecord]) -> DrawnFigure:
+    caption = (
+        f"{method.name}: validation {_METRIC} of every reproduction, a panel a fold; the dot is "
+        "the best epoch, whose network is scored. Dashed: the winning trial of the search."
+    )
+    folds = max(len(run.curves) for run in runs)
+    means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
+    alt = (
+        f"Learning curves of {method.name}: {counted(len(runs), 'reproduction')}; mean best "
+        f"validation in percent: {listed(means)}."
+    )
+    figure = curves_figure(runs, winner(method))
+    return DrawnFigure(f"curves_{file_name(method.name)}", caption, alt, render(figure))
+
+
+def _mean_best(runs: list[TrialRecord], fold: int) -> float | None:
+    curves = [run.curves[fold] for run in runs if fold < len(run.curves)]
+    finite = [[value for _, value in curve if math.isfinite(value)] for curve in curves]
+    tops = [max(values) for values in finite if values]
+    return sum(tops) / len(tops) if tops else None
+
+
+def _complete(method: MethodResults) -> str:
+    """How many networks on all trainval classes there are; nothing of theirs was validated."""
+    done = [run for run in method.complete if run.state == "complete"]
+    epochs = [run.params.get("epochs", 0) + run.params.get("follow_up_epochs", 0) for run in done]
+    lengths = sorted({count for count in epochs if count})
+    long = f" of {listed([str(count) for count in lengths])} epochs" if lengths else ""
+    times = [run.seconds for run in done if run.seconds is not None]
+    each = f", {duration(sum(times) / len(times))} each on average" if times else ""
+    return (
+        f"Complete: {counted(len(done), 'training')}{long}{each}; what they logged is in their "
+        f"records ({method.name}/complete)."
+    )
