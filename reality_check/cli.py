@@ -84,7 +84,8 @@ back and ends with exit status 75. A job script of a cluster: docs/cluster.md.
 """
 _INIT = """\
 Writes FILE, an experiment with every usual key explained, and my_losses.py, a
-loss to change into your own. Files that are there already are left alone.
+loss to change into your own: files that are there already are left alone. And
+reality-check.schema.json, from which editors complete and check FILE.
 """
 _CHECK = f"""\
 Reads the YAML and the images, builds each loss, runs it forward and backward on
@@ -287,7 +288,8 @@ def _parser() -> _Parser:
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
-        "distances, reducers, regularizers, figures, or an experiment (its resolved YAML)",
+        "distances, reducers, regularizers, figures, schema (JSON, for editors), or an experiment "
+        "(its resolved YAML)",
     )
     show.add_argument(
         "--markdown", action="store_true", help="of papers: the table of docs/papers.md"

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import json
 import sys
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -25,6 +26,7 @@ from reality_check.checking import (
 )
 from reality_check.config import config_files, load_experiment
 from reality_check.config.compose import dump_yaml, paper_files
+from reality_check.config.json_schema import json_schema
 from reality_check.config.schema import Experiment
 from reality_check.data import load_dataset
 from reality_check.errors import UsageError, nearest
@@ -40,6 +42,7 @@ from reality_check.view import duration
 
 _GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
 _TRUNKS = "trunks"
+_SCHEMA = "schema"
 _PAPERS = "papers"
 _KINDS = {PLURALS[kind]: kind for kind in NAMESPACES}
 #: Arguments that the harness gives.
@@ -109,6 +112,9 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
         raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
     if what in _GROUPS:
         return _print_group(what)
+    if what == _SCHEMA:
+        print(json.dumps(json_schema(Path()), indent=1))
+        return 0
     if what == _TRUNKS:
         return _print_trunks()
     if what in _KINDS:
@@ -118,7 +124,7 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
     experiments = config_files("experiments")
     papers = paper_files()
     if not Path(what).exists() and what not in experiments and what not in papers:
-        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures"]
+        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures", _SCHEMA]
         raise UsageError(
             f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
             "of an experiment (reality-check show experiments lists them) or a YAML file."

@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
+from reality_check.config.json_schema import json_schema
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
 
+#: Beside the YAML, so that editors find it without a network.
+SCHEMA = "reality-check.schema.json"
+
 YAML = """\
+# yaml-language-server: $schema={schema}
 # One experiment of reality-check: does my loss beat the known ones?
 #   reality-check check {yaml}     forward, backward, cost; trains nothing
 #   reality-check run {yaml}       the whole comparison, then open the report it names
@@ -72,7 +78,7 @@ class {cls}(BaseMetricLossFunction):
 
 
 def write_starter(folder: Path, yaml_name: str = "experiment.yaml") -> list[Path]:
-    """Write a starter YAML and a loss file that it uses.
+    """Write a starter YAML, a loss file that it uses, and the schema that editors complete from.
 
     Returns:
         The files written.
@@ -82,7 +88,7 @@ def write_starter(folder: Path, yaml_name: str = "experiment.yaml") -> list[Path
     """
     module, cls = "my_losses", "MyLoss"
     files = {
-        folder / yaml_name: YAML.format(yaml=yaml_name, module=module, cls=cls),
+        folder / yaml_name: YAML.format(yaml=yaml_name, module=module, cls=cls, schema=SCHEMA),
         folder / f"{module}.py": LOSS.format(cls=cls),
     }
     for path in files:
@@ -91,6 +97,8 @@ def write_starter(folder: Path, yaml_name: str = "experiment.yaml") -> list[Path
                 f"{path} exists already and is left alone; rename it, or run init in another "
                 "folder."
             )
+    schema = folder / SCHEMA
+    files[schema] = json.dumps(json_schema(folder), indent=1)  # of an older version: made anew
     for path, text in files.items():
         atomic_write(path, text)
     return list(files)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any
 
-from pydantic import BeforeValidator, Field, field_validator
+from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
 from reality_check.config.values import Strict, is_number
 from reality_check.final_metrics import check_name
@@ -20,7 +20,18 @@ def _parse_figure(value: Any) -> Any:
 
 
 #: Value and, where it was published, spread; in percent where the metric is a fraction.
-Figure = Annotated[tuple[float, ...], BeforeValidator(_parse_figure)]
+Figure = Annotated[
+    tuple[float, ...],
+    BeforeValidator(_parse_figure),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "number"},
+                {"type": "array", "items": {"type": "number"}, "minItems": 1, "maxItems": 2},
+            ]
+        }
+    ),
+]
 
 
 #: The papers whose tables are repeated, by the name of their folder in ``configs/papers/``.

@@ -53,7 +53,8 @@ def started(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, str]:
     """A folder after ``init`` and ``check``, and what ``check`` printed."""
     folder = tmp_path_factory.mktemp("evening")
     wrote = succeed(folder, "init")
-    assert sorted(path.name for path in folder.iterdir()) == ["experiment.yaml", "my_losses.py"]
+    files = ["experiment.yaml", "my_losses.py", "reality-check.schema.json"]
+    assert sorted(path.name for path in folder.iterdir()) == files
     assert "reality-check run experiment.yaml" in wrote
     return folder, succeed(folder, "check", "experiment.yaml", *TINY)
 

@@ -1,0 +1,139 @@
+"""The JSON schema of an experiment's YAML, from which editors complete, explain and underline.
+
+It is that of :class:`Experiment` with what a file may leave to others: names of files in place of
+mappings, bases, variants. Where a base may give a key the schema asks for none, so it accepts what
+``reality-check check`` may still refuse, and refuses nothing that is right.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.compose import GROUPS, config_files
+from reality_check.config.descriptions import DESCRIPTIONS
+from reality_check.config.schema import Experiment
+from reality_check.plugins import plugins
+
+Schema = dict[str, Any]
+
+#: Mappings that stand for themselves; of others, a base may give keys.
+_WHOLE = ("Range", "Choices")
+_STRING: Schema = {"type": "string"}
+_NUMBER: Schema = {"type": "number"}
+_NULL: Schema = {"type": "null"}
+_BASE = "A name or a file that this starts from; the keys beside it are what differs."
+#: What the schema's classes take besides, and turn into what they declare.
+_ALSO: dict[tuple[str, str], list[Schema]] = {
+    ("Model", "weights"): [_NULL],
+    ("Model", "remove_last_bn_relu"): [{"type": "boolean"}],
+    ("Input", "mean"): [_NUMBER],
+    ("Input", "std"): [_NUMBER],
+    ("Method", "miner"): [_STRING],
+}
+
+
+def json_schema(beside: Path | None = None) -> Schema:
+    """The schema as plain data, draft 7, which all editors know.
+
+    Args:
+        beside: the folder of the YAML, whose ``configs/`` has names of the user's.
+    """
+    top = Experiment.model_json_schema(by_alias=True)
+    definitions: dict[str, Schema] = top.pop("$defs")
+    definitions["Experiment"] = top
+    for name, definition in definitions.items():
+        _adapt(name, definition)
+    for key, group in GROUPS.items():
+        names = _names(config_files(group, beside), key)
+        mappings = _mappings(top["properties"][key])
+        top["properties"][key] |= {"anyOf": [*names, *mappings]}
+        for mapping in mappings:
+            _add_base(definitions[mapping["$ref"].rpartition("/")[2]], names)
+    _add_methods(top["properties"], definitions["Method"], beside)
+    _add_base(top, _names(config_files("experiments"), "experiment"))
+    top["properties"]["variants"] = {
+        "description": "By name, keys and values on top; `variant` chooses.",
+        "type": "object",
+        "additionalProperties": _ref("Experiment"),
+    }
+    plain: Schema = _draft_7(definitions)
+    return {
+        "$schema": "http://json-schema.org/draft-07/schema#",
+        "title": "An experiment of reality-check",
+        "allOf": [_ref("Experiment")],
+        "anyOf": [
+            {"required": ["dataset", "model", "protocol", "methods"]},
+            {"required": ["base"]},
+            {"required": ["variants"]},
+        ],
+        "definitions": plain,
+    }
+
+
+def _adapt(name: str, definition: Schema) -> None:
+    """Describe the keys, and leave those open that a base may give."""
+    if name not in _WHOLE:
+        definition.pop("required", None)
+    definition.pop("title", None)
+    definition.pop("description", None)  # written for readers of the code
+    for key, value in definition.get("properties", {}).items():
+        value.pop("title", None)
+        also = _ALSO.get((name, key))
+        if also:
+            kept = {part: value.pop(part) for part in [*value] if part != "default"}
+            value["anyOf"] = [*kept.pop("anyOf", [kept]), *also]
+        value["description"] = DESCRIPTIONS[name][key]
+
+
+def _mappings(value: Schema) -> list[Schema]:
+    """The mappings that a key takes: one, or one for each reader."""
+    value.pop("discriminator", None)
+    reference = value.pop("$ref", None)
+    mappings: list[Schema] = value.pop("oneOf", [])
+    return [{"$ref": reference}] if reference else mappings
+
+
+def _names(files: Iterable[str], key: str) -> list[Schema]:
+    """A name, which editors offer, or the path of a file."""
+    return [{"enum": sorted({*files, *plugins(key)})}, _STRING]
+
+
+def _add_base(definition: Schema, names: list[Schema]) -> None:
+    definition["properties"]["base"] = {"anyOf": names, "description": _BASE}
+
+
+def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
+    names = _names(config_files("methods", beside), "method")
+    one = {"anyOf": [*names, _ref("Method")]}
+    _add_base(method, names)
+    of_all = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
+    method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
+    for unwanted in ("type", "additionalProperties"):
+        method["properties"]["model"].pop(unwanted)
+    properties["methods"] = {
+        "description": DESCRIPTIONS["Experiment"]["methods"],
+        "anyOf": [
+            {"type": "array", "items": one, "minItems": 1},
+            {**of_all, "description": "On top of a base: changes by method, or of all."},
+        ],
+    }
+
+
+def _ref(name: str) -> Schema:
+    return {"$ref": f"#/definitions/{name}"}
+
+
+def _draft_7(value: Any) -> Any:
+    """What draft 2020-12 writes otherwise."""
+    if isinstance(value, list):
+        return [_draft_7(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    renamed = {"items" if key == "prefixItems" else key: item for key, item in value.items()}
+    if "$ref" in renamed:
+        # Beside a reference nothing else counts in this draft, not even a description.
+        target = renamed.pop("$ref").replace("#/$defs/", "#/definitions/")
+        return {"allOf": [{"$ref": target}], **renamed} if renamed else {"$ref": target}
+    return {key: _draft_7(item) for key, item in renamed.items()}
