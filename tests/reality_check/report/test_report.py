@@ -7,8 +7,6 @@ import dataclasses
 import math
 import os
 import re
-import shutil
-import subprocess
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -387,27 +385,3 @@ def test_unfinished_and_odd_experiments_give_honest_reports(
     tex = (tmp_path / "tables.tex").read_text()
     paired = "on common seeds" in tex
     assert tex.count(r"\begin{table}") == tex.count(r"\end{table}") == 1 + paired
-
-
-@pytest.mark.browser
-@pytest.mark.skipif(shutil.which("chromium") is None, reason="no chromium on PATH")
-@pytest.mark.parametrize(("width", "height"), [(1200, 1500), (400, 3000)])
-def test_a_browser_shows_the_page(folder: Path, tmp_path: Path, width: int, height: int) -> None:
-    picture = tmp_path / "page.png"
-    command = [
-        "chromium", "--headless", "--no-sandbox", "--disable-gpu", "--disable-quic",
-        "--no-first-run", "--disable-background-networking", "--disable-component-update",
-        "--disable-sync", f"--user-data-dir={tmp_path / 'profile'}",
-        f"--window-size={width},{height}", f"--screenshot={picture}",
-        (folder / "report.html").as_uri(),
-    ]  # fmt: skip
-    subprocess.run(command, check=True, capture_output=True, timeout=120)
-    from matplotlib.image import imread
-
-    pixels = imread(picture)[..., :3]
-    assert pixels.shape[1] == width
-    # Text, tables and figures in several colours all over the page, not a blank or an error.
-    dark = (pixels.max(axis=2) < 0.45).mean(axis=1)
-    assert (dark > 0).mean() > 0.3
-    blue = (abs(pixels - [0.0, 0.447, 0.698]).max(axis=2) < 0.05).sum()
-    assert blue > 50
