@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -21,6 +22,8 @@ from reality_check.checking import (
     uses_class,
 )
 from reality_check.collecting import collect
+from reality_check.comparable import comparable_tables
+from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.data import ImageSet, load_dataset
 from reality_check.devices import parse_devices, share_out
@@ -252,14 +255,21 @@ def _check_processes(experiment: Experiment, folds_at_once: int, together: int) 
             )
 
 
-def report(out_dir: str | Path) -> ExperimentResults:
+def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentResults:
     """Write the report of an output folder anew from its records.
 
+    Args:
+        out_dir: of the experiment.
+        compare_published: whether published tables of the same data set stand beside the results
+            (:mod:`reality_check.comparable`).
+
     Raises:
-        UsageError: the folder is none of ours.
+        UsageError: the folder is none of ours, or there is nothing to compare it with.
     """
     folder = Path(out_dir)
-    return _write(Campaign(load_locked(folder), folder))
+    experiment = load_locked(folder)
+    tables = comparable_tables(experiment) if compare_published else ()
+    return _write(Campaign(experiment, folder), tables)
 
 
 def load_results(out_dir: str | Path) -> ExperimentResults:
@@ -291,7 +301,7 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
     return collect(Campaign(experiment, folder))
 
 
-def _write(campaign: Campaign) -> ExperimentResults:
-    results = collect(campaign)
+def _write(campaign: Campaign, published: tuple[PublishedResults, ...] = ()) -> ExperimentResults:
+    results = dataclasses.replace(collect(campaign), published=published)
     write_report(results, campaign.out_dir)
     return results

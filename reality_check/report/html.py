@@ -37,7 +37,7 @@ from reality_check.report._summary import Summary
 from reality_check.report._text import counted, listed
 from reality_check.report.figures import DrawnFigure
 from reality_check.report.galleries import Gallery
-from reality_check.report.published import published_lines, published_table
+from reality_check.report.published import published_parts
 from reality_check.report.sections import Section
 from reality_check.report.tables import (
     CLOSE_MARK,
@@ -269,12 +269,11 @@ def _ticks(legend: str, name: str, values: Sequence[str]) -> Html:
 
 
 def _published(summary: Summary) -> list[Part]:
-    lines = published_lines(summary)
-    if not lines:
-        return []
-    table = published_table(summary)
-    children = [element("p", lines[0]), *([plain(table)] if table else [])]
-    return [part("published", "Published", *children, bullets(lines[1:]))]
+    children = []
+    for one in published_parts(summary):
+        children += [element("p", one.caption), *([plain(one.table)] if one.table else [])]
+        children.append(bullets(one.notes))
+    return [part("published", "Published", *children)] if children else []
 
 
 def _intervals(figures: list[DrawnFigure]) -> list[Part]:

@@ -6,7 +6,7 @@ from reality_check.report._analysis import Analysis, Pair, of_the_best
 from reality_check.report._sections import PlainTable, deviation_box, other_note
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING, counted, p_text, points
-from reality_check.report.published import published_lines, published_table
+from reality_check.report.published import published_parts
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
@@ -47,8 +47,9 @@ def tables_tex(summary: Summary) -> str:
     if others := other_tables(summary):
         titles = list(summary.final_metrics.values())
         lines += ["", *_environment(_other_caption(summary), titles, others)]
-    if (published := published_table(summary)) is not None:
-        lines += ["", *_plain_environment(published, published_lines(summary)[0])]
+    for part in published_parts(summary):
+        if part.table is not None:
+            lines += ["", *_plain_environment(part.table, part.caption)]
     return "\n".join([*lines, ""])
 
 

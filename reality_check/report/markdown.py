@@ -23,7 +23,7 @@ from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING
 from reality_check.report.figures import DrawnFigure
 from reality_check.report.galleries import NOTE
-from reality_check.report.published import published_lines, published_table
+from reality_check.report.published import published_parts
 from reality_check.report.sections import Block, Bullets, Folded, Note, Section
 from reality_check.report.tables import (
     CLOSE_MARK,
@@ -118,13 +118,11 @@ def _comparison(summary: Summary) -> list[str]:
 
 
 def _published(summary: Summary) -> list[str]:
-    lines = published_lines(summary)
-    if not lines:
-        return []
-    table = published_table(summary)
-    shown = [_table(table)] if table else []
-    notes = ["\n".join(f"- {escape(line)}" for line in lines[1:])] if lines[1:] else []
-    return ["## Published", escape(lines[0]), *shown, *notes]
+    blocks = []
+    for one in published_parts(summary):
+        blocks += [escape(one.caption), *([_table(one.table)] if one.table else [])]
+        blocks += ["\n".join(f"- {escape(line)}" for line in one.notes)] if one.notes else []
+    return ["## Published", *blocks] if blocks else []
 
 
 def markdown_table(table: ComparisonTable) -> str:

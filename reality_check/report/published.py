@@ -1,6 +1,12 @@
-"""The section "Published": what the paper printed for a table, beside what was measured here."""
+"""The section "Published": what papers printed, beside what was measured here.
+
+One table where the experiment repeats a paper's, and further ones where the report was asked to
+stand beside published tables (:mod:`reality_check.comparable`).
+"""
 
 from __future__ import annotations
+
+from dataclasses import dataclass
 
 from reality_check.config.published import PublishedResults
 from reality_check.final_metrics import is_fraction, title
@@ -14,29 +20,40 @@ from reality_check.results import METRICS
 _ROWS = ("published", "measured", "difference")
 
 
-def published_results(summary: Summary) -> PublishedResults | None:
-    """What the experiment says was published; ``None`` where it repeats no table."""
+@dataclass(frozen=True)
+class PublishedPart:
+    """One paper's table beside the results.
+
+    Attributes:
+        caption: where the figures are from and what they are.
+        table: up to three rows a method and category: published, measured, and the difference;
+            ``None`` where the paper printed no figures that are measured here.
+        notes: errata, and what is not as it was there.
+    """
+
+    caption: str
+    table: PlainTable | None
+    notes: tuple[str, ...]
+
+
+def published_parts(summary: Summary) -> list[PublishedPart]:
+    """The table that the experiment repeats, and those that it was asked to stand beside."""
     plain = summary.results.config.get("published_results")
-    return None if not plain else PublishedResults.model_validate(plain)
+    own = [PublishedResults.model_validate(plain)] if plain else []
+    return [_part(summary, published) for published in (*own, *summary.results.published)]
 
 
-def published_lines(summary: Summary) -> list[str]:
-    """Where the figures are from, what their spread is, and the errata; nothing without figures."""
-    published = published_results(summary)
-    if published is None:
-        return []
+def _part(summary: Summary, published: PublishedResults) -> PublishedPart:
     spread = f" Published ±: {published.spread}." if published.spread else ""
-    first = (
+    caption = (
         f"{published.source}. In percent; measured: mean ± half-width of the 95 % t-interval over "
         f"n networks; differences in points.{spread}"
     )
-    return [first, *published.notes]
+    return PublishedPart(caption, _table(summary, published), tuple(published.notes))
 
 
-def published_table(summary: Summary) -> PlainTable | None:
-    """Three rows a method and category: published, measured, and the difference."""
-    published = published_results(summary)
-    if published is None or not published.results:
+def _table(summary: Summary, published: PublishedResults) -> PlainTable | None:
+    if not published.results:
         return None
     metrics = list(
         dict.fromkeys(
@@ -46,12 +63,11 @@ def published_table(summary: Summary) -> PlainTable | None:
             for metric in figures
         )
     )
-    rows = [
-        row
-        for category, methods in published.results.items()
-        for method, figures in methods.items()
-        for row in _rows(summary, category, method, figures, metrics)
-    ]
+    rows = []
+    for category, methods in published.results.items():
+        others = [name for name in summary.methods if name not in methods]
+        for method in (*methods, *others):
+            rows += _rows(summary, category, method, methods.get(method, {}), metrics)
     header = ("Method", "Category", "Figures", *map(_title, metrics), "n")
     words = ("Method", "Category", "Figures")
     return PlainTable(f"Published and measured: {published.item}.", header, tuple(rows), words)
@@ -68,14 +84,21 @@ def _rows(
     figures: dict[str, tuple[float, ...]],
     metrics: list[str],
 ) -> list[tuple[str, ...]]:
+    """The rows of one method: what there is of it, in the table or here."""
     values = {metric: _measured(summary, category, method, metric) for metric in metrics}
     runs = max(map(len, values.values()), default=0)
-    printed = [_printed(figures.get(metric)) for metric in metrics]
-    found = [_found(metric, values[metric]) for metric in metrics]
-    apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
     names = (method, category)
-    rows = [(*names, _ROWS[0], *printed, NOTHING), (*names, _ROWS[1], *found, str(runs))]
-    return [*rows, (*names, _ROWS[2], *apart, NOTHING)] if runs else rows
+    rows: list[tuple[str, ...]] = []
+    if figures:
+        printed = [_printed(figures.get(metric)) for metric in metrics]
+        rows.append((*names, _ROWS[0], *printed, NOTHING))
+    if runs or (figures and method in summary.methods):
+        found = [_found(metric, values[metric]) for metric in metrics]
+        rows.append((*names, _ROWS[1], *found, str(runs)))
+    if figures and runs:
+        apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
+        rows.append((*names, _ROWS[2], *apart, NOTHING))
+    return rows
 
 
 def _measured(summary: Summary, category: str, method: str, metric: str) -> tuple[float, ...]:
