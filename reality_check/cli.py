@@ -60,9 +60,13 @@ examples:
   reality-check status runs/quickstart --json
 """
 _REPORT = """\
-Writes results.csv, baselines.csv, report.html, report.md, tables.tex and
-figures/ again from studies.db, the record of all trainings. Works at any time;
-the report of an unfinished experiment says so at its top.
+Writes report.html, report.md, tables.tex, references.bib, summary.json, the CSV
+files and figures/ again from studies.db, the record of all trainings. Works at
+any time; the report of an unfinished experiment says so at its top.
+
+examples:
+  reality-check report runs/quickstart
+  reality-check report runs/cub200_mlrc --compare published
 """
 _SCORE = """\
 Embeds the test images again with the networks that every reproduction keeps,
@@ -240,6 +244,12 @@ def _parser() -> _Parser:
 
     report = _add(commands, "report", _report, "write the report anew from the records", _REPORT)
     report.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
+    report.add_argument(
+        "--compare",
+        choices=("published",),
+        help="published: with the tables of the Reality Check and of Appendix D beside the results, "
+        "where they are of the same data set",
+    )
 
     about = "score the kept networks again, query by query"
     score = _add(commands, "score", _score, about, _SCORE)
@@ -440,8 +450,10 @@ def _status(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from reality_check.running import report
 
-    results = report(options.dir)
+    results = report(options.dir, options.compare == "published")
     _print_summary(results)
+    for table in results.published:
+        print(f"Beside it: {table.source}.")
     print(f"Report: {options.dir / 'report.html'}")
     return DONE
 
