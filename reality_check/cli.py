@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NoReturn
 
-from reality_check import figure_command, verdict_command
+from reality_check import completion, figure_command, verdict_command
 from reality_check._version import __version__
 from reality_check.errors import UsageError, nearest
 
@@ -307,6 +307,9 @@ def _parser() -> _Parser:
     show.add_argument(
         "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the experiment"
     )
+
+    about, run_it = completion.TITLE, functools.partial(completion.run, parser=parser)
+    completion.add_arguments(_add(commands, "completion", run_it, about, completion.MORE))
     return parser
 
 

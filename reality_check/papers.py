@@ -6,10 +6,11 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from reality_check.checking import count_trainings
-from reality_check.config.compose import configs_root, load_experiment, paper_files, read_yaml
+from reality_check.config.compose import load_experiment, paper_files, read_yaml
 from reality_check.config.published import PAPERS, PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.final_metrics import title
+from reality_check.named_files import configs_root
 from reality_check.results import METRICS
 
 #: Beginning and end of the table in ``docs/papers.md``.

@@ -6,7 +6,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.compose import (
-    configs_root,
     differing_keys,
     load_experiment,
     named_method,
@@ -15,6 +14,7 @@ from reality_check.config.compose import (
     shipped_files,
 )
 from reality_check.config.schema import Experiment, Protocol
+from reality_check.named_files import configs_root
 from reality_check.results import Deviation
 
 #: The protocol of experiments that repeat a paper's table.

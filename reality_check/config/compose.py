@@ -7,7 +7,6 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
-import importlib.resources
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -22,18 +21,13 @@ from reality_check.config.messages import explain
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.errors import UsageError, nearest
+from reality_check.named_files import config_files, paper_files, shipped_files
 from reality_check.plugins import find_plugin, plugins
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
 #: Names that a message lists; of more, it says how many.
 _MOST_LISTED = 15
-
-
-def configs_root() -> Path:
-    """The folder of the YAML files that ship with the package."""
-    installed = Path(str(importlib.resources.files("reality_check"))) / "configs"
-    return installed if installed.is_dir() else Path(__file__).parents[2] / "configs"
 
 
 class _Loader(yaml.SafeLoader):
@@ -92,21 +86,6 @@ def _unshared(data: Any, depth: int = 0) -> Any:
     if isinstance(data, list):
         return [_unshared(value, depth + 1) for value in data]
     return data
-
-
-def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
-    """All named YAML files of a group; the user's own win over those of the package."""
-    found: dict[str, Path] = {}
-    roots = [configs_root(), Path.cwd() / "configs"]
-    roots += [beside, beside / "configs"] if beside else []
-    for root in roots:
-        found |= _yaml_files(root / group)
-    return found
-
-
-def _yaml_files(folder: Path) -> dict[str, Path]:
-    paths = sorted(folder.glob("**/*.yaml"))
-    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}
 
 
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
@@ -182,15 +161,6 @@ def find_experiment(path: str | Path) -> Path:
     )
 
 
-def paper_files() -> dict[str, Path]:
-    """The experiments of the papers' tables by name, ``papers/PAPER/ITEM``.
-
-    What they share lies in folders below.
-    """
-    found = config_files("papers")
-    return {f"papers/{name}": path for name, path in found.items() if name.count("/") == 1}
-
-
 def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the YAML of an experiment, on top of its ``base`` if it names one.
 
@@ -262,11 +232,6 @@ def named_protocol(name: str) -> Protocol:
             f"{nearest(name, files)}"
         )
     return _validate(Protocol, _read_shipped(name, "protocols"), name)
-
-
-def shipped_files(group: str) -> dict[str, Path]:
-    """The named YAML files of a group that ship with the package."""
-    return _yaml_files(configs_root() / group)
 
 
 def _read_shipped(name: str, group: str) -> dict[str, Any]:

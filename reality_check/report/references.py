@@ -11,8 +11,9 @@ from collections.abc import Iterable, Iterator, Mapping
 from functools import lru_cache
 from typing import Any
 
-from reality_check.config.compose import configs_root, read_yaml
+from reality_check.config.compose import read_yaml
 from reality_check.final_metrics import CLUSTERING, is_binary
+from reality_check.named_files import configs_root
 from reality_check.objects import named_classes
 from reality_check.results import ExperimentResults
 

@@ -11,7 +11,6 @@ from reality_check.config import (
     Range,
     compose,
     config_files,
-    configs_root,
     differing_keys,
     load_experiment,
     named_protocol,
@@ -27,6 +26,7 @@ from reality_check.config.compose import (
 from reality_check.config.values import find_searched
 from reality_check.errors import UsageError
 from reality_check.methods import search_space
+from reality_check.named_files import configs_root
 
 VALID: dict[str, Any] = {
     "name": "mine",

@@ -10,13 +10,13 @@ import pytest
 
 from reality_check.config.compose import (
     config_files,
-    configs_root,
     load_experiment,
     named_method,
     paper_files,
     read_yaml,
     shipped_files,
 )
+from reality_check.named_files import configs_root
 from reality_check.objects import named_classes, registered_names
 from reality_check.report.references import bibtex, references_bib
 from reality_check.results import ExperimentResults, Importance, MethodResults
