@@ -80,7 +80,8 @@ def _plain_cells(table: PlainTable, row: tuple[str, ...]) -> list[Html]:
     for title, text in zip(table.header[1:], row[1:], strict=True):
         words = title in table.words
         key = {} if words else _sort_key(text)
-        cells.append(element("td", text, class_="words" if words else "number", **key))
+        shown = breakable(text) if words else text
+        cells.append(element("td", shown, class_="words" if words else "number", **key))
     return [element("th", breakable(row[0]), scope="row"), *cells]
 
 

@@ -261,8 +261,10 @@ def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
     if logarithmic:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-        if max(values) < 100 * min(values):  # powers of ten alone would leave one tick, or none
-            axes.xaxis.set_major_locator(LogLocator(subs=(1.0, 2.0, 5.0)))
+        extent = max(values) / min(values)
+        if extent < 100:  # powers of ten alone would leave one tick, or none
+            subs = (1.0, 2.0, 5.0) if extent < 10 else (1.0, 3.0)  # more would overlap
+            axes.xaxis.set_major_locator(LogLocator(subs=subs))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
     elif not any(isinstance(value, str | bool) or value is None for value in values):
         axes.xaxis.set_major_locator(MaxNLocator(4))

@@ -8,6 +8,7 @@ from reality_check.report._plotting import render
 from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary, winner
 from reality_check.report._text import (
+    NOTHING,
     counted,
     duration,
     file_name,
@@ -64,21 +65,23 @@ def _sentence(summary: Summary, method: MethodResults) -> str:
 
 def _parameters(method: MethodResults, best: TrialRecord) -> PlainTable:
     shares = method.importance.shares if method.importance is not None else {}
+    header = ("Hyper-parameter", "Winner", "Tried", *(["Importance"] if shares else []))
     rows = tuple(
-        (
-            name,
-            parameter(value),
-            _extent(method, name),
-            f"{percent(shares[name], 0)} %" if name in shares else "",
-        )
+        (name, parameter(value), _extent(method, name), *_share(shares, name))
         for name, value in best.params.items()
     )
     caption = (
-        f"Hyper-parameters of the winner of the search, trial {best.slot}: validation {_METRIC} "
-        f"{percent(best.value)}; the values that were tried, and the importance of each."
+        f"Hyper-parameters of the winner of the search (trial {best.slot}, validation {_METRIC} "
+        f"{percent(best.value)}), and the values that were tried."
     )
-    header = ("Hyper-parameter", "Winner", "Tried", "Importance")
     return PlainTable(caption, header, rows, words=("Hyper-parameter", "Tried"))
+
+
+def _share(shares: dict[str, float], name: str) -> list[str]:
+    """The importance of a parameter, where importances are known."""
+    if not shares:
+        return []
+    return [f"{percent(shares[name], 0)} %" if name in shares else NOTHING]
 
 
 def _extent(method: MethodResults, name: str) -> str:
