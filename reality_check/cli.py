@@ -26,9 +26,14 @@ Is this loss really better? Runs deep-metric-learning losses under one
 protocol: class-disjoint cross-validation, hyper-parameter search with equal
 budgets, reproductions with fresh seeds, and a report with intervals.
 
-The first steps:
-  reality-check run quickstart --workers 2   four losses on embedded images
-  reality-check init                         a YAML and a loss file of your own
+A first look, four losses on embedded images, some minutes:
+  reality-check run quickstart --workers 2
+
+A loss of your own, in an empty folder:
+  reality-check init                    a YAML and a loss file to change
+  reality-check check experiment.yaml   does it work, what will it cost
+  reality-check run experiment.yaml     ends with a table and a report
+  reality-check status experiment.yaml  how far is it, from another terminal
 """
 _STATUSES = "exit status: 0 done, 1 a training failed, 2 wrong usage, 130 stopped"
 _RUN = f"""\
@@ -41,9 +46,10 @@ examples:
 Everything is checked before the first training; what cannot work is said in a
 sentence, and nothing is written. DIR then holds experiment.yaml (all settings),
 results.csv (a row per method, category, reproduction and metric), report.html,
-report.md, tables.tex, figures/, logs/, studies.db (the searches) and a folder
-of checkpoints a method. Ctrl-C or a kill loses nothing: the same command goes
-on from the last checkpoint, and once all is done it only writes the report.
+report.md, tables.tex, figures/, logs/, studies.db (the searches) and, for each
+method, a folder of checkpoints. Ctrl-C or a kill loses nothing: the same
+command goes on from the last checkpoint; once all is done, it only writes the
+report.
 
 {_STATUSES}
 """
@@ -67,6 +73,12 @@ any time; the report of an unfinished experiment says so at its top.
 examples:
   reality-check report runs/quickstart
   reality-check report runs/cub200_mlrc --compare published
+  reality-check report runs/mine runs/baselines --out runs/both
+
+Of several folders one report is made, in the folder that --out names; nothing
+is written into theirs. With the same data set, split, network and protocol all
+methods stand in one table; else each kind has its own, and the report says
+what differs.
 """
 _SCORE = """\
 Embeds the test images again with the networks that every reproduction keeps,
@@ -74,13 +86,17 @@ writes the score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired
 comparisons and bootstraps over the test classes need, and then the report.
 A run does this itself; the command is for folders of older versions and for
 damaged files. Nothing is trained, and no recorded result changes.
+
+example: reality-check score runs/quickstart
 """
 _WORKER = """\
 One more process that takes trainings from an experiment that `reality-check
 run` has started, and ends when none is left. Start as many as there are free
 GPUs, each where the output folder and your own loss files can be seen: in the
-folder that `run` was called in. On a machine with several GPUs, say which:
+folder that `run` was called in. A worker takes the GPU that it sees first.
 
+examples:
+  reality-check worker runs/quickstart
   CUDA_VISIBLE_DEVICES=1 reality-check worker runs/quickstart
 
 SIGTERM or SIGUSR2 ask it to stop: it writes a checkpoint, gives its training
@@ -90,16 +106,25 @@ _INIT = """\
 Writes FILE, an experiment with every usual key explained, and my_losses.py, a
 loss to change into your own: files that are there already are left alone. And
 reality-check.schema.json, from which editors complete and check FILE.
+
+examples:
+  reality-check init
+  reality-check init arcface_or_mine.yaml
+
+Then: reality-check check FILE, and reality-check run FILE.
 """
-_CHECK = f"""\
+_CHECK = """\
 Reads the YAML and the images, builds each loss, runs it forward and backward on
 random embeddings in float32 and bfloat16, says whether gradients reach the
 embeddings and the loss's own parameters, and what the whole run will cost.
-Nothing is written.
+Nothing is trained or written. A mistake is a sentence that says what to write.
 
-example: reality-check check experiment.yaml protocol=mlrc
+examples:
+  reality-check check experiment.yaml
+  reality-check check experiment.yaml protocol=mlrc     what would that cost?
+  reality-check check cub200_mlrc dataset.path=/my/CUB_200_2011
 
-{_STATUSES}
+exit status: 0 all of it can run, 2 something cannot
 """
 _SHOW = """\
 examples:
@@ -108,6 +133,9 @@ examples:
   reality-check show quickstart    all settings of an experiment
   reality-check show papers        the tables of the papers, as experiments
   reality-check show experiment.yaml protocol=mlrc
+  reality-check show schema > reality-check.schema.json
+
+What installed packages add stands in the lists with the name of the package.
 """
 
 
@@ -173,6 +201,20 @@ def _parser() -> _Parser:
     parser.add_argument("--version", action="version", version=f"reality-check {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
+    about = "write a commented YAML and a loss file to start from"
+    init = _add(commands, "init", _init, about, _INIT)
+    init.add_argument(
+        "file",
+        nargs="?",
+        default="experiment.yaml",
+        metavar="FILE",
+        help="name of the YAML (default: experiment.yaml)",
+    )
+
+    about = "validate an experiment and its losses; no training"
+    check = _add(commands, "check", _check, about, _CHECK)
+    _add_experiment(check)
+
     run = _add(commands, "run", _run, "run an experiment to its end, or continue it", _RUN)
     _add_experiment(run)
     run.add_argument(
@@ -185,8 +227,8 @@ def _parser() -> _Parser:
         "--workers",
         type=_positive,
         metavar="N",
-        help="trials at a time, each a process of its own on one CPU core (default: 1, or one for "
-        "each of --devices)",
+        help="trials at a time, each a process of its own, which takes one CPU core or shares the "
+        "GPU (default: 1, or one for each of --devices)",
     )
     run.add_argument(
         "--devices",
@@ -243,12 +285,41 @@ def _parser() -> _Parser:
     )
 
     report = _add(commands, "report", _report, "write the report anew from the records", _REPORT)
-    report.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
+    report.add_argument(
+        "dirs",
+        nargs="+",
+        type=Path,
+        metavar="DIR",
+        help="output folder, e.g. runs/quickstart; or several, with --out",
+    )
+    report.add_argument(
+        "--out", type=Path, metavar="DIR", help="folder for the report of several folders"
+    )
     report.add_argument(
         "--compare",
         choices=("published",),
-        help="published: with the tables of the Reality Check and of Appendix D beside the results, "
-        "where they are of the same data set",
+        help="published: with the tables of the Reality Check and of Appendix D beside the "
+        "results, where they are of the same data set",
+    )
+
+    about = "list what exists, or print a resolved experiment"
+    show = _add(commands, "show", _show, about, _SHOW)
+    show.add_argument(
+        "what",
+        metavar="WHAT",
+        help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
+        "distances, reducers, regularizers, figures, schema (JSON, for editors), or an experiment "
+        "(its resolved YAML)",
+    )
+    show.add_argument(
+        "--markdown", action="store_true", help="of papers: the table of docs/papers.md"
+    )
+    show.add_argument(
+        "overrides",
+        nargs="*",
+        default=[],
+        metavar="KEY=VALUE",
+        help="changes to the experiment, as for run",
     )
 
     about = "score the kept networks again, query by query"
@@ -271,42 +342,12 @@ def _parser() -> _Parser:
         help="folds of a trial that it trains at a time, each a process (default: 1)",
     )
 
-    about = "write a commented YAML and a loss file to start from"
-    init = _add(commands, "init", _init, about, _INIT)
-    init.add_argument(
-        "file",
-        nargs="?",
-        default="experiment.yaml",
-        metavar="FILE",
-        help="name of the YAML (default: experiment.yaml)",
-    )
-
-    about = "validate an experiment and its losses; no training"
-    check = _add(commands, "check", _check, about, _CHECK)
-    _add_experiment(check)
-
     figure = _add(commands, "figure", figure_command.run, figure_command.TITLE, figure_command.MORE)
     figure_command.add_arguments(figure)
 
     about, more = verdict_command.TITLE, verdict_command.MORE
     verdicts = _add(commands, "verdicts", verdict_command.run, about, more)
     verdict_command.add_arguments(verdicts)
-
-    about = "list what exists, or print a resolved experiment"
-    show = _add(commands, "show", _show, about, _SHOW)
-    show.add_argument(
-        "what",
-        metavar="WHAT",
-        help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
-        "distances, reducers, regularizers, figures, schema (JSON, for editors), or an experiment "
-        "(its resolved YAML)",
-    )
-    show.add_argument(
-        "--markdown", action="store_true", help="of papers: the table of docs/papers.md"
-    )
-    show.add_argument(
-        "overrides", nargs="*", default=[], metavar="KEY=VALUE", help="changes to the experiment"
-    )
 
     about, run_it = completion.TITLE, functools.partial(completion.run, parser=parser)
     completion.add_arguments(_add(commands, "completion", run_it, about, completion.MORE))
@@ -337,8 +378,8 @@ def _add_experiment(command: argparse.ArgumentParser) -> None:
         nargs="*",
         default=[],
         metavar="KEY=VALUE",
-        help="changes to it: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc "
-        "protocol.search.trials=8 methods.contrastive.samples_per_class=2",
+        help="changes to it: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc, "
+        "protocol.search.trials=8, methods.contrastive.samples_per_class=2",
     )
 
 
@@ -453,11 +494,32 @@ def _status(options: argparse.Namespace) -> int:
 def _report(options: argparse.Namespace) -> int:
     from reality_check.running import report
 
-    results = report(options.dir, options.compare == "published")
+    if len(options.dirs) > 1 or options.out is not None:
+        return _report_folders(options)
+    (folder,) = options.dirs
+    results = report(folder, options.compare == "published")
     _print_summary(results)
     for table in results.published:
         print(f"Beside it: {table.source}.")
-    print(f"Report: {options.dir / 'report.html'}")
+    print(f"Report: {folder / 'report.html'}")
+    return DONE
+
+
+def _report_folders(options: argparse.Namespace) -> int:
+    from reality_check.running import report_folders
+
+    if options.out is None or len(options.dirs) == 1 or options.compare:
+        raise UsageError(
+            "a report of several folders is written as reality-check report DIR DIR ... --out DIR, "
+            "without --compare; that of one folder goes into the folder itself, without --out."
+        )
+    found = report_folders(options.dirs, options.out)
+    if len(found) > 1:
+        print(f"{len(found)} groups whose numbers are not comparable; the report says why.")
+    for results in found:
+        print(f"{results.name}:")
+        _print_summary(results)
+    print(f"Report: {options.out / 'report.html'}")
     return DONE
 
 

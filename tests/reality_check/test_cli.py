@@ -36,7 +36,10 @@ from reality_check.view import (
     worker_states,
 )
 
-COMMANDS = ("run", "status", "report", "worker", "init", "check", "figure", "verdicts", "show")
+COMMANDS = (
+    *("init", "check", "run", "status", "report", "show", "score", "worker", "figure", "verdicts"),
+    "completion",
+)
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: npz, path: blobs.npz}
@@ -103,7 +106,9 @@ def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
 def test_help_names_all_commands_and_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
     text = help_of(capsys)
     for command in COMMANDS:
-        assert re.search(rf"^    {command} +\w", text, re.MULTILINE), command
+        assert re.search(rf"^    {command}\s+\w", text, re.MULTILINE), command
+    order = [text.index(f"\n    {command}") for command in COMMANDS]
+    assert order == sorted(order), "those of a first day come first"
     assert "reality-check run quickstart" in text
 
 
@@ -115,15 +120,21 @@ def test_help_of_a_command_fits_80_columns_and_explains(
     text = help_of(capsys, command)
     assert max(map(len, text.splitlines())) <= 80
     assert len(text.split()) > 50, "a title alone is no help"
+    epilog = text.partition("options:")[2]
+    assert re.search(rf"^  .*reality-check {command}\b", epilog.replace("example: ", "  "), re.M)
 
 
-@pytest.mark.parametrize("command", ["run", "check"])
-def test_help_tells_exit_statuses_and_an_example(
-    capsys: pytest.CaptureFixture[str], command: str
+@pytest.mark.parametrize(
+    ("command", "statuses"),
+    [
+        ("run", "0 done, 1 a training failed, 2 wrong usage, 130 stopped"),
+        ("check", "0 all of it can run, 2 something cannot"),
+    ],
+)
+def test_help_tells_exit_statuses(
+    capsys: pytest.CaptureFixture[str], command: str, statuses: str
 ) -> None:
-    text = help_of(capsys, command)
-    assert "exit status: 0 done, 1 a training failed, 2 wrong usage, 130 stopped" in text
-    assert f"reality-check {command} " in text
+    assert f"exit status: {statuses}\n" in help_of(capsys, command)
 
 
 def test_version(capsys: pytest.CaptureFixture[str]) -> None:
