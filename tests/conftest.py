@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import shutil
 import signal
+import subprocess
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -21,6 +22,15 @@ torch.set_num_threads(1)
 if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
     signal.signal(signal.SIGINT, signal.default_int_handler)
 
+
+def _has_latex() -> bool:
+    """Whether documents with our tables compile: Debian has booktabs in a package of its own."""
+    if shutil.which("pdflatex") is None or shutil.which("bibtex") is None:
+        return False
+    files = ["kpsewhich", "booktabs.sty", "longtable.sty"]
+    return subprocess.run(files, capture_output=True).returncode == 0
+
+
 #: Marks that need something of the machine: how to tell that it is there, and what is missing else.
 NEEDS = {
     "data": (
@@ -34,6 +44,7 @@ NEEDS = {
     "browser": (lambda: _chromium() is not None, "no Chromium on this machine"),
     "gpu": (torch.cuda.is_available, "no CUDA device on this machine"),
     "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),
+    "latex": (_has_latex, "no pdflatex with booktabs on this machine"),
     "postgres": (lambda: _postgres() is not None, "no PostgreSQL on this machine"),
 }
 

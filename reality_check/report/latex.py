@@ -6,10 +6,11 @@ from reality_check.report._analysis import Analysis, Pair, of_the_best
 from reality_check.report._sections import PlainTable, deviation_box, other_note
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING, counted, p_text, points
-from reality_check.report.published import published_parts
+from reality_check.report.published import PublishedPart, published_parts
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
+    TableRow,
     comparison_tables,
     other_tables,
 )
@@ -22,9 +23,26 @@ _ESCAPES = {
     "<": r"\textless{}",
     ">": r"\textgreater{}",
     "|": r"\textbar{}",
-    '"': r"\textquotedbl{}",
+    '"': "''",  # \textquotedbl is not in LaTeX's default font encoding
+    "“": "``",
+    "”": "''",
+    "’": "'",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
     **{character: "\\" + character for character in "&%$#_{}"},
 }
+#: Up to here pdflatex knows every letter (accented Latin ones); of others it stops.
+_LAST_LETTER = "\u017f"
+#: Longer tables break over pages.
+_MOST_ROWS = 40
+#: From here on columns are many.
+_MANY_COLUMNS = 6
 
 _MARKS = (
     r" Best means are bold; $\dagger$: cannot be told from the best "
@@ -33,15 +51,23 @@ _MARKS = (
 
 
 def escape(text: str) -> str:
-    """Return ``text`` with LaTeX's special characters made harmless, on one line."""
-    return "".join(_ESCAPES.get(character, character) for character in " ".join(text.split()))
+    """Return ``text`` with LaTeX's special characters made harmless, on one line.
+
+    Letters that pdflatex would need further packages for become question marks.
+    """
+    return "".join(map(_escaped, " ".join(text.split())))
+
+
+def _escaped(character: str) -> str:
+    known = character <= _LAST_LETTER
+    return _ESCAPES.get(character, character if known else "?")
 
 
 def tables_tex(summary: Summary) -> str:
     """Return a ``table`` environment, and one more where further metrics were asked for."""
     lines = [
         f"% {' '.join(summary.results.name.split())}: written by reality-check.",
-        r"% In the preamble: \usepackage{booktabs}",
+        r"% In the preamble: \usepackage{booktabs}, and \usepackage{longtable} for a long table.",
         *_environment(_caption(summary), list(METRICS.values()), comparison_tables(summary)),
     ]
     if others := other_tables(summary):
@@ -49,22 +75,51 @@ def tables_tex(summary: Summary) -> str:
         lines += ["", *_environment(_other_caption(summary), titles, others)]
     for part in published_parts(summary):
         if part.table is not None:
-            lines += ["", *_plain_environment(part.table, part.caption)]
+            lines += ["", *_published_environment(part, part.table)]
     return "\n".join([*lines, ""])
 
 
-def _plain_environment(table: PlainTable, caption: str) -> list[str]:
-    """One ``table`` of texts."""
-    columns = "".join("l" if text in table.words else "r" for text in table.header)
-    rows = [" & ".join(map(_text, row)) + r" \\" for row in table.rows]
+def _published_environment(part: PublishedPart, table: PlainTable) -> list[str]:
+    """One ``table``: a group of rows for each category; a ``longtable`` if it has many."""
+    head = [table.header[0], *table.header[2:]]
+    columns = "".join("l" if text in table.words else "r" for text in head)
+    rows, shown = [], ("", "")
+    for method, category, *cells in table.rows:
+        if category != shown[0]:
+            rows += [r"\midrule", _group_head(category, len(head))]
+        name = "" if (category, method) == shown else escape(method)
+        rows.append(" & ".join([name, *map(_text, cells)]) + r" \\")
+        shown = (category, method)
+    header = " & ".join(map(escape, head)) + r" \\"
+    caption = rf"\caption{{{escape(part.caption)}}}"
+    if len(rows) <= _MOST_ROWS:
+        return _table(caption, columns, [header, *rows])
+    return [
+        rf"\begingroup{_narrow(columns)}",
+        rf"\begin{{longtable}}{{{columns}}}",
+        rf"  {caption} \\",
+        r"    \toprule",
+        f"    {header}",
+        r"  \endfirsthead",
+        r"    \toprule",
+        f"    {header}",
+        r"  \endhead",
+        r"    \bottomrule",
+        r"  \endfoot",
+        *(f"    {row}" for row in rows),
+        r"\end{longtable}",
+        r"\endgroup",
+    ]
+
+
+def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
+    """A ``table`` environment around the rows, the header being the first."""
     return [
         r"\begin{table}",
-        r"  \centering",
-        rf"  \caption{{{_text(caption)}}}",
+        rf"  \centering{_narrow(columns)}",
+        rf"  \setlength{{\belowcaptionskip}}{{4pt}}{caption}",
         rf"  \begin{{tabular}}{{{columns}}}",
         r"    \toprule",
-        "    " + " & ".join(map(escape, table.header)) + r" \\",
-        r"    \midrule",
         *(f"    {row}" for row in rows),
         r"    \bottomrule",
         r"  \end{tabular}",
@@ -72,8 +127,19 @@ def _plain_environment(table: PlainTable, caption: str) -> list[str]:
     ]
 
 
+def _narrow(columns: str) -> str:
+    """Smaller letters and gaps where there are many columns, so that they fit a page's width."""
+    size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
+    return rf"{size}\setlength{{\tabcolsep}}{{{gap}pt}}"
+
+
+def _group_head(category: str, columns: int) -> str:
+    return rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(category)}}}}} \\*"
+
+
 def _text(text: str) -> str:
-    return escape(text).replace(NOTHING, "--").replace("±", r"$\pm$").replace("−", "$-$")
+    """A cell; an empty one has a short dash."""
+    return "--" if text == NOTHING else escape(text)
 
 
 def paired_tex(analysis: Analysis) -> str:
@@ -94,21 +160,11 @@ def paired_tex(analysis: Analysis) -> str:
         "after Holm's correction for all pairs, Cohen's d_z, and the probability P that a run of "
         "the first is above one of the second."
     )
-    lines = [
-        "",
-        r"\begin{table}",
-        r"  \centering",
-        rf"  \caption{{{escape(caption)}}}",
-        r"  \begin{tabular}{llrrrrr}",
-        r"    \toprule",
-        r"    First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\",
-    ]
+    lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\"]
     for category, pairs in rows.items():
         if pairs:
-            head = rf"\multicolumn{{7}}{{l}}{{\emph{{{escape(category)}}}}} \\"
-            lines += [r"    \midrule", f"    {head}"]
-            lines += ["    " + _paired_row(pair) for pair in pairs]
-    return "\n".join([*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}", ""])
+            lines += [r"\midrule", _group_head(category, 7), *map(_paired_row, pairs)]
+    return "\n".join(["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrrr", lines), ""])
 
 
 def _paired_row(pair: Pair) -> str:
@@ -118,7 +174,7 @@ def _paired_row(pair: Pair) -> str:
         points(mean),
         f"{points(mean - half)} to {points(mean + half)}",
         p_value.replace("<", "$<$"),
-        f"{pair.effect.value:.2f}" if pair.effect else "--",
+        f"{pair.effect.value:.2f}".replace("-", "−") if pair.effect else "--",
         f"{pair.improvement.value:.2f}" if pair.improvement else "--",
     ]
     minus = [number.replace("−", "$-$") for number in numbers]
@@ -128,32 +184,20 @@ def _paired_row(pair: Pair) -> str:
 def _environment(caption: str, titles: list[str], tables: list[ComparisonTable]) -> list[str]:
     """One ``table``: a group of rows for each category."""
     columns = len(titles) + 2
-    lines = [
-        r"\begin{table}",
-        r"  \centering",
-        rf"  \caption{{{caption}}}",
-        rf"  \begin{{tabular}}{{l{'r' * (columns - 1)}}}",
-        r"    \toprule",
-        "    " + " & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\",
-    ]
+    lines = [" & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\"]
     for table in tables:
-        lines += ["    " + line for line in _group(table, columns)]
-    return [*lines, r"    \bottomrule", r"  \end{tabular}", r"\end{table}"]
+        lines += [r"\midrule", _group_head(table.category, columns), *map(_row, table.rows)]
+    return _table(rf"\caption{{{caption}}}", "l" + "r" * (columns - 1), lines)
 
 
-def _group(table: ComparisonTable, columns: int) -> list[str]:
-    head = rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(table.category)}}}}} \\"
-    rows = [
-        " & ".join([escape(row.method), *map(_cell, row.cells), escape(row.n)]) + r" \\"
-        for row in table.rows
-    ]
-    return [r"\midrule", head, *(row.replace(NOTHING, "--") for row in rows)]
+def _row(row: TableRow) -> str:
+    return " & ".join([escape(row.method), *map(_cell, row.cells), _text(row.n)]) + r" \\"
 
 
 def _cell(cell: Cell) -> str:
     if cell.interval is None:
         return "--"
-    mean, _, width = cell.text.partition(" ± ")
+    mean, _, width = cell.text.replace("-", "$-$").partition(" ± ")
     text = rf"\textbf{{{mean}}}" if cell.best else mean
     text += r"$^\dagger$" if cell.close else ""
     return text + (rf" $\pm$ {width}" if width else "")

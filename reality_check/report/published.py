@@ -63,11 +63,12 @@ def _table(summary: Summary, published: PublishedResults) -> PlainTable | None:
             for metric in figures
         )
     )
+    digits = _digits(published)
     rows = []
     for category, methods in published.results.items():
         others = [name for name in summary.methods if name not in methods]
         for method in (*methods, *others):
-            rows += _rows(summary, category, method, methods.get(method, {}), metrics)
+            rows += _rows(summary, category, method, methods.get(method, {}), metrics, digits)
     header = ("Method", "Category", "Figures", *map(_title, metrics), "n")
     words = ("Method", "Category", "Figures")
     return PlainTable(f"Published and measured: {published.item}.", header, tuple(rows), words)
@@ -83,14 +84,15 @@ def _rows(
     method: str,
     figures: dict[str, tuple[float, ...]],
     metrics: list[str],
+    digits: tuple[int, int],
 ) -> list[tuple[str, ...]]:
-    """The rows of one method: what there is of it, in the table or here."""
+    """The rows of one method: what there is of it, in the table (with its digits) or here."""
     values = {metric: _measured(summary, category, method, metric) for metric in metrics}
     runs = max(map(len, values.values()), default=0)
     names = (method, category)
     rows: list[tuple[str, ...]] = []
     if figures:
-        printed = [_printed(figures.get(metric)) for metric in metrics]
+        printed = [_printed(figures.get(metric), digits) for metric in metrics]
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
         found = [_found(metric, values[metric]) for metric in metrics]
@@ -111,8 +113,26 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> tupl
     return ()
 
 
-def _printed(figure: tuple[float, ...] | None) -> str:
-    return NOTHING if figure is None else " ± ".join(map(str, figure))
+def _digits(published: PublishedResults) -> tuple[int, int]:
+    """How many digits the table's figures and their spreads have: YAML knows no trailing zeros."""
+    figures = [
+        figure
+        for methods in published.results.values()
+        for every in methods.values()
+        for figure in every.values()
+    ]
+    values, spreads = ([figure[i] for figure in figures if len(figure) > i] for i in (0, 1))
+    return _most_digits(values), _most_digits(spreads)
+
+
+def _most_digits(numbers: list[float]) -> int:
+    return max((len(str(number).partition(".")[2]) for number in numbers), default=0)
+
+
+def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
+    if figure is None:
+        return NOTHING
+    return " ± ".join(f"{value:.{n}f}" for value, n in zip(figure, digits, strict=False))
 
 
 def _found(metric: str, values: tuple[float, ...]) -> str:

@@ -87,7 +87,7 @@ def test_tables_stand_beside_the_results_of_the_same_data(tmp_path: Path) -> Non
         ["published", "26.95 ± 0.15"],
         ["measured", "25.00"],
         ["difference", "−1.95"],
-        ["published", "26.7 ± 0.23"],
+        ["published", "26.70 ± 0.23"],
         ["measured", "25.00"],
         ["difference", "−1.70"],
     ]

@@ -211,5 +211,5 @@ def test_what_is_the_users_own_is_named_in_a_comment() -> None:
 
 def test_the_comment_says_what_an_entry_stands_for(finished: ExperimentResults) -> None:
     text = references_bib(finished)
-    above = text.partition("@misc{demoor2024warping")[0].splitlines()[-1]
+    above = text.partition("@article{demoor2024warping")[0].splitlines()[-1]
     assert above.startswith("% loss of warped; loss of my_loss_50%;")
