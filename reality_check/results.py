@@ -182,6 +182,27 @@ class QueryScores:
 
 
 @dataclass(frozen=True)
+class Folder:
+    """One of several output folders that a report shows together.
+
+    Attributes:
+        label: what the report calls it.
+        path: as it was named.
+        experiment: its name.
+        methods: their names in that folder.
+        seed: of the experiment.
+        finished: whether all its work is done.
+    """
+
+    label: str
+    path: str
+    experiment: str
+    methods: tuple[str, ...]
+    seed: int | None
+    finished: bool
+
+
+@dataclass(frozen=True)
 class ExperimentResults:
     """Everything the report shows. All values are plain data.
 
@@ -204,6 +225,7 @@ class ExperimentResults:
         versions: of Python and of the packages that decide results, by name, when the search began.
         published: tables of papers to be shown beside the results, beyond the one that the
             experiment itself repeats (``config["published_results"]``).
+        folders: the output folders of a report of several; empty for one.
     """
 
     name: str
@@ -220,6 +242,7 @@ class ExperimentResults:
     costs: tuple[Cost, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     published: tuple[PublishedResults, ...] = ()
+    folders: tuple[Folder, ...] = ()
 
     def records(self, baselines: bool = False) -> list[Record]:
         """The measured values as a list of dicts, one per line of ``results.csv``.

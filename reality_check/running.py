@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import secrets
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -22,6 +23,14 @@ from reality_check.checking import (
     uses_class,
 )
 from reality_check.collecting import collect
+from reality_check.combining import (
+    Source,
+    combine,
+    describe,
+    differences,
+    folder_labels,
+    groups,
+)
 from reality_check.comparable import comparable_tables
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
@@ -39,7 +48,7 @@ from reality_check.output import (
     lock_experiment,
 )
 from reality_check.passwords import lent_password, without_password
-from reality_check.report import write_report
+from reality_check.report import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.storage import check_workers, open_storage
 
@@ -270,6 +279,45 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
     experiment = load_locked(folder)
     tables = comparable_tables(experiment) if compare_published else ()
     return _write(Campaign(experiment, folder), tables)
+
+
+def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[ExperimentResults]:
+    """Write one report of several output folders.
+
+    Where data set, split, network and protocol are the same, all methods stand in one table. Else
+    each group that shares them has its own, and the report says what differs.
+
+    Args:
+        folders: at least two; none is written to.
+        out_dir: for the report; no output folder of an experiment.
+
+    Returns:
+        The results of each group, in the order of the folders.
+
+    Raises:
+        UsageError: a folder is none of ours or named twice, or ``out_dir`` is an output folder.
+    """
+    target, paths = Path(out_dir), [Path(folder) for folder in folders]
+    if (target / "experiment.yaml").exists():
+        raise UsageError(
+            f"--out {target} is the output folder of an experiment, whose own report would be "
+            "overwritten; name another folder for the report of several."
+        )
+    labels = folder_labels(paths)
+    sources = [
+        Source(label, path, load_results(path)) for label, path in zip(labels, paths, strict=True)
+    ]
+    found = groups(sources)
+    results = [combine(group) for group in found]
+    if len(found) == 1:
+        write_report(results[0], target)
+        return results
+    keys = {
+        key for one, other in itertools.combinations(results, 2) for key in differences(one, other)
+    }
+    described = [tuple(map(describe, group)) for group in found]
+    write_grouped_report(list(zip(results, described, strict=True)), sorted(keys), target)
+    return results
 
 
 def load_results(out_dir: str | Path) -> ExperimentResults:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.files import atomic_write
@@ -10,6 +11,7 @@ from reality_check.report._summary import Summary
 from reality_check.report.comparisons import comparisons_csv
 from reality_check.report.figures import draw_figures
 from reality_check.report.galleries import galleries
+from reality_check.report.grouped import Group, grouped_html, grouped_md
 from reality_check.report.html import report_html
 from reality_check.report.latex import paired_tex, tables_tex
 from reality_check.report.markdown import report_md
@@ -18,9 +20,16 @@ from reality_check.report.sections import statistics_sections
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
 from reality_check.report.summary_json import summary_data, summary_json
 from reality_check.report.tables import csv_text
-from reality_check.results import ExperimentResults
+from reality_check.results import ExperimentResults, Folder
 
-__all__ = ["Comparison", "Difference", "Interval", "t_interval", "write_report"]
+__all__ = [
+    "Comparison",
+    "Difference",
+    "Interval",
+    "t_interval",
+    "write_grouped_report",
+    "write_report",
+]
 
 
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
@@ -57,3 +66,27 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     alternatives |= {gallery.stem: gallery.alt for gallery in shown}
     atomic_write(out_dir / "report.md", report_md(summary, alternatives, sections))
     atomic_write(out_dir / "report.html", report_html(summary, figures, shown, sections))
+
+
+def write_grouped_report(
+    groups: Sequence[tuple[ExperimentResults, tuple[Folder, ...]]],
+    keys: Sequence[str],
+    out_dir: Path,
+) -> None:
+    """Write a report of results that are not comparable: side by side, each group whole in itself.
+
+    Writes ``report.html`` and ``report.md``, and the report of each group into ``group_1/``, ...
+
+    Args:
+        groups: at least two: results that stand in one table, and the folders they come from.
+        keys: the dotted names of the settings in which groups differ.
+        out_dir: made where missing.
+    """
+    shown = []
+    for number, (results, folders) in enumerate(groups, 1):
+        write_report(results, out_dir / f"group_{number}")
+        summary = Summary(results)
+        drawn = [d for d in draw_figures(summary) if d.stem.startswith("intervals_")]
+        shown.append(Group(summary, folders, drawn[0] if drawn else None))
+    atomic_write(out_dir / "report.md", grouped_md(shown, keys))
+    atomic_write(out_dir / "report.html", grouped_html(shown, keys))

@@ -71,7 +71,8 @@ def _sort_key(text: str) -> dict[str, str]:
 
 
 def _method_head(method: str, origin: str) -> Html:
-    where = element("span", origin, class_="origin") if origin else ""
+    told = not origin or method.endswith(f"({origin})")
+    where = "" if told else element("span", origin, class_="origin")
     return element("th", breakable(method), where, scope="row")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -53,6 +54,28 @@ class Box:
     entries: tuple[tuple[bool, str, str], ...]
 
 
+def reproduce_lines(summary: Summary) -> tuple[str, list[str], str]:
+    """Where to stand, the commands that make the same again, and what else there is."""
+    folders = summary.results.folders
+    files = (
+        "results.csv holds every number at full precision; tables.tex and figures/ are ready for "
+        "a paper."
+    )
+    if not folders:
+        kept = f"experiment.yaml holds every setting and seed; {files}"
+        return "In the folder of this report:", [COMMAND], kept
+    runs = [
+        f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out again_{number}"
+        for number, folder in enumerate(folders, 1)
+    ]
+    again = " ".join(f"again_{number}" for number in range(1, len(folders) + 1))
+    return (
+        "Each folder from its own settings, then the report of all:",
+        [*runs, f"reality-check report {again} --out DIR"],
+        f"The experiment.yaml of each folder holds its settings and seed; {files}",
+    )
+
+
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:
     """What was compared and how, in a few lines, for the top of the page."""
     results = summary.results
@@ -64,6 +87,7 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
         ("Classes", known.get("Classes", "")),
         ("Protocol", f"{results.protocol}, measured against {results.reference}"),
         ("Methods", str(len(summary.methods))),
+        ("Output folders", str(len(results.folders)) if results.folders else ""),
         ("Search", f"{_span(trials)} trials per method" if any(trials) else ""),
         ("Reproductions", f"{_span(runs)} per method" if any(runs) else ""),
         ("Cost", hours_text(results.costs)),

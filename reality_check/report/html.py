@@ -20,7 +20,6 @@ from reality_check.report._html_blocks import (
 )
 from reality_check.report._html_tables import comparison, plain
 from reality_check.report._sections import (
-    COMMAND,
     baseline_table,
     budget_table,
     config_text,
@@ -29,6 +28,7 @@ from reality_check.report._sections import (
     other_note,
     overview_facts,
     progress_lines,
+    reproduce_lines,
     reproduction_table,
     search_note,
     winner_table,
@@ -84,6 +84,7 @@ def report_html(
     parts = [
         overview(summary),
         box(summary),
+        *_further(sections, "box"),
         _comparison(summary),
         *_published(summary),
         *_intervals(figures),
@@ -95,7 +96,7 @@ def report_html(
         part("reproductions", "Every reproduction", _reproductions(summary)),
         part("baselines", "Baselines", plain(baseline_table(summary))),
         part("facts", "How it was run", plain(facts_table(summary)), _config(summary)),
-        part("again", "How to reproduce", _again()),
+        part("again", "How to reproduce", _again(summary)),
     ]
     return page(summary.results.name, parts)
 
@@ -138,14 +139,18 @@ def _head(title: str) -> Html:
     )
 
 
-def overview(summary: Summary, anchor: str = "overview", heading: str = "Overview") -> Part:
+def overview(summary: Summary) -> Part:
     """Return the verdict, and in a few lines what was compared, how."""
+    return part("overview", "Overview", *overview_content(summary))
+
+
+def overview_content(summary: Summary) -> list[Html]:
+    """Return the verdict and the facts of the overview."""
     pairs = [
         element("div", element("dt", name), element("dd", text))
         for name, text in overview_facts(summary)
     ]
-    facts = element("dl", *pairs, class_="facts") if pairs else ""
-    return part(anchor, heading, _verdict(summary), facts)
+    return [_verdict(summary), *([element("dl", *pairs, class_="facts")] if pairs else [])]
 
 
 def _verdict(summary: Summary) -> Html:
@@ -162,8 +167,14 @@ def _verdict(summary: Summary) -> Html:
     return element("div", preliminary, element("ul", *lines), after, class_="verdict")
 
 
-def box(summary: Summary, anchor: str = "box") -> Part:
+def box(summary: Summary) -> Part:
     """Return what deviates from the protocol."""
+    kind, children = box_content(summary)
+    return part("box", "What deviates from the protocol", *children, kind=kind)
+
+
+def box_content(summary: Summary) -> tuple[str, list[Html]]:
+    """Return the class of the box, and what is in it."""
     shown = deviation_box(summary)
     items = [
         element(
@@ -187,7 +198,7 @@ def box(summary: Summary, anchor: str = "box") -> Part:
     kind = "clean"
     if shown.entries or missing or summary.results.protocol != summary.results.reference:
         kind = "serious" if serious else "minor"
-    return part(anchor, "What deviates from the protocol", *children, kind=f"box {kind}")
+    return f"box {kind}", children
 
 
 def _comparison(summary: Summary) -> Part:
@@ -328,16 +339,13 @@ def _config(summary: Summary) -> Html:
     text = config_text(summary)
     if not text:
         return Html("")
-    return folded("The resolved experiment (experiment.yaml)", element("pre", text, tabindex="0"))
+    title = "The resolved experiment (experiment.yaml)"
+    if summary.results.folders:
+        title = "The settings that the folders have in common, and all methods"
+    return folded(title, element("pre", text, tabindex="0"))
 
 
-def _again() -> Html:
-    return join(
-        element("p", "In the folder of this report:"),
-        element("pre", COMMAND, tabindex="0"),
-        element(
-            "p",
-            "experiment.yaml holds every setting and seed; results.csv holds every number at full "
-            "precision; tables.tex and figures/ are ready for a paper.",
-        ),
-    )
+def _again(summary: Summary) -> Html:
+    where, commands, more = reproduce_lines(summary)
+    shown = element("pre", "\n".join(commands), tabindex="0")
+    return join(element("p", where), shown, element("p", more))

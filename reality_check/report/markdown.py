@@ -6,7 +6,6 @@ import re
 from collections.abc import Iterator, Sequence
 
 from reality_check.report._sections import (
-    COMMAND,
     PlainTable,
     baseline_table,
     budget_table,
@@ -15,6 +14,7 @@ from reality_check.report._sections import (
     facts_table,
     other_note,
     progress_lines,
+    reproduce_lines,
     reproduction_table,
     search_note,
     winner_table,
@@ -59,6 +59,7 @@ def report_md(summary: Summary, figures: dict[str, str], sections: Sequence[Sect
         f"# {escape(summary.results.name)}",
         f"**{escape(headline(summary))}**",
         *_box(summary),
+        *_further(sections, "box"),
         *_comparison(summary),
         *_published(summary),
         *_figures(figures, "intervals"),
@@ -67,19 +68,19 @@ def report_md(summary: Summary, figures: dict[str, str], sections: Sequence[Sect
         "## Search and budget",
         escape(search_note(summary)),
         *_figures(figures, "search", "validation"),
-        _table(budget_table(summary)),
-        _table(winner_table(summary)),
+        plain_table(budget_table(summary)),
+        plain_table(winner_table(summary)),
         *_further(sections, "search"),
         *_galleries(figures),
         "## Every reproduction",
-        _table(reproduction_table(summary)),
+        plain_table(reproduction_table(summary)),
         "## Baselines",
-        _table(baseline_table(summary)),
+        plain_table(baseline_table(summary)),
         "## How it was run",
-        _table(facts_table(summary)),
+        plain_table(facts_table(summary)),
         *_config(summary),
         "## How to reproduce",
-        f"In this folder: `{COMMAND}`. `results.csv` holds every number at full precision.",
+        *_again(summary),
     ]
     return "\n\n".join(blocks) + "\n"
 
@@ -120,7 +121,7 @@ def _comparison(summary: Summary) -> list[str]:
 def _published(summary: Summary) -> list[str]:
     blocks = []
     for one in published_parts(summary):
-        blocks += [escape(one.caption), *([_table(one.table)] if one.table else [])]
+        blocks += [escape(one.caption), *([plain_table(one.table)] if one.table else [])]
         blocks += ["\n".join(f"- {escape(line)}" for line in one.notes)] if one.notes else []
     return ["## Published", *blocks] if blocks else []
 
@@ -173,7 +174,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
             case Bullets():
                 yield "\n".join(f"- {escape(line)}" for line in block.lines)
             case PlainTable():
-                yield _table(block)
+                yield plain_table(block)
             case DrawnFigure():
                 yield from _figures({block.stem: block.alt}, "")
             case Folded():
@@ -186,13 +187,20 @@ def _galleries(figures: dict[str, str]) -> list[str]:
     return ["## Nearest neighbours", escape(NOTE), *shown] if shown else []
 
 
+def _again(summary: Summary) -> list[str]:
+    where, commands, more = reproduce_lines(summary)
+    lines = "\n".join(commands)
+    return [where, f"```sh\n{lines}\n```", escape(more)]
+
+
 def _config(summary: Summary) -> list[str]:
     text = config_text(summary)
     fence = "`" * max(3, 1 + max(map(len, re.findall("`+", text)), default=0))
     return ["The resolved experiment:", f"{fence}yaml\n{text}{fence}"] if text else []
 
 
-def _table(table: PlainTable) -> str:
+def plain_table(table: PlainTable) -> str:
+    """Return a table of texts."""
     if not table.rows:
         return "None recorded."
     rows = [[escape(text.replace("\n", ", ")) for text in row] for row in table.rows]

@@ -9,6 +9,7 @@ from reality_check.report.sections.agreement import agreement_section
 from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.cost import cost_section
+from reality_check.report.sections.folders import folders_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import paired_section
 from reality_check.report.sections.parameters import parameters_section
@@ -20,6 +21,7 @@ __all__ = ["Block", "Bullets", "Folded", "Note", "Section", "statistics_sections
 def statistics_sections(summary: Summary, analysis: Analysis) -> list[Section]:
     """Return the sections that the results have data for, in their order."""
     found = (
+        folders_section(summary),
         paired_section(analysis),
         classes_section(analysis),
         ranks_section(analysis),

@@ -48,7 +48,7 @@ class Section:
 
     anchor: str
     heading: str
-    after: Literal["verdict", "search"]
+    after: Literal["box", "verdict", "search"]
     blocks: tuple[Block, ...]
 
     @property
