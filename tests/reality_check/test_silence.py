@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import os
 import threading
 from pathlib import Path
 from typing import Any
@@ -106,10 +105,6 @@ def test_an_answer_that_takes_long_counts_from_the_question() -> None:
 
 @pytest.mark.slow
 @pytest.mark.postgres
-@pytest.mark.skipif(
-    "REALITY_CHECK_LONG_TESTS" not in os.environ,
-    reason="wants a machine with nothing else to do; set REALITY_CHECK_LONG_TESTS=1",
-)
 @pytest.mark.xdist_group("servers")
 @pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.filterwarnings("ignore:Heartbeat of storage")

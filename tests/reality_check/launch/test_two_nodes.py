@@ -1,7 +1,4 @@
-"""Workers on a real SLURM of two pretended nodes, with a partition that pre-empts the other.
-
-A machine with nothing else to do is wanted: set REALITY_CHECK_LONG_TESTS=1.
-"""
+"""Workers on a real SLURM of two pretended nodes, with a partition that pre-empts the other."""
 
 from __future__ import annotations
 
@@ -32,12 +29,9 @@ pytestmark = [
     pytest.mark.slurm,
     pytest.mark.slow,
     pytest.mark.xdist_group("slurm"),
-    pytest.mark.skipif(
-        "REALITY_CHECK_LONG_TESTS" not in os.environ,
-        reason="wants a machine with nothing else to do; set REALITY_CHECK_LONG_TESTS=1",
-    ),
 ]
 TRIALS = 4
+AWAY = "the storage does not answer"
 NODES = ("one", "two")
 
 
@@ -214,6 +208,11 @@ class InTurn:
             self.left.pop(0)()
 
 
+def logs(out: Path) -> str:
+    """What all workers said."""
+    return "".join(path.read_text() for path in (out / "logs").glob("*.log"))
+
+
 def kill(out: Path) -> None:
     """End worker 0 as the kernel does when memory is short."""
     os.kill(progress(out)["worker"]["pid"], signal.SIGKILL)
@@ -276,6 +275,7 @@ def test_folds_at_once_while_a_job_is_killed_and_the_server_restarts(
     def kill_and_restart() -> None:
         kill(out)
         postgres.stop()
+        slurm.wait_until(lambda: AWAY in logs(out))  # else it is back before anybody has noticed
         postgres.start()
 
     steps = InTurn(out, [kill_and_restart])
@@ -287,5 +287,4 @@ def test_folds_at_once_while_a_job_is_killed_and_the_server_restarts(
     monkeypatch.setenv(PASSWORD_VARIABLE, split_password(postgres.url())[1] or "")
     failed = [trial for trial in all_trials(out) if trial.state.name == "FAIL"]
     assert sum(lost_its_worker(trial) for trial in failed) == 1
-    logs = "".join(path.read_text() for path in (out / "logs").glob("*.log"))
-    assert "the storage does not answer" in logs
+    assert "the storage answers after" in logs(out)
