@@ -4,12 +4,20 @@ from __future__ import annotations
 
 import configparser
 import os
+import re
+import shutil
 import subprocess
 import sys
+import tarfile
 import zipfile
 from pathlib import Path
+from typing import NamedTuple
 
 import pytest
+from packaging import metadata
+from packaging.requirements import Requirement
+
+import reality_check
 
 ROOT = Path(__file__).parents[1]
 
@@ -26,33 +34,134 @@ def test_setup_cfg_lists_every_package() -> None:
     assert listed == found | {"reality_check.configs"}
 
 
+class Built(NamedTuple):
+    """The distribution as it would be published.
+
+    Attributes:
+        sdist: the source archive, made from the checkout.
+        wheel: made from the source archive, so that what the archive lacks is lacking here.
+    """
+
+    sdist: Path
+    wheel: Path
+
+
+@pytest.fixture(scope="module")
+def built(tmp_path_factory: pytest.TempPathFactory) -> Built:
+    folder = tmp_path_factory.mktemp("dist")
+    checkout = folder / "checkout"
+    leave_out = shutil.ignore_patterns(
+        ".*", "build", "dist", "runs", "site", "__pycache__", "*.egg-info"
+    )
+    shutil.copytree(ROOT, checkout, ignore=leave_out)
+    command = [sys.executable, "-m", "build", "--no-isolation", "--outdir", str(folder), "."]
+    done = subprocess.run(command, cwd=checkout, capture_output=True, text=True, timeout=400)
+    assert done.returncode == 0, done.stdout + done.stderr
+    return Built(next(folder.glob("*.tar.gz")), next(folder.glob("*.whl")))
+
+
 @pytest.mark.slow
-def test_a_wheel_has_all_configs_and_runs_outside_the_checkout(tmp_path: Path) -> None:
-    pip = [sys.executable, "-m", "pip"]
-    build = [*pip, "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
-    subprocess.run(build, check=True, timeout=300)
-    wheel = next(tmp_path.glob("*.whl"))
-    names = set(zipfile.ZipFile(wheel).namelist())
-    for file in (ROOT / "configs").rglob("*.yaml"):
-        assert f"reality_check/configs/{file.relative_to(ROOT / 'configs').as_posix()}" in names
-    site, empty = tmp_path / "site", tmp_path / "empty"
+def test_the_wheel_has_every_file_that_is_used_and_no_other(built: Built) -> None:
+    found = {name for name in zipfile.ZipFile(built.wheel).namelist() if ".dist-info/" not in name}
+    wanted = {
+        file.relative_to(ROOT).as_posix()
+        for package in ("pml_extensions", "reality_check")
+        for file in (ROOT / package).rglob("*")
+        if file.is_file() and "__pycache__" not in file.parts
+    }
+    configs = {file.relative_to(ROOT).as_posix() for file in (ROOT / "configs").rglob("*.yaml")}
+    assert len(configs) > 200
+    assert found == wanted | {f"reality_check/{name}" for name in configs}
+
+
+@pytest.mark.slow
+def test_the_source_archive_builds_the_package_and_has_no_tests(built: Built) -> None:
+    with tarfile.open(built.sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "setup.cfg"} <= names
+    assert not [name for name in names if re.match(r"(tests|docs|benchmarks|shared|runs)\b", name)]
+    assert not [name for name in names if name.endswith((".pdf", ".pt", ".pth", ".npz", ".db"))]
+
+
+@pytest.mark.slow
+def test_the_metadata_are_valid_and_say_what_setup_cfg_says(built: Built) -> None:
+    archive = zipfile.ZipFile(built.wheel)
+    folder = next(name for name in archive.namelist() if name.endswith("/METADATA")).partition("/")[
+        0
+    ]
+    found = metadata.Metadata.from_email(archive.read(f"{folder}/METADATA"), validate=True)
+    assert found.name == "pml-extensions"
+    assert str(found.version) == reality_check.__version__
+    assert str(found.requires_python) == ">=3.10"
+    assert found.description_content_type == "text/markdown"
+    assert found.description is not None
+    assert found.description.startswith("# pml-extensions")
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    wanted = {
+        Requirement(line) for line in config["options"]["install_requires"].split("\n") if line
+    }
+    assert {one for one in found.requires_dist or () if one.marker is None} == wanted
+    assert set(found.provides_extra or ()) == set(config["options.extras_require"])
+    assert f"{folder}/licenses/LICENSE" in archive.namelist()
+    points = archive.read(f"{folder}/entry_points.txt").decode()
+    assert "reality-check = reality_check.cli:main" in points
+    assert "Root-Is-Purelib: true" in archive.read(f"{folder}/WHEEL").decode()
+
+
+@pytest.mark.slow
+def test_the_wheel_works_in_a_fresh_environment_and_an_empty_folder(
+    built: Built, tmp_path: Path
+) -> None:
+    fresh, empty = tmp_path / "fresh", tmp_path / "empty"
     empty.mkdir()
-    install = [*pip, "install", "--quiet", "--no-deps", "--target", str(site), str(wheel)]
-    subprocess.run(install, check=True, timeout=300)
-    code = (
-        "import reality_check as rc; from pathlib import Path;"
-        "print(Path(rc.__file__).parent); print(len(rc.load_experiment('quickstart').methods))"
-    )
-    environment = {**os.environ, "PYTHONPATH": str(site)}
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=empty,
-        env=environment,
-        check=True,
-        capture_output=True,
-        text=True,
-        timeout=120,
-    )
-    folder, methods = done.stdout.split()
-    assert Path(folder) == site / "reality_check"
-    assert methods == "4"
+    subprocess.run([sys.executable, "-m", "venv", str(fresh)], check=True, timeout=300)
+    programs = fresh / "bin"
+    install = ["install", "--quiet", "--no-index", "--no-deps", str(built.wheel)]
+    subprocess.run([str(programs / "python"), "-m", "pip", *install], check=True, timeout=300)
+    # What it requires is not downloaded: the packages of this environment serve, behind its own.
+    site = next(fresh.glob("lib/python*/site-packages"))
+    others = [path for path in sys.path if path.endswith("-packages")]
+    (site / "others.pth").write_text("\n".join(others))
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def call(*command: str) -> str:
+        done = subprocess.run(
+            command, cwd=empty, env=environment, capture_output=True, text=True, timeout=300
+        )
+        assert done.returncode == 0, done.stderr
+        return done.stdout
+
+    where = "import reality_check, pml_extensions as p; print(reality_check.__file__, p.__file__)"
+    assert all(str(site) in path for path in call(str(programs / "python"), "-c", where).split())
+    program = str(programs / "reality-check")
+    assert call(program, "--version") == f"reality-check {reality_check.__version__}\n"
+    assert "quickstart" in call(program, "show", "experiments")
+    call(program, "init")
+    tiny = ["dataset.classes=40", "model.arguments.width=4", "protocol.training.batch_size=8"]
+    said = call(program, "check", "experiment.yaml", *tiny)
+    assert "my_loss (my_losses.MyLoss)" in said
+    assert "cost: " in said
+
+
+def test_the_version_is_a_semantic_one_that_the_changelog_knows() -> None:
+    version = reality_check.__version__
+    assert re.fullmatch(r"\d+\.\d+\.\d+(-[0-9A-Za-z.]+)?", version)
+    changelog = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    released = re.findall(r"^## \[(\d\S*)\] - \d{4}-\d\d-\d\d$", changelog, re.M)
+    unreleased = changelog.partition("\n## [Unreleased]\n")[2].partition("\n## ")[0]
+    assert version in released or f"will be {version}" in unreleased
+    assert released == sorted(released, key=lambda text: [*map(int, text.split("."))], reverse=True)
+    sections = re.findall(r"^### (.+)$", changelog, re.M)
+    known = {"Added", "Changed", "Deprecated", "Removed", "Fixed", "Security", "Known limits"}
+    assert set(sections) <= known
+
+
+def test_the_oldest_versions_that_are_tested_are_those_that_are_allowed() -> None:
+    config = configparser.ConfigParser()
+    config.read(ROOT / "setup.cfg")
+    allowed = dict(line.split(">=") for line in config["options"]["install_requires"].split())
+    lines = (ROOT / "tests" / "minimum.txt").read_text(encoding="utf-8").splitlines()
+    tested = dict(line.split("==") for line in lines if line and not line.startswith("#"))
+    for name, least in allowed.items():
+        assert (tested[name] + ".0.0").startswith(f"{least}."), name
