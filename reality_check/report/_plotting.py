@@ -20,6 +20,12 @@ INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#e2e2e2"
 
+#: Inches: a figure over both columns of a paper, so that letters keep their size in it.
+WIDTH = 6.9
+#: Points: titles and the names of axes; ticks, legends and notes. Publishers ask for 7 at least.
+TEXT = 8.0
+SMALL = 7.5
+
 #: One figure is drawn at a time: matplotlib's fonts and its settings are shared by all threads.
 _LOCK = threading.Lock()
 
@@ -31,10 +37,10 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def panel_grid(count: int, columns: int, height: float, width: float = 9.6) -> tuple[Figure, int]:
+def panel_grid(count: int, columns: int, height: float) -> tuple[Figure, int]:
     """Return a figure for ``count`` equal panels and its number of columns (at least one)."""
     columns = max(1, min(columns, count))
-    return new_figure(width, height * max(1, math.ceil(count / columns)) + 0.4), columns
+    return new_figure(WIDTH, height * max(1, math.ceil(count / columns)) + 0.35), columns
 
 
 def panels(figure: Figure, count: int, columns: int, sharey: bool) -> Iterator[Axes]:
@@ -45,28 +51,28 @@ def panels(figure: Figure, count: int, columns: int, sharey: bool) -> Iterator[A
             math.ceil(count / columns), columns, index + 1, sharey=first if sharey else None
         )
         first = first or axes
-        dress(axes)
+        dress(axes, SMALL)
         yield axes
 
 
-def dress(axes: Axes) -> None:
-    """Give axes the report's plain look."""
+def dress(axes: Axes, size: float = 9.0) -> None:
+    """Give axes the report's plain look, and their ticks labels of so many points."""
     axes.spines[["top", "right"]].set_visible(False)
     axes.spines[["left", "bottom"]].set_color(FAINT)
-    axes.tick_params(labelsize=9, colors=INK, color=FAINT)
+    axes.tick_params(labelsize=size, colors=INK, color=FAINT)
     axes.grid(True, color=GRID, linewidth=0.8)
     axes.set_axisbelow(True)
 
 
 def title(axes: Axes, text: str) -> None:
     """Head a panel; the text is taken literally, also with dollar signs."""
-    axes.set_title(shorten(text, 26), fontsize=9.5, loc="left", color=INK, parse_math=False)
+    axes.set_title(shorten(text, 23), fontsize=TEXT, loc="left", color=INK, parse_math=False)
 
 
 def note(axes: Axes, text: str) -> None:
     """Say in the middle of an empty panel why it is empty."""
     axes.text(
-        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=9.5,
+        0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=TEXT,
         color=INK, parse_math=False, wrap=True,
     )  # fmt: skip
     axes.grid(False)
@@ -78,7 +84,7 @@ def legend(figure: Figure, handles: list[Line2D]) -> None:
     if handles:
         figure.legend(
             handles=handles, loc="outside upper right", ncols=min(6, len(handles)),
-            frameon=False, fontsize=9, labelcolor=INK,
+            frameon=False, fontsize=SMALL, labelcolor=INK,
         )  # fmt: skip
 
 

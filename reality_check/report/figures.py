@@ -13,6 +13,9 @@ from matplotlib.ticker import MaxNLocator
 from reality_check.report._plotting import (
     COLOURS,
     INK,
+    SMALL,
+    TEXT,
+    WIDTH,
     legend,
     new_figure,
     note,
@@ -76,7 +79,7 @@ def draw_figures(summary: Summary) -> list[DrawnFigure]:
 def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     """Return means with intervals and single reproductions: a panel per category, in percent."""
     count = len(summary.categories)
-    figure = new_figure(9.6, 1.2 + 0.36 * max(2, len(summary.methods)))
+    figure = new_figure(WIDTH, 1.0 + 0.29 * max(2, len(summary.methods)))
     for index, axes in enumerate(panels(figure, count, max(1, count), sharey=True)):
         category = summary.categories[index]
         samples = summary.samples(category, metric)
@@ -84,7 +87,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
             if method in samples:
                 _interval_row(axes, row, samples[method], COLOURS[row % len(COLOURS)])
         title(axes, category)
-        axes.set_xlabel(f"{METRICS.get(metric, metric)} (%)", fontsize=9.5, color=INK)
+        axes.set_xlabel(f"{METRICS.get(metric, metric)} (%)", fontsize=TEXT, color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(5))
         axes.set_ylim(len(summary.methods) - 0.4, -0.6)
         axes.set_yticks(range(len(summary.methods)))
@@ -112,14 +115,14 @@ def intervals_alt(summary: Summary, metric: str) -> str:
 def search_figure(summary: Summary) -> Figure:
     """Return one panel per method: every trial's value in percent, the best so far, divergence."""
     methods = [method for method in summary.results.methods if method.search]
-    figure, columns = panel_grid(len(methods), 4, 2.1)
+    figure, columns = panel_grid(len(methods), 4, 1.65)
     for method, axes in zip(
         methods, panels(figure, len(methods), columns, sharey=True), strict=True
     ):
         title(axes, method.name)
         search_panel(axes, method)
-    figure.supxlabel("search trial", fontsize=9.5, color=INK)
-    figure.supylabel("validation MAP@R (%)", fontsize=9.5, color=INK)
+    figure.supxlabel("search trial", fontsize=TEXT, color=INK)
+    figure.supylabel("validation MAP@R (%)", fontsize=TEXT, color=INK)
     handles = [
         Line2D([], [], linestyle="", marker="o", markersize=4, color=COLOURS[0], label="trial"),
         Line2D([], [], color=COLOURS[1], linewidth=1.6, label="best so far"),
@@ -133,14 +136,14 @@ def validation_figure(summary: Summary) -> Figure:
     """Return one panel per method: the winner's validation curves in percent, a line a fold."""
     found = [(m.name, best) for m in summary.results.methods if (best := winner(m)) is not None]
     shown = [(name, best) for name, best in found if best.curves]
-    figure, columns = panel_grid(len(shown), 4, 2.1)
+    figure, columns = panel_grid(len(shown), 4, 1.65)
     for (name, best), axes in zip(
         shown, panels(figure, len(shown), columns, sharey=True), strict=True
     ):
         title(axes, name)
         _curves_panel(axes, best)
-    figure.supxlabel("epoch", fontsize=9.5, color=INK)
-    figure.supylabel("validation MAP@R (%)", fontsize=9.5, color=INK)
+    figure.supxlabel("epoch", fontsize=TEXT, color=INK)
+    figure.supylabel("validation MAP@R (%)", fontsize=TEXT, color=INK)
     folds = max((len(best.curves) for _, best in shown), default=0)
     legend(
         figure,
@@ -172,7 +175,7 @@ def _mark_missing(axes: Axes, rows: list[int]) -> None:
     for row in rows:
         axes.text(
             0.5, row, "no results yet", transform=transform, ha="center", va="center",
-            fontsize=8.5, color=INK, style="italic",
+            fontsize=SMALL, color=INK, style="italic",
         )  # fmt: skip
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
+from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from reality_check.report._analysis import Pair
@@ -19,6 +19,9 @@ from reality_check.report._plotting import (
     COLOURS,
     FAINT,
     INK,
+    SMALL,
+    TEXT,
+    WIDTH,
     dress,
     legend,
     new_figure,
@@ -37,7 +40,11 @@ _WINNER: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidt
 _BEST_EPOCH: dict[str, Any] = {
     "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
 }  # fmt: skip
-_SMALL: dict[str, Any] = {"fontsize": 9, "color": INK, "parse_math": False}
+#: Digits of ticks on a logarithmic axis, from few to many.
+_ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100)))
+#: More labels would overlap in a narrow panel.
+_MOST_TICKS = 4
+_SMALL: dict[str, Any] = {"fontsize": SMALL, "color": INK, "parse_math": False}
 
 
 @dataclass(frozen=True)
@@ -53,15 +60,15 @@ class BestCurve:
 def paired_figure(summary: Summary, pairs: Mapping[str, Sequence[Pair]]) -> Figure:
     """Return a panel a category: differences of the best method to the others, in points."""
     rows = [len(found) for found in pairs.values()]
-    figure = new_figure(9.6, 0.9 * len(rows) + 0.36 * sum(rows))
+    figure = new_figure(WIDTH, 0.75 * len(rows) + 0.29 * sum(rows))
     grid = figure.add_gridspec(len(rows), 1, height_ratios=[1 + count for count in rows])
     for place, (category, found) in enumerate(pairs.items()):
         axes = figure.add_subplot(grid[place, 0])
-        dress(axes)
+        dress(axes, SMALL)
         best = found[0].better
         axes.set_title(
             shorten(f"{category}: {best} minus …", 90),
-            fontsize=9.5, loc="left", color=INK, parse_math=False,
+            fontsize=TEXT, loc="left", color=INK, parse_math=False,
         )  # fmt: skip
         axes.axvline(0, color=FAINT, linewidth=1.0)
         others = [pair.other if pair.better == best else pair.better for pair in found]
@@ -71,7 +78,7 @@ def paired_figure(summary: Summary, pairs: Mapping[str, Sequence[Pair]]) -> Figu
         axes.set_yticklabels([shorten(name, 34) for name in others], parse_math=False)
         axes.set_ylim(len(found) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"difference in {METRICS[PRIMARY]} (points)", fontsize=9.5, color=INK)
+    axes.set_xlabel(f"difference in {METRICS[PRIMARY]} (points)", fontsize=TEXT, color=INK)
     return figure
 
 
@@ -96,8 +103,8 @@ def ranks_figure(rankings: Mapping[str, Ranking]) -> Figure:
     """Return a critical-difference diagram a category, the best rank on the left."""
     most = max(len(ranking.methods) for ranking in rankings.values())
     groups = max(len(ranking.groups) for ranking in rankings.values())
-    height = 0.75 + 0.12 * groups + 0.22 * ((most + 1) // 2)
-    figure = new_figure(9.6, height * len(rankings) + 0.1)
+    height = 0.64 + 0.1 * groups + 0.18 * ((most + 1) // 2)
+    figure = new_figure(WIDTH, height * len(rankings) + 0.1)
     for index, (category, ranking) in enumerate(rankings.items()):
         axes = figure.add_subplot(len(rankings), 1, index + 1)
         _ranks_panel(axes, category, ranking)
@@ -141,7 +148,7 @@ def _ranks_panel(axes: Axes, category: str, ranking: Ranking) -> None:
 
 def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
     """Return one panel per method: its expected best in percent, the others faint behind it."""
-    figure, columns = panel_grid(len(curves), 4, 2.1)
+    figure, columns = panel_grid(len(curves), 4, 1.65)
     grid = panels(figure, len(curves), columns, sharey=True)
     for index, (axes, own) in enumerate(zip(grid, curves, strict=True)):
         title(axes, own.method)
@@ -155,8 +162,8 @@ def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
         )
         axes.plot(_counts(own.curve), 100 * own.curve, color=colour, linewidth=1.8)
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    figure.supxlabel("trials", fontsize=9.5, color=INK)
-    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
+    figure.supxlabel("trials", fontsize=TEXT, color=INK)
+    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
     return figure
 
 
@@ -167,7 +174,7 @@ def _counts(curve: Array) -> Array:
 def importance_figure(importances: Mapping[str, Importance]) -> Figure:
     """Return one panel per method: a bar for each parameter in percent, and the noise dashed."""
     rows = max(len(found.shares) for found in importances.values())
-    figure, columns = panel_grid(len(importances), 2, 0.65 + 0.26 * rows)
+    figure, columns = panel_grid(len(importances), 2, 0.5 + 0.21 * rows)
     grid = panels(figure, len(importances), columns, sharey=False)
     for axes, (method, found) in zip(grid, importances.items(), strict=True):
         title(axes, method)
@@ -182,7 +189,7 @@ def importance_figure(importances: Mapping[str, Importance]) -> Figure:
         axes.set_xlim(0, 100)
         axes.grid(False, axis="y")
         axes.tick_params(axis="y", length=0)
-    figure.supxlabel("share of the variance (%)", fontsize=9.5, color=INK)
+    figure.supxlabel("share of the variance (%)", fontsize=TEXT, color=INK)
     legend(figure, [Line2D([], [], color=INK, linestyle=(0, (4, 3)), label="shuffled scores")])
     return figure
 
@@ -190,7 +197,7 @@ def importance_figure(importances: Mapping[str, Importance]) -> Figure:
 def slices_figure(method: MethodResults) -> Figure:
     """Return validation scores of every trial in percent: in their order, and by parameter."""
     names = method.searched
-    figure, columns = panel_grid(1 + len(names), 4, 2.0)
+    figure, columns = panel_grid(1 + len(names), 4, 1.6)
     grid = panels(figure, 1 + len(names), columns, sharey=True)
     history = next(grid)
     title(history, "trial")
@@ -214,7 +221,7 @@ def slices_figure(method: MethodResults) -> Figure:
         if best is not None:
             top = [_place(best.params[name])], [100 * (best.value or 0.0)]
             axes.plot(*top, "D", **_WINNER)
-    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
+    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
     return figure
 
 
@@ -226,7 +233,7 @@ def curves_figure(runs: Sequence[TrialRecord], best: TrialRecord | None) -> Figu
         best: the winner of the search, where there was one.
     """
     folds = max(len(run.curves) for run in runs)
-    figure, columns = panel_grid(folds, 4, 2.1)
+    figure, columns = panel_grid(folds, 4, 1.65)
     for fold, axes in enumerate(panels(figure, folds, columns, sharey=True)):
         title(axes, f"fold {fold}")
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
@@ -239,8 +246,8 @@ def curves_figure(runs: Sequence[TrialRecord], best: TrialRecord | None) -> Figu
             axes.plot(
                 *zip(*points, strict=True), color=COLOURS[1], linewidth=1.4, linestyle=(0, (4, 2))
             )
-    figure.supxlabel("epoch", fontsize=9.5, color=INK)
-    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=9.5, color=INK)
+    figure.supxlabel("epoch", fontsize=TEXT, color=INK)
+    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
     handles = [Line2D([], [], color=COLOURS[0], linewidth=1.2, label="reproduction")]
     if best is not None and best.curves:
         handles.append(
@@ -261,13 +268,23 @@ def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
     if logarithmic:
         axes.set_xscale("log")
         axes.xaxis.set_minor_locator(NullLocator())
-        extent = max(values) / min(values)
-        if extent < 100:  # powers of ten alone would leave one tick, or none
-            subs = (1.0, 2.0, 5.0) if extent < 10 else (1.0, 3.0)  # more would overlap
-            axes.xaxis.set_major_locator(LogLocator(subs=subs))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:g}"))
+        if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
+            axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
     elif not any(isinstance(value, str | bool) or value is None for value in values):
         axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Two to four round values between two positive ones; both ends where there are none."""
+    exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for digits in _ROUND:
+        # As text, so that 3 * 10**-1 is 0.3.
+        values = (float(f"{digit}e{exponent}") for exponent in exponents for digit in digits)
+        found = [value for value in values if low <= value <= high]
+        if len(found) >= 2:
+            return found[:: math.ceil(len(found) / _MOST_TICKS)]
+    return sorted({low, high})
 
 
 def _place(value: Any) -> Any:
