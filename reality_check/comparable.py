@@ -14,7 +14,7 @@ from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.reference import against_reference, own_ranges
-from reality_check.results import METRICS
+from reality_check.results import METRICS, Deviation
 
 
 @dataclass(frozen=True)
@@ -73,13 +73,20 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
     raise UsageError(
         f"no published table can stand beside {experiment.name}, which has the data set "
         f"{experiment.dataset.name} (reader {experiment.dataset.reader}) and the categories "
-        f"{', '.join(experiment.protocol.categories)}. There are: {_listed(found)}."
+        f"{', '.join(experiment.protocol.categories)}. Published tables, by the reader of the "
+        f"data: {_listed(found)}."
     )
 
 
 def _listed(found: list[Comparable]) -> str:
+    """By paper: the readers of its data sets, and its categories."""
+    papers: dict[tuple[str, str], list[str]] = {}
+    for one in found:
+        paper = one.table.source.removesuffix(f", {one.table.item}")
+        papers.setdefault((paper, ", ".join(one.table.results)), []).append(one.reader)
     return "; ".join(
-        f"{one.table.source} (reader {one.reader}; {', '.join(one.table.results)})" for one in found
+        f"{paper}: {', '.join(readers)} ({categories})"
+        for (paper, categories), readers in papers.items()
     )
 
 
@@ -110,6 +117,9 @@ def _differences(one: Comparable, experiment: Experiment) -> Iterator[str]:
     protocol = experiment.protocol.model_copy(update={"reference": one.protocol})
     as_there = experiment.model_copy(update={"protocol": protocol})
     found = [*against_reference(as_there), *own_ranges(as_there)]
+    if not getattr(experiment.dataset, "check_counts", True):
+        text = "whether all of the published images are here was not checked (check_counts: no)."
+        found.insert(0, Deviation("data set", text))
     for deviation in found:
         yield f"Not as there: {deviation.topic}: {deviation.text}"
     if not found:

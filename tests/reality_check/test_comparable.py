@@ -113,6 +113,9 @@ def test_what_differs_from_the_published_protocol_is_said() -> None:
     assert "Not as there: search: trials 8 (mlrc: 50)" in text
     text = notes(load_experiment("cub200_mlrc", ["methods=[cosface]"]), "Realigned")
     assert "trunk bn_inception (appendix_d: resnet50)" in text
+    changes = ["dataset.check_counts=false"]
+    text = notes(load_experiment("cub200_mlrc", changes), "A Metric Learning Reality Check")
+    assert "Not as there: data set: whether all of the published images are here" in text
     whole = notes(load_experiment("cub200_mlrc"), "A Metric Learning Reality Check")
     assert "The protocol is mlrc, as there." in whole
     assert "Not as there" not in whole
@@ -138,8 +141,12 @@ def test_where_nothing_is_comparable_it_is_said_what_is() -> None:
         comparable_tables(load_experiment("quickstart"))
     text = str(caught.value)
     assert "quickstart, which has the data set glyphs (reader glyphs)" in text
-    for one in TABLES.values():
-        assert f"{one.table.source} (reader {one.reader};" in text
+    readers = "cars196, cub200, stanford_online_products"
+    for paper, categories in (
+        ("Realigned Softmax Warping for Deep Metric Learning", "complete, ensemble, aggregate"),
+        ("A Metric Learning Reality Check (ECCV 2020)", "ensemble, aggregate"),
+    ):
+        assert f"{paper}: {readers} ({categories})" in text
 
 
 def test_a_table_does_not_stand_beside_itself() -> None:
