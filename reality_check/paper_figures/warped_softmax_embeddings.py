@@ -30,10 +30,12 @@ from reality_check.paper_figures._digits import (
 from reality_check.paper_figures._figure import FigureData, PaperFigure, Settings
 from reality_check.report._plotting import INK, dress, new_figure
 
-ALPHA = 10.0
+#: Chosen by us among three on one seed: (10, 0.5, 1.5) and (4, 0.8, 1.5) leave the embeddings on a
+#: line, or nearly so, because all are driven the same way out before the proxies have parted.
+ALPHA, K1, K2 = 4.0, 0.9, 1.2
 KINDS = {
     "normal (Eq. 4)": {"alpha": ALPHA, "k1": 1.0, "k2": 1.0},
-    "warped (Eq. 7, 8)": {"alpha": ALPHA, "k1": 0.5, "k2": 1.5},
+    "warped (Eq. 7, 8)": {"alpha": ALPHA, "k1": K1, "k2": K2},
 }
 #: Proxies learn ten times faster than the network; the paper's do so a hundred times.
 PROXY_RATE = 10.0
@@ -70,15 +72,14 @@ def compute(settings: Settings) -> FigureData:
                 )
     plain, warped = (rows_where(spreads, kind=kind) for kind in KINDS)
     more = [w - n for n, w in zip(plain["separability"], warped["separability"], strict=True)]
-    k = KINDS["warped (Eq. 7, 8)"]
     caption = (
         "Two-dimensional embeddings of test images, not normalised (dots; a digit at the median of "
         "each class), and the proxies (diamonds). Above: mean distance to the own proxy, P@1 and "
         "class separability (scatter between over scatter within classes) on test images, mean and "
         f"95 % interval over seeds; separability, warped less normal, paired by seed: "
-        f"{mean_text(more)}. Warp: alpha = {k['alpha']:g}, k1 = {k['k1']:g}, k2 = {k['k2']:g}, "
-        f"m = 1, scale 1, chosen by us; proxies learn {PROXY_RATE:g} times faster. "
-        f"{digits.described()}."
+        f"{mean_text(more)}. Warp: alpha = {ALPHA:g}, k1 = {K1:g}, k2 = {K2:g}, "
+        f"m = 1, scale 1, chosen by us among three settings on one seed; proxies learn "
+        f"{PROXY_RATE:g} times faster. {digits.described()}."
     )
     return FigureData(
         {"": dict(points), "proxies": dict(proxies), "spread": dict(spreads)}, caption
