@@ -28,7 +28,7 @@ from reality_check.data.preprocessing import Preprocessing
 from reality_check.devices import name_of
 from reality_check.errors import UsageError
 from reality_check.gallery import GALLERY_FILE, draw_gallery
-from reality_check.measuring import Diverged, Metrics, measure
+from reality_check.measuring import Diverged, Metrics, embed, measure
 from reality_check.methods import MethodSettings, fill_settings, search_space
 from reality_check.model import Network, preprocessing
 from reality_check.objects import one_line
@@ -374,10 +374,7 @@ class Campaign:
             FileNotFoundError: a network is not there.
         """
         protocol, test = self.experiment.protocol, self.test_set
-        size, folds = self.experiment.training_of(method).embedding_size, protocol.split.folds
-        if stage == "complete":
-            size, folds = size * folds, 1
-        networks = [self._network(method, stage, slot, fold, size) for fold in range(folds)]
+        networks = self._networks(method, stage, slot)
 
         def score(embeddings: Sequence[torch.Tensor], also: Sequence[str]) -> dict[str, Metrics]:
             how = (method.normalize_embeddings, also, test.queries)
@@ -388,6 +385,38 @@ class Campaign:
         model, training = self.experiment.model_of(method), self.experiment.training_of(method)
         images = self._test_images(model, training)
         return score_networks(networks, images, self.device, score, protocol.final_metrics)
+
+    def embed_test_rows(
+        self, method: Method, stage: str, slot: int, rows: np.ndarray
+    ) -> list[torch.Tensor]:
+        """Embed some test images with each kept network of a reproduction.
+
+        Args:
+            method: of the experiment.
+            stage: ``reproductions`` (a network a fold) or ``complete`` (one wide network).
+            slot: number of the reproduction.
+            rows: which test images.
+
+        Returns:
+            Of each network float32 (len(rows), D), raw, on the device.
+
+        Raises:
+            FileNotFoundError: a network is not there.
+        """
+        model, training = self.experiment.model_of(method), self.experiment.training_of(method)
+        images = self._test_images(model, training)
+        return [
+            embed(network.to(self.device), network, images.evaluation_batches(rows))
+            for network in self._networks(method, stage, slot)
+        ]
+
+    def _networks(self, method: Method, stage: str, slot: int) -> list[Network]:
+        """The kept networks of a reproduction: one a fold, or one wide network."""
+        size = self.experiment.training_of(method).embedding_size
+        folds = self.experiment.protocol.split.folds
+        if stage == "complete":
+            size, folds = size * folds, 1
+        return [self._network(method, stage, slot, fold, size) for fold in range(folds)]
 
     def keep_queries(
         self, method: Method, stage: str, slot: int, scores: dict[str, Metrics]

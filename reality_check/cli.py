@@ -87,6 +87,9 @@ comparisons and bootstraps over the test classes need, and then the report.
 A run does this itself; the command is for folders of older versions and for
 damaged files. Nothing is trained, and no recorded result changes.
 
+With --map it also draws where each method puts up to 2,000 test images (t-SNE,
+one reproduction each, some seconds a method); every later report shows it.
+
 example: reality-check score runs/quickstart
 """
 _WORKER = """\
@@ -325,6 +328,9 @@ def _parser() -> _Parser:
     about = "score the kept networks again, query by query"
     score = _add(commands, "score", _score, about, _SCORE)
     score.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
+    score.add_argument(
+        "--map", action="store_true", help="also a t-SNE of test images by each method"
+    )
 
     worker = _add(commands, "worker", _worker, "join the work on an output folder", _WORKER)
     worker.add_argument("dir", type=Path, metavar="DIR", help="output folder of a started run")
@@ -444,7 +450,10 @@ def _print_summary(results: ExperimentResults) -> None:
     from rich.console import Console
     from rich.table import Table
 
+    from reality_check.report._summary import Summary
+    from reality_check.report._text import listed
     from reality_check.report.statistics import t_interval
+    from reality_check.report.verdict import leaders
     from reality_check.results import CATEGORIES, PRIMARY
 
     print("MAP@R on the test classes in %, mean and 95 % interval over n reproductions:")
@@ -470,6 +479,8 @@ def _print_summary(results: ExperimentResults) -> None:
                 cells.append(f"{interval.mean:.1f} ± {interval.half_width:.1f} (n={interval.n})")
         table.add_row(method.name, *cells)
     Console().print(table)
+    for leader, where in leaders(Summary(results)).items():
+        print(f"{leader} ({listed(where)}).")
     if results.deviations:
         print(
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "
@@ -525,20 +536,23 @@ def _report_folders(options: argparse.Namespace) -> int:
 
 def _score(options: argparse.Namespace) -> int:
     from reality_check.campaign import Campaign
+    from reality_check.maps import draw_maps
     from reality_check.output import load_locked
     from reality_check.rescoring import rescore
     from reality_check.running import report
 
-    done = rescore(Campaign(load_locked(options.dir), options.dir), print)
+    campaign = Campaign(load_locked(options.dir), options.dir)
+    done = rescore(campaign, print)
+    problems = [*done.problems, *(draw_maps(campaign, print) if options.map else ())]
     report(options.dir)
     diverged = f", {done.diverged} diverged" if done.diverged else ""
     print(
         f"{done.scored} reproductions scored again, {done.there} had their scores already"
         f"{diverged}. Report: {options.dir / 'report.html'}"
     )
-    for problem in done.problems:
+    for problem in problems:
         print(f"reality-check: {problem}", file=sys.stderr)
-    return FAILED if done.problems else DONE
+    return FAILED if problems else DONE
 
 
 def _worker(options: argparse.Namespace) -> int:
@@ -548,11 +562,14 @@ def _worker(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from reality_check.starter import write_starter
+    from reality_check.starter import MEANINGS, write_starter
 
-    for path in write_starter(Path(), options.file):
-        print(f"wrote {path}")
-    print(f"Next: reality-check check {options.file}, then reality-check run {options.file}")
+    for path, meaning in zip(write_starter(Path(), options.file), MEANINGS, strict=True):
+        print(f"wrote {path}: {meaning}")
+    file = shlex.quote(options.file)
+    print("Next: change the loss and the YAML as you like, or nothing at first; then")
+    print(f"  reality-check check {file}")
+    print(f"  reality-check run {file}")
     return DONE
 
 
@@ -560,7 +577,11 @@ def _check(options: argparse.Namespace) -> int:
     from reality_check.config import load_experiment
     from reality_check.inspecting import print_check
 
-    return print_check(load_experiment(options.experiment, options.overrides))
+    status = print_check(load_experiment(options.experiment, options.overrides))
+    if status == DONE:
+        command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
+        print(f"All of it can run. Next: {command}")
+    return status
 
 
 def _show(options: argparse.Namespace) -> int:

@@ -15,6 +15,7 @@ from reality_check.cost import costs
 from reality_check.deviations import find_deviations
 from reality_check.environment import split_versions
 from reality_check.importance import parameter_importance
+from reality_check.maps import map_path, read_map
 from reality_check.methods import search_space
 from reality_check.results import (
     METRICS,
@@ -110,6 +111,7 @@ def _method(
         importance=parameter_importance(space, records["search"]),
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
+        map=read_map(map_path(campaign.out_dir, method.name)),
     )
 
 

@@ -87,7 +87,7 @@ def read_query_scores(
     Returns:
         ``None`` where the folder does not say which images are queries.
     """
-    arrays = _unpacked(out_dir / QUERIES_FILE)
+    arrays = unpacked(out_dir / QUERIES_FILE)
     if not {"labels", "class_names"} <= set(arrays):
         return None
     labels = arrays["labels"].astype(np.int64)
@@ -98,7 +98,7 @@ def read_query_scores(
             return None
         if not any(means[name] for name in METRICS):
             return np.zeros((len(METRICS), len(labels)))  # diverged, so that nothing was scored
-        found = _unpacked(path_of(method, category, reproduction)).get(category)
+        found = unpacked(path_of(method, category, reproduction)).get(category)
         if found is None or found.shape != (len(METRICS), len(labels)):
             return None
         values = found.astype(np.float64)
@@ -127,7 +127,7 @@ def _packed(arrays: Mapping[str, NDArray]) -> bytes:
     return stream.getvalue()
 
 
-def _unpacked(path: Path) -> dict[str, NDArray]:
+def unpacked(path: Path) -> dict[str, NDArray]:
     """The arrays of a file; none where it is missing or damaged (zip archives carry checksums)."""
     try:
         with np.load(path, allow_pickle=False) as archive:

@@ -118,7 +118,8 @@ def _value(config: Mapping[str, Any], dotted: str) -> str:
             return NOTHING
         value = value[name]
     text = "none" if value is None else str(value)
-    return text if len(text) <= 60 else f"{text[:57]}…"
+    longest = 12 if dotted.startswith("code.") else 60  # fingerprints are told by their beginning
+    return text if len(text) <= longest else f"{text[:longest]}…"
 
 
 def _title(groups: Sequence[Group]) -> str:

@@ -10,6 +10,7 @@ from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.folders import folders_section
+from reality_check.report.sections.maps import maps_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import paired_section
 from reality_check.report.sections.parameters import parameters_section
@@ -29,6 +30,7 @@ def statistics_sections(summary: Summary, analysis: Analysis) -> list[Section]:
         parameters_section(summary),
         agreement_section(summary),
         methods_section(summary),
+        maps_section(summary),
         cost_section(summary),
     )
     return [section for section in found if section is not None]

@@ -1,0 +1,41 @@
+"""Maps of test images: a t-SNE of each method, where one was asked for."""
+
+from __future__ import annotations
+
+from reality_check.report._plotting import render
+from reality_check.report._summary import Summary
+from reality_check.report._text import listed
+from reality_check.report.figures import DrawnFigure
+from reality_check.report.map_figure import map_figure, marked_classes
+from reality_check.report.sections._section import Note, Section
+from reality_check.results import EmbeddingMap
+
+_NOTE = (
+    "Only who lies next to whom means something: distances between groups, their sizes and their "
+    "densities are made by t-SNE, and so are the axes. A map is an illustration, not evidence: the "
+    "tables are."
+)
+
+
+def maps_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` where no method has a map."""
+    maps = {m.name: m.map for m in summary.results.methods if m.map is not None}
+    if not maps:
+        return None
+    return Section("maps", "Map of the test images", "search", (_figure(maps), Note(_NOTE)))
+
+
+def _figure(maps: dict[str, EmbeddingMap]) -> DrawnFigure:
+    shown = next(iter(maps.values()))
+    names = [shown.class_names[label] for label in marked_classes(shown.labels)]
+    what = "ensemble" if shown.stage == "reproductions" else "complete network"
+    caption = (
+        f"t-SNE (perplexity {shown.perplexity:g}) of {len(shown.points)} test images, in the "
+        f"method's own geometry: embeddings of the {what} of one reproduction. The same "
+        f"{len(names)} classes are marked in every panel; grey: all others."
+    )
+    alt = (
+        f"A map of {len(shown.points)} test images for each of {listed(list(maps))}; marked: "
+        f"{listed(names)}. What it shows in numbers are the scores of the comparison."
+    )
+    return DrawnFigure("maps", caption, alt, render(map_figure(maps)))
