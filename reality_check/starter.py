@@ -11,6 +11,12 @@ from reality_check.files import atomic_write
 
 #: Beside the YAML, so that editors find it without a network.
 SCHEMA = "reality-check.schema.json"
+#: Of the files that are written, in their order.
+MEANINGS = (
+    "what is compared, on which images, with which budget",
+    "a loss to change into your own",
+    "from this your editor completes the YAML",
+)
 
 YAML = """\
 # yaml-language-server: $schema={schema}

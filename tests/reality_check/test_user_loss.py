@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import csv
+import re
+import shlex
 import subprocess
 import sys
 from pathlib import Path
@@ -79,6 +81,8 @@ def test_check_tells_gradients_parameters_and_cost(started: tuple[Path, str]) ->
     assert "no parameters of its own" in contrastive
     # 3 methods x ((2 trials + 2 reproductions) x 4 folds + 2 complete runs)
     assert "cost: 54 trainings" in said
+    command = shlex.join(["reality-check", "run", "experiment.yaml", *TINY])
+    assert said.endswith(f"All of it can run. Next: {command}\n")
 
 
 @pytest.mark.slow
@@ -86,6 +90,7 @@ def test_run_writes_all_results(finished: tuple[Path, str]) -> None:
     folder, said = finished
     out = folder / "runs" / "experiment"
     assert "Report: runs/experiment/report.html" in said
+    assert re.search(r"^\S+ (leads|is above).* \(.*aggregate.*\)\.$", said, re.M)
     for name in ("my_loss", "normalized_softmax", "contrastive"):
         assert name in said
     for file in ("report.html", "report.md", "tables.tex", "results.csv", "experiment.yaml"):
