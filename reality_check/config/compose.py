@@ -154,11 +154,25 @@ def find_experiment(path: str | Path) -> Path:
     papers = paper_files()
     if str(path) in named or str(path) in papers:
         return (named | papers)[str(path)]
+    if file.suffix in (".yaml", ".yml"):
+        there = sorted(str(file.with_name(one.name)) for one in file.parent.glob("*.y*ml"))
+        raise UsageError(
+            f"There is no file {str(path)!r}, {_instead(file, there)}.{nearest(str(file), there)}"
+        )
     raise UsageError(
         f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
         f"with the package: {_some(named, 'experiments')}; those of the papers: reality-check show "
         f"papers.{nearest(str(path), [*named, *papers])}"
     )
+
+
+def _instead(file: Path, there: list[str]) -> str:
+    """What the message on a missing YAML says is there."""
+    if not file.parent.is_dir():
+        return f"and no folder {str(file.parent)!r}"
+    if not there:
+        return f"nor another YAML in {str(file.parent.resolve())!r}; reality-check init writes one"
+    return f"but {', '.join(there[:_MOST_LISTED])}"
 
 
 def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:

@@ -377,3 +377,19 @@ def test_an_experiment_finds_its_methods_by_name() -> None:
 def test_a_method_cannot_take_the_name_of_a_folder_of_ours(name: str) -> None:
     raw = VALID | {"methods": [{"base": "contrastive", "name": name}]}
     assert f"a method cannot be named {name.lower()!r}" in error_of(raw, [])
+
+
+def test_a_yaml_that_is_not_there_is_looked_for_among_its_neighbours(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    with pytest.raises(UsageError, match=r"nor another YAML in .*; reality-check init writes one"):
+        find_experiment("experimnt.yaml")
+    with pytest.raises(UsageError, match="and no folder 'no/such'"):
+        find_experiment("no/such/experiment.yaml")
+    (tmp_path / "experiment.yaml").write_text("")
+    with pytest.raises(UsageError) as caught:
+        find_experiment("experimnt.yaml")
+    assert str(caught.value) == (
+        "There is no file 'experimnt.yaml', but experiment.yaml. Did you mean 'experiment.yaml'?"
+    )
