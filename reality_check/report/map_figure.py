@@ -12,7 +12,8 @@ from numpy.typing import NDArray
 from reality_check.report._plotting import (
     COLOURS,
     FAINT,
-    legend,
+    INK,
+    SMALL,
     panel_grid,
     panels,
     shorten,
@@ -33,7 +34,7 @@ def marked_classes(labels: NDArray[np.int64]) -> list[int]:
 
 def map_figure(maps: Mapping[str, EmbeddingMap]) -> Figure:
     """Return one panel per method, without axes, since they mean nothing."""
-    figure, columns = panel_grid(len(maps), 3, 3.1)
+    figure, columns = panel_grid(len(maps), 3, 2.2)
     marks: dict[str, tuple[str, str]] = {}
     for (name, shown), axes in zip(
         maps.items(), panels(figure, len(maps), columns, sharey=False), strict=True
@@ -42,18 +43,23 @@ def map_figure(maps: Mapping[str, EmbeddingMap]) -> Figure:
         axes.set_axis_off()
         axes.set_aspect("equal", adjustable="datalim")
         axes.plot(
-            *shown.points.T, ".", color=FAINT, markersize=2.2, alpha=0.45, markeredgewidth=0,
+            *shown.points.T, ".", color=FAINT, markersize=1.8, alpha=0.45, markeredgewidth=0,
             rasterized=True,
         )  # fmt: skip
         for label, shape, colour in zip(
             marked_classes(shown.labels), _SHAPES, COLOURS, strict=False
         ):
             points = shown.points[shown.labels == label]
-            axes.plot(*points.T, shape, color=colour, markersize=4.2, markeredgewidth=0, alpha=0.9)
+            axes.plot(*points.T, shape, color=colour, markersize=3.2, markeredgewidth=0, alpha=0.9)
             marks.setdefault(shown.class_names[label], (shape, colour))
     handles = [
-        Line2D([], [], linestyle="", marker=shape, color=colour, label=shorten(name, 22))
+        Line2D([], [], linestyle="", marker=shape, color=colour, label=shorten(name, 28))
         for name, (shape, colour) in marks.items()
     ]
-    legend(figure, handles)
+    shown_names = figure.legend(
+        handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=SMALL,
+        labelcolor=INK,
+    )  # fmt: skip
+    for text in shown_names.get_texts():
+        text.set_parse_math(False)  # a class may be called $5 or $10
     return figure
