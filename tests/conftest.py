@@ -27,8 +27,8 @@ def _has_latex() -> bool:
     """Whether documents with our tables compile: Debian has booktabs in a package of its own."""
     if shutil.which("pdflatex") is None or shutil.which("bibtex") is None:
         return False
-    files = ["kpsewhich", "booktabs.sty", "longtable.sty"]
-    return subprocess.run(files, capture_output=True).returncode == 0
+    command = ["kpsewhich", "booktabs.sty"]
+    return subprocess.run(command, capture_output=True).returncode == 0
 
 
 #: Marks that need something of the machine: how to tell that it is there, and what is missing else.

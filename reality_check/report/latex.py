@@ -39,8 +39,6 @@ _ESCAPES = {
 }
 #: Up to here pdflatex knows every letter (accented Latin ones); of others it stops.
 _LAST_LETTER = "\u017f"
-#: Longer tables break over pages.
-_MOST_ROWS = 40
 #: From here on columns are many.
 _MANY_COLUMNS = 6
 
@@ -67,7 +65,7 @@ def tables_tex(summary: Summary) -> str:
     """Return a ``table`` environment, and one more where further metrics were asked for."""
     lines = [
         f"% {' '.join(summary.results.name.split())}: written by reality-check.",
-        r"% In the preamble: \usepackage{booktabs}, and \usepackage{longtable} for a long table.",
+        r"% In the preamble: \usepackage{booktabs}",
         *_environment(_caption(summary), list(METRICS.values()), comparison_tables(summary)),
     ]
     if others := other_tables(summary):
@@ -75,47 +73,33 @@ def tables_tex(summary: Summary) -> str:
         lines += ["", *_environment(_other_caption(summary), titles, others)]
     for part in published_parts(summary):
         if part.table is not None:
-            lines += ["", *_published_environment(part, part.table)]
+            lines += _published_tables(part, part.table)
     return "\n".join([*lines, ""])
 
 
-def _published_environment(part: PublishedPart, table: PlainTable) -> list[str]:
-    """One ``table``: a group of rows for each category; a ``longtable`` if it has many."""
+def _published_tables(part: PublishedPart, table: PlainTable) -> list[str]:
+    """One ``table`` for each category: all in one could be longer than a page."""
     head = [table.header[0], *table.header[2:]]
     columns = "".join("l" if text in table.words else "r" for text in head)
-    rows, shown = [], ("", "")
+    groups: dict[str, list[str]] = {}
+    shown = ""
     for method, category, *cells in table.rows:
-        if category != shown[0]:
-            rows += [r"\midrule", _group_head(category, len(head))]
-        name = "" if (category, method) == shown else escape(method)
+        rows = groups.setdefault(category, [])
+        name = escape(method) if method != shown or not rows else ""
         rows.append(" & ".join([name, *map(_text, cells)]) + r" \\")
-        shown = (category, method)
-    header = " & ".join(map(escape, head)) + r" \\"
-    caption = rf"\caption{{{escape(part.caption)}}}"
-    if len(rows) <= _MOST_ROWS:
-        return _table(caption, columns, [header, *rows])
-    return [
-        rf"\begingroup{_narrow(columns)}",
-        rf"\begin{{longtable}}{{{columns}}}",
-        rf"  {caption} \\",
-        r"    \toprule",
-        f"    {header}",
-        r"  \endfirsthead",
-        r"    \toprule",
-        f"    {header}",
-        r"  \endhead",
-        r"    \bottomrule",
-        r"  \endfoot",
-        *(f"    {row}" for row in rows),
-        r"\end{longtable}",
-        r"\endgroup",
-    ]
+        shown = method
+    lines = []
+    for category, rows in groups.items():
+        header = [" & ".join(map(escape, head)) + r" \\", r"\midrule"]
+        caption = rf"\caption{{Category {escape(category)}. {escape(part.caption)}}}"
+        lines += ["", *_table(caption, columns, [*header, *rows])]
+    return lines
 
 
 def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
-    """A ``table`` environment around the rows, the header being the first."""
+    """A ``table`` environment around the rows, over both columns of a page that has two."""
     return [
-        r"\begin{table}",
+        r"\begin{table*}",
         rf"  \centering{_narrow(columns)}",
         rf"  \setlength{{\belowcaptionskip}}{{4pt}}{caption}",
         rf"  \begin{{tabular}}{{{columns}}}",
@@ -123,7 +107,7 @@ def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
         *(f"    {row}" for row in rows),
         r"    \bottomrule",
         r"  \end{tabular}",
-        r"\end{table}",
+        r"\end{table*}",
     ]
 
 
@@ -134,7 +118,7 @@ def _narrow(columns: str) -> str:
 
 
 def _group_head(category: str, columns: int) -> str:
-    return rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(category)}}}}} \\*"
+    return rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(category)}}}}} \\"
 
 
 def _text(text: str) -> str:

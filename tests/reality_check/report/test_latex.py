@@ -19,9 +19,8 @@ from reality_check.report.references import references_bib
 from reality_check.results import ExperimentResults
 
 DOCUMENT = r"""
-\documentclass{article}
+\documentclass[OPTIONS]{article}
 \usepackage{booktabs}
-\usepackage{longtable}
 \begin{document}
 \input{tables}
 \nocite{*}
@@ -54,10 +53,11 @@ def write_tables(results: ExperimentResults, folder: Path) -> str:
     return text
 
 
-def compile_document(results: ExperimentResults, folder: Path) -> str:
+def compile_document(results: ExperimentResults, folder: Path, options: str = "") -> str:
     """The log of the last pass over the report's tables and references."""
     write_tables(results, folder)
-    (folder / "paper.tex").write_text(DOCUMENT, encoding="utf-8")
+    document = DOCUMENT.replace("OPTIONS", options)
+    (folder / "paper.tex").write_text(document, encoding="utf-8")
     latex = ("pdflatex", "-interaction=nonstopmode", "-halt-on-error", "paper")
     run(folder, *latex)
     said = run(folder, "bibtex", "paper")
@@ -81,11 +81,11 @@ def test_awkward_names_compile(results: ExperimentResults, tmp_path: Path) -> No
 
 
 @pytest.mark.latex
-def test_tables_fit_a_page(asked: ExperimentResults, tmp_path: Path) -> None:
+@pytest.mark.parametrize("options", ["", "twocolumn"])
+def test_tables_fit_a_page(asked: ExperimentResults, tmp_path: Path, options: str) -> None:
     published = comparable_tables(load_experiment("cub200_mlrc"))
     long = dataclasses.replace(renamed(asked, LONG), published=published)
-    log = compile_document(long, tmp_path)
-    assert "longtable" in (tmp_path / "tables.tex").read_text(encoding="utf-8")
+    log = compile_document(long, tmp_path, options)
     assert "Overfull" not in log
     assert "Float too large" not in log
     assert "undefined" not in log
@@ -104,9 +104,12 @@ def test_what_pdflatex_does_not_know_is_replaced() -> None:
 def test_every_group_has_its_rows_once(asked: ExperimentResults, tmp_path: Path) -> None:
     published = comparable_tables(load_experiment("cub200_mlrc"))
     text = write_tables(dataclasses.replace(renamed(asked, LONG), published=published), tmp_path)
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 4
-    assert text.count(r"\begin{longtable}") == text.count(r"\end{longtable}") == 1
-    long = text.partition(r"\begin{longtable}")[2].partition(r"\end{longtable}")[0]
-    assert re.findall(r"\\emph\{(\w+)\}", long) == ["ensemble", "aggregate"]
-    cosface = re.findall(r"cosface & published & (26\.70) \$\\pm\$ 0\.23", long)
-    assert cosface == ["26.70"]
+    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 7
+    captions = re.findall(r"Category (\w+)\. (\w+)", text)
+    papers = ("Realigned", "A")
+    assert captions == [(c, paper) for paper in papers for c in ("ensemble", "aggregate")]
+    for category, figure in (("ensemble", "26.70"), ("aggregate", "21.21")):
+        table = text.partition(f"Category {category}. A Metric")[2].partition(r"\end{table*}")[0]
+        assert re.findall(r"cosface & published & ([\d.]+) \$\\pm", table) == [figure]
+        assert table.count("cosface") == 1, "the name is said once for its three rows"
+        assert table.count("& measured &") == 4
