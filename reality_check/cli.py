@@ -87,6 +87,9 @@ comparisons and bootstraps over the test classes need, and then the report.
 A run does this itself; the command is for folders of older versions and for
 damaged files. Nothing is trained, and no recorded result changes.
 
+With --map it also draws where each method puts up to 2,000 test images (t-SNE,
+one reproduction each, some seconds a method); every later report shows it.
+
 example: reality-check score runs/quickstart
 """
 _WORKER = """\
@@ -325,6 +328,9 @@ def _parser() -> _Parser:
     about = "score the kept networks again, query by query"
     score = _add(commands, "score", _score, about, _SCORE)
     score.add_argument("dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart")
+    score.add_argument(
+        "--map", action="store_true", help="also a t-SNE of test images by each method"
+    )
 
     worker = _add(commands, "worker", _worker, "join the work on an output folder", _WORKER)
     worker.add_argument("dir", type=Path, metavar="DIR", help="output folder of a started run")
@@ -530,20 +536,23 @@ def _report_folders(options: argparse.Namespace) -> int:
 
 def _score(options: argparse.Namespace) -> int:
     from reality_check.campaign import Campaign
+    from reality_check.maps import draw_maps
     from reality_check.output import load_locked
     from reality_check.rescoring import rescore
     from reality_check.running import report
 
-    done = rescore(Campaign(load_locked(options.dir), options.dir), print)
+    campaign = Campaign(load_locked(options.dir), options.dir)
+    done = rescore(campaign, print)
+    problems = [*done.problems, *(draw_maps(campaign, print) if options.map else ())]
     report(options.dir)
     diverged = f", {done.diverged} diverged" if done.diverged else ""
     print(
         f"{done.scored} reproductions scored again, {done.there} had their scores already"
         f"{diverged}. Report: {options.dir / 'report.html'}"
     )
-    for problem in done.problems:
+    for problem in problems:
         print(f"reality-check: {problem}", file=sys.stderr)
-    return FAILED if done.problems else DONE
+    return FAILED if problems else DONE
 
 
 def _worker(options: argparse.Namespace) -> int:

@@ -106,7 +106,7 @@ def _cell(cell: Cell) -> Html:
 def _table(caption: str, head: list[Html], rows: list[Html], **attributes: str) -> Html:
     table = element(
         "table",
-        element("caption", caption),
+        element("caption", element("span", caption)),
         element("thead", element("tr", *head)),
         element("tbody", *rows),
         **attributes,
