@@ -139,7 +139,8 @@ def run(
     >>> import reality_check as rc
     >>> experiment = rc.load_experiment("quickstart", ["protocol.search.trials=4"])
     >>> results = rc.run(experiment, "runs/quick", workers=2)  # doctest: +SKIP
-    >>> {row.method: row.value for row in results.rows}  # doctest: +SKIP
+    >>> results.records()[0]  # doctest: +SKIP
+    {'experiment': 'quickstart', 'method': 'normalized_softmax', 'category': 'aggregate', ...}
 
     Called again with the same experiment and folder, it continues where it was stopped; once all
     is done, it only writes the report.

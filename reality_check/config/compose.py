@@ -91,10 +91,21 @@ def _unshared(data: Any, depth: int = 0) -> Any:
 def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experiment:
     """Load, compose and validate an experiment.
 
+    >>> import reality_check as rc
+    >>> experiment = rc.load_experiment(
+    ...     "quickstart", ["protocol.search.trials=4", "methods=[quick/contrastive]"]
+    ... )
+    >>> experiment.protocol.search.trials, [method.name for method in experiment.methods]
+    (4, ['contrastive'])
+
     Args:
         path: a YAML file, the name of one in ``configs/experiments/``, or ``papers/PAPER/ITEM``.
         overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML.
             Methods are addressed by name: ``methods.proxy_nca.samples_per_class=4``.
+
+    Returns:
+        The experiment with every default filled in: typed, so that a misspelled attribute is an
+        error; ``experiment.plain()`` is the same as nested dicts and lists, which a YAML can hold.
 
     Raises:
         UsageError: with one sentence per mistake.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import doctest
 import json
 import shutil
 import subprocess
@@ -165,3 +166,10 @@ def test_a_users_mistakes_are_found(users_python: Path, tmp_path: Path) -> None:
     assert list(found) == [str(begin + index) for index in range(len(MISTAKES))]
     for line, expected in zip(found.values(), MISTAKES.values(), strict=True):
         assert expected in line
+
+
+@pytest.mark.parametrize("function", [rc.load_experiment, rc.run, rc.load_results])
+def test_examples_of_docstrings_are_true(function: Any) -> None:
+    (example,) = doctest.DocTestFinder().find(function, function.__name__, globs={})
+    assert len(example.examples) >= 3
+    assert doctest.DocTestRunner().run(example).failed == 0
