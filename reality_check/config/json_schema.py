@@ -90,9 +90,11 @@ def _adapt(name: str, definition: Schema) -> None:
 def _mappings(value: Schema) -> list[Schema]:
     """The mappings that a key takes: one, or one for each reader."""
     value.pop("discriminator", None)
-    reference = value.pop("$ref", None)
-    mappings: list[Schema] = value.pop("oneOf", [])
-    return [{"$ref": reference}] if reference else mappings
+    if "$ref" in value:
+        return [{"$ref": value.pop("$ref")}]
+    # Pydantic 2.7 wraps a reference that has a neighbour.
+    mappings: list[Schema] = value.pop("oneOf", None) or value.pop("allOf", [])
+    return mappings
 
 
 def _names(files: Iterable[str], key: str) -> list[Schema]:
@@ -111,7 +113,7 @@ def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> Non
     of_all = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
     for unwanted in ("type", "additionalProperties"):
-        method["properties"]["model"].pop(unwanted)
+        method["properties"]["model"].pop(unwanted, None)  # pydantic 2.7 has but one
     properties["methods"] = {
         "description": DESCRIPTIONS["Experiment"]["methods"],
         "anyOf": [
