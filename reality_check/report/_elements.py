@@ -39,4 +39,4 @@ def element(tag: str, *children: str, **attributes: str) -> Html:
 
 def breakable(name: str) -> Html:
     """Return a name that may be broken after its underscores, dots and hyphens only."""
-    return Html(re.sub(r"([_.-])(?=\w)", r"\1<wbr>", escape(name)))
+    return Html(re.sub(r"([_.-])(?=[^\W\d])", r"\1<wbr>", escape(name)))
