@@ -103,7 +103,7 @@ def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
 def test_the_same_results_give_the_same_files(build: Any, folder: Path, tmp_path: Path) -> None:
     write_report(build(), tmp_path)
     first = [path for path in sorted(folder.rglob("*")) if path.is_file()]
-    assert len(first) == 28
+    assert len(first) == 30
     for path in first:
         assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
 
