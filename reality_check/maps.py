@@ -133,7 +133,6 @@ def _write(
     stream = io.BytesIO()
     np.savez_compressed(
         stream,
-        allow_pickle=False,
         points=points,
         images=rows.astype(np.int32),
         labels=campaign.test_set.labels[rows].astype(np.int32),

@@ -19,6 +19,7 @@ import io
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -123,7 +124,9 @@ def _agree(values: NDArray[np.float64], means: Mapping[str, float]) -> bool:
 
 def _packed(arrays: Mapping[str, NDArray]) -> bytes:
     stream = io.BytesIO()
-    np.savez_compressed(stream, allow_pickle=False, **arrays)
+    # Without allow_pickle, which older NumPy would store as an array of that name.
+    named: dict[str, Any] = dict(arrays)
+    np.savez_compressed(stream, **named)
     return stream.getvalue()
 
 
