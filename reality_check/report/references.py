@@ -146,7 +146,8 @@ def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     data = _data()
     for package, keys in data["software"].items():
         yield f"software {package}", keys
-    protocol = config.get("protocol") or {}
+    protocol = config.get("protocol")
+    protocol = protocol if isinstance(protocol, Mapping) else {}
     sampler = (protocol.get("search") or {}).get("sampler")
     if sampler in data["samplers"] and protocol.get("selects_on", "validation") == "validation":
         yield f"search with the sampler {sampler}", data["samplers"][sampler]

@@ -103,7 +103,10 @@ def _title(metric: str) -> str:
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
             return f"{_title(metric.removesuffix(ending))} ({ending[1:]} embeddings)"
-    return METRICS.get(metric) or title(metric)
+    try:
+        return METRICS.get(metric) or title(metric)
+    except KeyError:
+        return metric  # unknown here, as from a later version: it keeps its name
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
