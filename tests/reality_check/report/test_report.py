@@ -243,7 +243,7 @@ def test_other_metrics_have_a_table_of_their_own_for_each_category(
         assert "Other metrics" in written
         assert "nothing was selected by them" in written
         assert "NMI" not in written.split("Search and budget")[0], "of which there are no values"
-    assert tex.count(r"\begin{table") == tex.count(r"\end{table") == 3
+    assert tex.count(r"\begin{table*}") == tex.count(r"\end{table*}") == 3
     assert r"Method & R@2 & AMI & separability (ratio) & $n$ \\" in tex
     assert r"\textbf{3.000} $\pm$ 1.963" in tex
     lines = (tmp_path / "results.csv").read_text().splitlines()
@@ -258,7 +258,7 @@ def test_without_other_metrics_nothing_is_said_of_them(
     for name in ("report.html", "report.md", "tables.tex"):
         assert "ther metrics" not in (tmp_path / name).read_text().replace("for the other m", "")
     text = (tmp_path / "tables.tex").read_text()
-    assert text.count(r"\begin{table") == 2, "the comparison, and the pairs"
+    assert text.count(r"\begin{table*}") == 2, "the comparison, and the pairs"
 
 
 def test_a_ratio_that_is_not_finite_says_so(asked: ExperimentResults) -> None:

@@ -615,7 +615,7 @@ def test_the_latex_table_has_the_pairs_of_the_best(finished: ExperimentResults) 
     assert len(rows) == 1 + 3 * 3
     assert "−" not in text
     assert r"\textless{}b\textgreater{}" in text
-    assert text.count(r"\begin{table}") == text.count(r"\end{table}") == 1
+    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 1
     bare = re.sub(r"\\[{}\\]", "", text)
     assert bare.count("{") == bare.count("}")
     assert paired_tex(analysis(runs_of({"a": [0.3], "b": [0.2]}))) == ""
