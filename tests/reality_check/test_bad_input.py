@@ -262,7 +262,7 @@ COMMANDS = [
     (["run", "experiment.yaml", "--workers", "0"], "--workers", "from 1 on", "'0'"),
     (["run", "experiment.yaml", "--workers", "two"], "--workers", "from 1 on", "'two'"),
     (["run", "experiment.yaml", "--workers"], "--workers", "expected one argument"),
-    (["run", "experimnt.yaml"], "no file 'experimnt.yaml'", "quickstart"),
+    (["run", "experimnt.yaml"], "no file 'experimnt.yaml'", "Did you mean 'experiment.yaml'?"),
     (["run", "quikstart"], "Did you mean 'quickstart'?"),
     (["run", "."], "is a folder"),
     (["check", "quickstart", "--workers", "2"], "'--workers'", "check --help"),
