@@ -44,6 +44,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
+    environment = _first(campaign, stages).about()
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
         protocol=protocol.name,
@@ -53,11 +54,11 @@ def collect(campaign: Campaign) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages[("", BASELINES)])),
         deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
-        facts=tuple(_facts(campaign, _first(campaign, stages).about())),
+        facts=tuple(_facts(campaign, environment)),
         config=experiment.plain(),
         queries=campaign.read_queries(_by_run(rows)),
         costs=costs(stages),
-        versions=split_versions(_first(campaign, stages).about().get("versions", "")),
+        versions=split_versions(environment.get("versions", "")),
     )
 
 

@@ -75,11 +75,12 @@ def is_fraction(name: str) -> bool:
 
 
 def title(name: str) -> str:
-    """How tables print a metric: ``recall_at_2`` as ``R@2``."""
+    """How tables print a metric, those of the protocol too: ``recall_at_2`` as ``R@2``."""
+    if name in METRICS:
+        return METRICS[name]
     changed = corrupted(name)
     if changed is not None:
-        name = METRICS.get(changed[1]) or title(changed[1])
-        return f"{name} ({changed[0].replace('_', ' ')})"
+        return f"{title(changed[1])} ({changed[0].replace('_', ' ')})"
     depth = recall_depth(name)
     if depth is None:
         return _NAMED[name]

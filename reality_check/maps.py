@@ -9,7 +9,6 @@ Reports only read that file: making it needs the images and the kept networks ag
 
 from __future__ import annotations
 
-import io
 import json
 from collections.abc import Callable
 from pathlib import Path
@@ -23,7 +22,7 @@ from reality_check.config.schema import Method
 from reality_check.data.imageset import ImageSet
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
-from reality_check.query_scores import unpacked
+from reality_check.query_scores import packed, unpacked
 from reality_check.results import EmbeddingMap
 from reality_check.scoring import concatenate
 
@@ -130,16 +129,14 @@ def _write(
     points: NDArray[np.float32],
 ) -> None:
     about = {"stage": stage, "reproduction": slot, "perplexity": perplexity(len(rows))}
-    stream = io.BytesIO()
-    np.savez_compressed(
-        stream,
-        points=points,
-        images=rows.astype(np.int32),
-        labels=campaign.test_set.labels[rows].astype(np.int32),
-        class_names=np.array(campaign.test_set.class_names, dtype=np.str_),
-        about=np.array(json.dumps(about)),
-    )
-    atomic_write(map_path(campaign.out_dir, method.name), stream.getvalue())
+    arrays = {
+        "points": points,
+        "images": rows.astype(np.int32),
+        "labels": campaign.test_set.labels[rows].astype(np.int32),
+        "class_names": np.array(campaign.test_set.class_names, dtype=np.str_),
+        "about": np.array(json.dumps(about)),
+    }
+    atomic_write(map_path(campaign.out_dir, method.name), packed(arrays))
 
 
 def map_path(out_dir: Path, method: str) -> Path:

@@ -11,7 +11,6 @@ from reality_check.config.published import PAPERS, PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.final_metrics import title
 from reality_check.named_files import configs_root
-from reality_check.results import METRICS
 
 #: Beginning and end of the table in ``docs/papers.md``.
 BEGIN, END = "<!-- reality-check show papers --markdown -->", "<!-- end of the table -->"
@@ -70,7 +69,7 @@ def _figures(published: PublishedResults) -> str:
     methods = list(published.results.values())[-1]
     named = dict.fromkeys(metric for figures in methods.values() for metric in figures)
     metric = "recall_at_1" if "recall_at_1" in named else next(iter(named))
-    name = METRICS[metric] if metric in METRICS else title(metric)
+    name = title(metric)
     values = {method: found[metric][0] for method, found in methods.items() if metric in found}
     if len(values) <= _MOST_NAMED:
         return f"{name}: " + ", ".join(f"{method} {value}" for method, value in values.items())

@@ -55,7 +55,7 @@ def write_test_queries(out_dir: Path, test: ImageSet) -> None:
         "images": images.astype(np.int32),
         "class_names": np.array(test.class_names, dtype=np.str_),
     }
-    content = _packed(arrays)
+    content = packed(arrays)
     if not path.exists() or path.read_bytes() != content:
         atomic_write(path, content)
 
@@ -71,7 +71,7 @@ def write_query_scores(folder: Path, scores: Mapping[str, Metrics]) -> None:
     for category, metrics in scores.items():
         values = np.stack([metrics.per_query[name] for name in METRICS])
         arrays[category] = values[:, ~np.isnan(values[0])].astype(np.float32)
-    atomic_write(folder / SCORES_FILE, _packed(arrays))
+    atomic_write(folder / SCORES_FILE, packed(arrays))
 
 
 def read_query_scores(
@@ -122,7 +122,8 @@ def _agree(values: NDArray[np.float64], means: Mapping[str, float]) -> bool:
     return bool(np.allclose(kept, wanted, rtol=0, atol=TOLERANCE))
 
 
-def _packed(arrays: Mapping[str, NDArray]) -> bytes:
+def packed(arrays: Mapping[str, NDArray]) -> bytes:
+    """A compressed file of these arrays."""
     stream = io.BytesIO()
     # Without allow_pickle, which older NumPy would store as an array of that name.
     named: dict[str, Any] = dict(arrays)

@@ -17,7 +17,6 @@ from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.final_metrics import is_fraction, title
 from reality_check.output import load_locked
-from reality_check.results import METRICS
 
 #: Folder of the experiments whose claims are those of the papers.
 REPLICATIONS = "replications/"
@@ -118,9 +117,9 @@ def criterion(claim: Claim) -> str:
         "not_below": f"at most {_margin(claim)} below",
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
-    than, metrics = claim.than, _listed([_title(metric) for metric in claim.metrics])
+    than, metrics = claim.than, _listed([title(metric) for metric in claim.metrics])
     where = f"{metrics} ({_listed(claim.categories)})"
-    other = " ".join(filter(None, [than.metric and _title(than.metric), than.category]))
+    other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
     if all(first == second for first, second in claim.pairs):
         return f"{_listed([f'`{one}`' for one, _ in claim.pairs])}: {where} {how} {other}"
     groups = [
@@ -138,10 +137,6 @@ def _margin(claim: Claim) -> str:
 
 def _listed(texts: Sequence[str]) -> str:
     return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
-
-
-def _title(metric: str) -> str:
-    return METRICS.get(metric) or title(metric)
 
 
 def _verdict_text(verdict: ClaimVerdict) -> str:
@@ -164,18 +159,18 @@ def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
     for key in ("category", "metric"):
         if len({getattr(a, key) for a, _ in places}) > 1:
             value = getattr(finding.first, key)
-            parts.append(_title(value) if key == "metric" else value)
+            parts.append(title(value) if key == "metric" else value)
     return ", ".join(parts)
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:
     """Difference, interval, corrected p-values and n."""
     difference = finding.difference
-    if finding.why or difference is None or difference.half_width is None:
+    if finding.why or difference is None or difference.low is None or difference.high is None:
         return finding.why
     scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
-    low, high = (difference.mean + sign * difference.half_width for sign in (-1, 1))
-    numbers = [f"{scale * value:+.2f}".replace("-", "−") for value in (difference.mean, low, high)]
+    values = (difference.mean, difference.low, difference.high)
+    numbers = [f"{scale * value:+.2f}".replace("-", "−") for value in values]
     text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {_p(finding.p)}"
     if finding.p_equal is not None:
         text += f", within {_margin(claim)} {_p(finding.p_equal)}"

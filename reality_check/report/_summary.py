@@ -133,6 +133,11 @@ def completed(record: TrialRecord) -> bool:
     return record.state == "complete" and value is not None and math.isfinite(value)
 
 
+def sound_reproductions(method: MethodResults) -> list[TrialRecord]:
+    """The reproductions that are finished, finite and did not diverge."""
+    return [run for run in method.reproductions if completed(run) and not run.diverged]
+
+
 def records_of(method: MethodResults) -> tuple[TrialRecord, ...]:
     """Everything recorded about a method, in the order of the stages."""
     return method.search + method.reproductions + method.complete

@@ -42,12 +42,10 @@ def comparisons_csv(analysis: Analysis) -> str:
 
 
 def _row(category: str, pair: Pair) -> list[str]:
-    mean, half = pair.difference.mean, pair.difference.half_width
-    seeds = (None, None) if half is None else (mean - half, mean + half)
-    anywhere = pair.anywhere
-    numbers: list[float | None] = [mean, *seeds]
+    anywhere, difference = pair.anywhere, pair.difference
+    numbers: list[float | None] = [difference.mean, difference.low, difference.high]
     numbers += [anywhere.low, anywhere.high] if anywhere else [None, None]
-    numbers += [pair.difference.p_value, pair.adjusted_p]
+    numbers += [difference.p_value, pair.adjusted_p]
     effects: list[float | None] = []
     for bounds in (pair.effect, pair.standardised, pair.improvement, pair.dominance):
         effects += _three(bounds)

@@ -14,7 +14,6 @@ from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING, interval_text, number, points
 from reality_check.report.statistics import t_interval
-from reality_check.results import METRICS
 
 #: Names of the rows of a method.
 _ROWS = ("published", "measured", "difference")
@@ -69,13 +68,9 @@ def _table(summary: Summary, published: PublishedResults) -> PlainTable | None:
         others = [name for name in summary.methods if name not in methods]
         for method in (*methods, *others):
             rows += _rows(summary, category, method, methods.get(method, {}), metrics, digits)
-    header = ("Method", "Category", "Figures", *map(_title, metrics), "n")
+    header = ("Method", "Category", "Figures", *map(title, metrics), "n")
     words = ("Method", "Category", "Figures")
     return PlainTable(f"Published and measured: {published.item}.", header, tuple(rows), words)
-
-
-def _title(metric: str) -> str:
-    return METRICS[metric] if metric in METRICS else title(metric)
 
 
 def _rows(

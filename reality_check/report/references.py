@@ -74,7 +74,7 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
     config = results.config
     methods = config.get("methods") or []
     for method in results.methods:
-        own: dict[str, Any] = next((m for m in methods if m.get("name") == method.name), {})
+        own = results.settings_of(method.name)
         yield from _of_a_method(method.name, {**own, "loss": method.loss})
     yield from _dataset(config.get("dataset") or {})
     models = [config.get("model") or {}, *(method.get("model") or {} for method in methods)]

@@ -104,14 +104,13 @@ def _title(metric: str) -> str:
         if metric.endswith(ending):
             return f"{_title(metric.removesuffix(ending))} ({ending[1:]} embeddings)"
     try:
-        return METRICS.get(metric) or title(metric)
+        return title(metric)
     except KeyError:
         return metric  # unknown here, as from a later version: it keeps its name
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
-    config = summary.results.config.get("methods") or []
-    own: dict[str, Any] = next((m for m in config if m.get("name") == method.name), {})
+    own = summary.results.settings_of(method.name)
     best = winner(method)
     return {
         "name": method.name,
@@ -157,7 +156,6 @@ def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
 def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
     """Welch's test of one pair, as in the report's verdicts."""
     difference = comparison.difference
-    half = difference.half_width
     return {
         "category": category,
         "metric": PRIMARY,
@@ -165,8 +163,8 @@ def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
         "other": comparison.other,
         "verdict": "above" if comparison.distinct else "cannot tell",
         "difference": difference.mean,
-        "low": None if half is None else difference.mean - half,
-        "high": None if half is None else difference.mean + half,
+        "low": difference.low,
+        "high": difference.high,
         "n": list(difference.n),
         "p": difference.p_value,
         "holm_p": comparison.adjusted_p,
@@ -177,7 +175,6 @@ def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
 
 def _paired(pair: Pair) -> dict[str, Any]:
     """The same seeds of one pair compared, as in ``comparisons.csv``."""
-    mean, half = pair.difference.mean, pair.difference.half_width
     return {
         "category": pair.category,
         "metric": PRIMARY,
@@ -185,9 +182,9 @@ def _paired(pair: Pair) -> dict[str, Any]:
         "other": pair.other,
         "seeds": pair.seeds,
         "seeds_won": pair.won,
-        "difference": mean,
-        "low": None if half is None else mean - half,
-        "high": None if half is None else mean + half,
+        "difference": pair.difference.mean,
+        "low": pair.difference.low,
+        "high": pair.difference.high,
         "p": pair.difference.p_value,
         "holm_p": pair.adjusted_p,
         "pairs_tested": pair.tested,

@@ -6,7 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reality_check.report._sections import PlainTable
-from reality_check.report._summary import Summary, completed, winner
+from reality_check.report._summary import Summary, sound_reproductions, winner
 from reality_check.report._text import NOTHING, interval_text, p_text, percent, points
 from reality_check.report.sections._section import Block, Bullets, Note, Section
 from reality_check.report.statistics import (
@@ -73,9 +73,7 @@ def _runs(
     """Validation and test of each reproduction that has both."""
     tests = summary.values.get((category, PRIMARY, method.name), {})
     sound = [
-        run
-        for run in method.reproductions
-        if completed(run) and not run.diverged and math.isfinite(tests.get(run.slot, math.nan))
+        run for run in sound_reproductions(method) if math.isfinite(tests.get(run.slot, math.nan))
     ]
     if not sound:
         return None
@@ -104,9 +102,7 @@ Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]
 
 def _curse(method: MethodResults) -> Curse | None:
     best = winner(method)
-    sound = tuple(
-        run.value or 0.0 for run in method.reproductions if completed(run) and not run.diverged
-    )
+    sound = tuple(run.value or 0.0 for run in sound_reproductions(method))
     if best is None or best.value is None or not sound or len(method.search) < 2:
         return None
     return method, best.value, selection_gap(best.value, sound), sound

@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from reality_check.report._plotting import render
 from reality_check.report._sections import PlainTable
-from reality_check.report._summary import Summary, completed
+from reality_check.report._summary import Summary, completed, sound_reproductions
 from reality_check.report._text import NOTHING, counted, listed, percent, points
 from reality_check.report.figures import DrawnFigure
 from reality_check.report.sections._section import Block, Bullets, Note, Section
@@ -186,7 +186,5 @@ def _values(method: MethodResults) -> list[float]:
 
 
 def _spread(method: MethodResults) -> float | None:
-    sound = [
-        run.value or 0.0 for run in method.reproductions if completed(run) and not run.diverged
-    ]
+    sound = [run.value or 0.0 for run in sound_reproductions(method)]
     return float(np.std(sound, ddof=1)) if len(sound) > 1 else None

@@ -74,10 +74,9 @@ def pair_sentence(pair: Pair) -> str:
     """Return one sentence on one pair, differences in percentage points."""
     a, b, gap = pair.better, pair.other, f"{points(pair.difference.mean)} points {_METRIC}"
     over = f"over {counted(pair.seeds, 'common seed')}"
-    if pair.difference.half_width is None or pair.adjusted_p is None:
+    low, high = pair.difference.low, pair.difference.high
+    if low is None or high is None or pair.adjusted_p is None:
         return f"Cannot tell {a} from {b}: {gap} apart {over}, too few for an interval."
-    low = pair.difference.mean - pair.difference.half_width
-    high = pair.difference.mean + pair.difference.half_width
     holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
     evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
     if not pair.distinct:
@@ -115,8 +114,8 @@ def _table(category: str, pairs: tuple[Pair, ...]) -> PlainTable:
 
 
 def _row(pair: Pair) -> tuple[str, ...]:
-    mean, half = pair.difference.mean, pair.difference.half_width
-    seeds = None if half is None else Bounds(mean, mean - half, mean + half)
+    mean, low, high = pair.difference.mean, pair.difference.low, pair.difference.high
+    seeds = None if low is None or high is None else Bounds(mean, low, high)
     return (
         pair.better,
         pair.other,

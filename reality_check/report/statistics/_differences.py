@@ -8,11 +8,11 @@ from dataclasses import dataclass
 
 from scipy.special import stdtr, stdtrit
 
-from reality_check.report.statistics._intervals import CONFIDENCE, t_interval, variance
+from reality_check.report.statistics._intervals import CONFIDENCE, Centred, t_interval, variance
 
 
 @dataclass(frozen=True)
-class Difference:
+class Difference(Centred):
     """The mean of one sample minus the mean of another, with its t-interval and test.
 
     Attributes:
@@ -22,8 +22,6 @@ class Difference:
         n: sizes of the two samples.
     """
 
-    mean: float
-    half_width: float | None
     p_value: float | None
     n: tuple[int, int]
 

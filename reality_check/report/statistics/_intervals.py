@@ -13,18 +13,16 @@ CONFIDENCE = 0.95
 
 
 @dataclass(frozen=True)
-class Interval:
-    """A mean with the half-width of its interval, in the unit of the values.
+class Centred:
+    """A number with the half-width of the interval about it.
 
     Attributes:
-        mean: arithmetic mean (NaN when a value is not finite).
-        half_width: of the interval; ``None`` where none can be given (``n`` of 1).
-        n: number of values.
+        mean: the number.
+        half_width: of the interval; ``None`` where none can be given.
     """
 
     mean: float
     half_width: float | None
-    n: int
 
     @property
     def low(self) -> float | None:
@@ -35,6 +33,19 @@ class Interval:
     def high(self) -> float | None:
         """Upper end of the interval, ``None`` without one."""
         return None if self.half_width is None else self.mean + self.half_width
+
+
+@dataclass(frozen=True)
+class Interval(Centred):
+    """A mean with the half-width of its interval, in the unit of the values.
+
+    Attributes:
+        mean: arithmetic mean (NaN when a value is not finite).
+        half_width: of the interval; ``None`` where none can be given (``n`` of 1).
+        n: number of values.
+    """
+
+    n: int
 
 
 @dataclass(frozen=True)
