@@ -34,6 +34,7 @@ import numpy as np
 import torch
 
 from reality_check import checkpoints
+from reality_check.allocator import keep_freed_memory
 from reality_check.config import Model, Training
 from reality_check.data import ImageSet
 from reality_check.learner import Learner, loss_value
@@ -91,11 +92,21 @@ def main() -> None:
     parser.add_argument("--seconds", type=float, default=1.0, help="of each variant in a round")
     parser.add_argument("--workers", type=int, default=0, help="processes of the DataLoader")
     parser.add_argument("--folds", type=int, default=1)
+    parser.add_argument(
+        "--malloc",
+        choices=["worker", "default"],
+        default="worker",
+        help="whether freed memory is kept as in a worker, or as the C library does by itself",
+    )
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
+    if options.malloc == "worker":
+        keep_freed_memory()
     device = torch.device(options.device)
     default = list(CASES) if device.type == "cuda" else ["conv4-28", "conv4_pool-28", "resnet18-64"]
-    print(f"torch {torch.__version__}, {device}, {options.threads} threads")
+    print(
+        f"torch {torch.__version__}, {device}, {options.threads} threads, malloc: {options.malloc}"
+    )
     for name in options.cases or default:
         for batch in options.batches or CASES[name]["batches"]:
             if options.folds > 1:
@@ -374,6 +385,7 @@ def run_folds(name: str, batch: int, device: torch.device, options: argparse.Nam
 def one_fold(name: str, batch: int, device: str, seconds: float) -> float:
     """Images per second of one fold in a process of its own."""
     torch.set_num_threads(1)
+    keep_freed_memory()
     fold = make_fold(CASES[name], batch, torch.device(device))
     steps = our_steps(fold)
     images_per_second(steps, batch, 20, fold.device, 5.0)  # until all others have begun, too

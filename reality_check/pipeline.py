@@ -21,8 +21,8 @@ _FEWEST = 32
 _PIXELS = {"cpu": 64 * 64 * 64, "other": 4096 * 64 * 64}
 _MOST = {"cpu": 128, "other": 512}
 
-#: Images, and pixels of them, that are augmented together for several batches.
-_TOGETHER, _PIXELS_TOGETHER = 256, 256 * 32 * 32
+#: Batches, images and pixels that are augmented together.
+_BATCHES_TOGETHER, _IMAGES_TOGETHER, _PIXELS_TOGETHER = 16, 1024, 1024 * 32 * 32
 
 
 def build_augmentation(model: Model, training: Training, channels: int) -> Augmentation:
@@ -88,7 +88,8 @@ class Pipeline:
 
     def batches_at_once(self, size: int) -> int:
         """How many batches of ``size`` images are worth being augmented together."""
-        return max(1, min(_TOGETHER // size, _PIXELS_TOGETHER // (size * self._pixels)))
+        fitting = min(_IMAGES_TOGETHER // size, _PIXELS_TOGETHER // (size * self._pixels))
+        return max(1, min(_BATCHES_TOGETHER, fitting))
 
     def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
         """Augmented images: float32 (B, C, H, W).

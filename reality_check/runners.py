@@ -20,6 +20,7 @@ from typing import Any, Protocol
 import torch
 
 from reality_check import stopping
+from reality_check.allocator import keep_freed_memory
 from reality_check.data import ImageSet
 from reality_check.measuring import Diverged
 from reality_check.processes import die_with_parent
@@ -266,6 +267,7 @@ def _begin(
     if signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
+    keep_freed_memory()
     hold = functools.partial(_wait_for_parent, held_until)
     _here.update(dataset=load(), device=device, on_progress=messages.put, hold=hold)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import lru_cache
 from typing import Literal
 
 import numpy as np
@@ -120,23 +121,30 @@ def resample_grid(
     Returns:
         float32, shape (B, C, height, width), values 0..255.
     """
+    count, device = len(pixels), pixels.device
     slot = np.asarray(pixels.shape[1:3], dtype=np.float64)
-    table = np.empty((len(pixels), 2, 4))  # grid_sample's positions: -1..1 over the slot
-    table[:, :, :3] = maps * (2 / slot)[:, None]
-    table[:, :, 2] -= 1
-    table[:, :, 3] = (2 * sizes - 1) / slot - 1
-    planes = torch.from_numpy(table[:, ::-1].astype(np.float32).transpose(1, 0, 2).copy())
-    planes = planes.to(pixels.device, non_blocking=True)
-    y = torch.arange(output[0], device=pixels.device) + 0.5
-    x = torch.arange(output[1], device=pixels.device) + 0.5
-    grid = (planes[:, :, :1] * y + planes[:, :, 2:3])[:, :, :, None]
-    grid = grid + (planes[:, :, 1:2] * x)[:, :, None, :]
+    table = np.empty((2, count, 4), dtype=np.float32)  # x before y, as grid_sample has them
+    positions = maps * (2 / slot)[:, None]  # -1..1 over the slot
+    positions[:, :, 2] -= 1
+    table[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
+    table[:, :, 3] = ((2 * sizes - 1) / slot - 1).T[::-1]
+    planes = torch.from_numpy(table).to(device, non_blocking=True).view(2 * count, 4)
+    with torch.autocast(device.type, enabled=False):
+        grid = planes[:, :3] @ _centres(output, device)
     if (sizes != slot).any():
-        grid = torch.minimum(grid, planes[:, :, 3:, None])
+        grid = torch.minimum(grid, planes[:, 3:])
     return functional.grid_sample(
         to_float(pixels),
-        grid.permute(1, 2, 3, 0),
+        grid.view(2, count, *output).permute(1, 2, 3, 0),
         mode="bilinear",
         padding_mode="border",
         align_corners=False,
     )
+
+
+@lru_cache(maxsize=8)
+def _centres(output: tuple[int, int], device: torch.device) -> Tensor:
+    """The positions (y, x, 1) of all pixels, shape (3, height x width)."""
+    y, x = (torch.arange(side, device=device) + 0.5 for side in output)
+    both = torch.stack(torch.meshgrid(y, x, indexing="ij")).view(2, -1)
+    return torch.cat([both, torch.ones_like(both[:1])])

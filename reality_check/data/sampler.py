@@ -160,7 +160,8 @@ class _Deck:
         if not missing:
             return first
         generator.shuffle(cards)
-        cards[:] = _apart_from(first, cards, missing)
+        if len(first):
+            cards[:] = _apart_from(first, cards, missing)
         self._dealt[deck] = missing
         return np.concatenate([first, cards[:missing]])
 

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from reality_check import stopping
+from reality_check.allocator import keep_freed_memory
 from reality_check.campaign import Campaign, check_studies, storage_url
 from reality_check.errors import UsageError
 from reality_check.launch.local import (
@@ -48,6 +49,7 @@ def work(
     ``storage`` is how this machine reaches the storage, if not by the URL of the folder.
     """
     torch.set_num_threads(1)
+    keep_freed_memory()
     worker = this_process()
 
     def on_progress(state: dict[str, Any]) -> None:
