@@ -41,7 +41,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
@@ -77,6 +77,8 @@ MOST_WORKERS = {"sqlite": 8, "journal": 1}
 EVALUATIONS = 30
 #: Seconds of a real training that the storage's share is computed for.
 LONG = 600.0
+#: Of the first column of a table.
+_NAME_WIDTH = 17
 #: After the label of what another thread did, which the worker does not wait for.
 ELSEWHERE = ", other threads"
 
@@ -122,11 +124,11 @@ def size(text: str) -> int:
     return number
 
 
-def print_table(header: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Markdown with aligned columns."""
-    widths = [max(map(len, column)) for column in zip(header, *rows, strict=True)]
+def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
+    """Markdown with aligned columns, each row as soon as it is there."""
+    widths = [max(len(header[0]), _NAME_WIDTH), *map(len, header[1:])]
     ruler = ["-" * (widths[0]), *("-" * (width - 1) + ":" for width in widths[1:])]
-    for line in (header, ruler, *rows):
+    for line in itertools.chain((header, ruler), rows):
         cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
         print("| " + " | ".join([line[0].ljust(widths[0]), *cells[1:]]) + " |", flush=True)
 
@@ -577,7 +579,12 @@ def pretended_experiment(trials: int, studies: int, url: str | None) -> Experime
 
 def storage_part(options: argparse.Namespace) -> None:
     """What a trial costs one worker beside its training."""
-    rows = []
+    header = ["storage", "trials", "opening", "calls a trial", "SQL statements a trial"]
+    header += ["storage a trial", "heartbeat", "all else", "server's CPU"]
+    print_table(header, _storage_rows(options))
+
+
+def _storage_rows(options: argparse.Namespace) -> Iterator[list[str]]:
     for name in filter(is_here, options.storages):
         with opened(name) as (url, pid):
             found = simulate(url, 1, 0.0, options.each, options.studies, pid)
@@ -589,24 +596,25 @@ def storage_part(options: argparse.Namespace) -> None:
                 found.seconds("rest") + found.seconds("training"),
             )
         ]
-        rows.append(
-            [
-                name,
-                str(found.wanted),
-                f"{found.seconds('opening'):.2f} s",
-                f"{found.calls('storage') / found.wanted:.0f}",
-                f"{found.calls('statements') / found.wanted:.0f}",
-                *(f"{value:.0f} ms" for value in per_trial),
-                server_share(found),
-            ]
-        )
-    header = ["storage", "trials", "opening", "calls a trial", "SQL statements a trial"]
-    print_table([*header, "storage a trial", "heartbeat", "all else", "server's CPU"], rows)
+        yield [
+            name,
+            str(found.wanted),
+            f"{found.seconds('opening'):.2f} s",
+            f"{found.calls('storage') / found.wanted:.0f}",
+            f"{found.calls('statements') / found.wanted:.0f}",
+            *(f"{value:.0f} ms" for value in per_trial),
+            server_share(found),
+        ]
 
 
 def simulation_part(options: argparse.Namespace) -> None:
     """How many workers a storage bears."""
-    rows = []
+    header = ["storage", "workers", "a training", "trials", "lost races", "wall time", "training"]
+    header += ["in the storage", "all else", "waiting", "storage a trial", "server's CPU"]
+    print_table([*header, f"storage at {LONG / 60:g} min"], _simulation_rows(options))
+
+
+def _simulation_rows(options: argparse.Namespace) -> Iterator[list[str]]:
     for name, workers, seconds in itertools.product(
         filter(is_here, options.storages), options.workers, options.seconds
     ):
@@ -617,23 +625,18 @@ def simulation_part(options: argparse.Namespace) -> None:
         own = (found.seconds("storage") + found.seconds("opening")) / found.wanted
         shares = [found.share("training"), found.share("storage", "opening")]
         shares += [found.share("rest"), 100 - sum(shares) - found.share("rest")]
-        rows.append(
-            [
-                name,
-                str(workers),
-                f"{seconds:g} s",
-                str(found.wanted),
-                str(found.attempts - found.wanted),
-                f"{found.wall:.1f} s",
-                *(f"{share:.1f} %" for share in shares),
-                f"{own:.2f} s",
-                server_share(found),
-                f"{100 * own / (own + LONG):.3f} %",
-            ]
-        )
-    header = ["storage", "workers", "a training", "trials", "lost races", "wall time", "training"]
-    header += ["in the storage", "all else", "waiting", "storage a trial", "server's CPU"]
-    print_table([*header, f"storage at {LONG / 60:g} min"], rows)
+        yield [
+            name,
+            str(workers),
+            f"{seconds:g} s",
+            str(found.wanted),
+            str(found.attempts - found.wanted),
+            f"{found.wall:.1f} s",
+            *(f"{share:.1f} %" for share in shares),
+            f"{own:.2f} s",
+            server_share(found),
+            f"{100 * own / (own + LONG):.3f} %",
+        ]
 
 
 def server_share(found: Simulation) -> str:

@@ -15,6 +15,7 @@ from __future__ import annotations
 import contextlib
 import logging
 import math
+import random
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -34,7 +35,7 @@ from reality_check.processes import is_alive, this_process
 from reality_check.seeds import derive
 from reality_check.silence import Lease, Watch
 from reality_check.stopping import Stopped
-from reality_check.storage import open_storage
+from reality_check.storage import NothingWaits, open_storage
 
 optuna.logging.set_verbosity(optuna.logging.ERROR)
 warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning)
@@ -224,6 +225,8 @@ class Stage:
 
         try:
             self.study.optimize(objective, n_trials=1, catch=(SlotTaken,))
+        except NothingWaits:
+            return True  # another worker took the trial that waited; there may be other slots
         except Exception as error:
             if failures:
                 # Not what came of it where the trial could not be ended.
@@ -236,16 +239,21 @@ class Stage:
             raise
         return True
 
-    def release_lost(self) -> None:
-        """Fail running trials whose worker is gone, so that their slots are free again."""
+    def release_lost(self) -> list[FrozenTrial]:
+        """Fail running trials whose worker is gone, so that their slots are free again.
+
+        Returns:
+            All attempts after that, by number.
+        """
         optuna.storages.fail_stale_trials(self.study)
-        running = [trial for trial in self.trials() if trial.state is TrialState.RUNNING]
+        trials = self.trials()
+        running = [trial for trial in trials if trial.state is TrialState.RUNNING]
         unsigned = {t.number: None for t in running if "worker" not in t.user_attrs}
-        lost = self._unsigned.silent(unsigned, UNSIGNED_GRACE)
-        for trial in running:
-            worker = trial.user_attrs.get("worker")
-            if trial.number in lost or (worker is not None and not is_alive(worker)):
-                self._fail(trial)
+        silent = self._unsigned.silent(unsigned, UNSIGNED_GRACE)
+        lost = [t for t in running if t.number in silent or not _may_live(t)]
+        for trial in lost:
+            self._fail(trial)
+        return self.trials() if lost else trials
 
     def tidy(self) -> None:
         """End what is left over of a complete stage: attempts at slots that others completed."""
@@ -265,16 +273,14 @@ class Stage:
 
     def _offer_slot(self) -> bool:
         """Make sure that a trial is waiting if any slot is free; return whether one is."""
-        self.release_lost()
-        trials = self.trials()
+        trials = self.release_lost()
         if any(trial.state is TrialState.WAITING for trial in trials):
             return True
         live = {trial.user_attrs.get("slot") for trial in trials if trial.state in _LIVE}
         every = [slot for slot in range(self.slots) if slot not in live]
         if not every:
             return False
-        # Workers that raced for one slot have different numbers, and so race for others next.
-        free = every[self._lost_race % len(every)]
+        free = every[self._place(trials) % len(every)]
         earlier = [trial for trial in trials if trial.user_attrs.get("slot") == free]
         forgiven = self.study.user_attrs.get("forgiven", 0)
         lost = sum(t.number >= forgiven and lost_its_worker(t) for t in earlier)
@@ -287,6 +293,18 @@ class Stage:
             raise WorkFailed(f"{self.name}, {message}")
         self.study.enqueue_trial(self._known_params(earlier), user_attrs={"slot": free})
         return True
+
+    def _place(self, trials: Sequence[FrozenTrial]) -> int:
+        """Which of the free slots to try, counted on from the first.
+
+        One worker takes them in order, also after another one that was lost. Of many, those that
+        raced for one slot have trials of different numbers, and so race for others next; all the
+        others spread by chance.
+        """
+        if self._lost_race:
+            return self._lost_race
+        running = sum(trial.state is TrialState.RUNNING for trial in trials)
+        return random.SystemRandom().randrange(self.slots) if running > 1 else 0
 
     def _known_params(self, earlier: Sequence[FrozenTrial]) -> dict[str, Any]:
         """The parameters a slot must use: the fixed ones, or those of an earlier attempt."""
@@ -364,6 +382,12 @@ def _note_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
 def lost_its_worker(trial: FrozenTrial) -> bool:
     """Whether a failed trial ended without a word: its worker was killed, or silent too long."""
     return not {"error", "taken", "stopped"} & set(trial.user_attrs)
+
+
+def _may_live(trial: FrozenTrial) -> bool:
+    """Whether the worker that signed a trial, if one has, may still be at it."""
+    worker = trial.user_attrs.get("worker")
+    return worker is None or is_alive(worker)
 
 
 def _was_taken_away(error: BaseException) -> bool:

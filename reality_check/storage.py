@@ -33,6 +33,7 @@ from reality_check.silence import Watch
 
 __all__ = [
     "BaseStorage",
+    "NothingWaits",
     "PatientStorage",
     "StorageLost",
     "check_workers",
@@ -79,6 +80,10 @@ _DRIVERS = {
     "mysql": "pip install 'pml-extensions[mysql]' and write mysql+pymysql://...",
     "mariadb": "pip install 'pml-extensions[mysql]' and write mysql+pymysql://...",
 }
+
+
+class NothingWaits(Exception):
+    """Other workers were faster: no trial waits to be run any more."""
 
 
 class StorageLost(WorkFailed):
@@ -260,6 +265,18 @@ class PatientStorage(RDBStorage):
 
         return self._patience.insist(once)
 
+    def _create_new_trial(self, study_id: int, template_trial: Any = None) -> Any:
+        """Make a trial that was asked for by its slot.
+
+        Raises:
+            NothingWaits: Optuna wants a trial of its own making, because none waits any more. It
+                would have no slot; where many workers race, most of a study would be such trials.
+        """
+        if template_trial is None:
+            raise NothingWaits
+        make = super()._create_new_trial
+        return self._patience.insist(lambda: make(study_id, template_trial))
+
     def _start(self, trial_id: int) -> bool:
         """Start a waiting trial; of several workers one succeeds."""
         with self.engine.begin() as connection:
@@ -326,7 +343,6 @@ def _patient(name: str) -> Callable[..., Any]:
 #: What Optuna's cache calls of a database besides the public methods.
 _INNER = (
     "record_heartbeat",
-    "_create_new_trial",
     "_set_trial_param",
     "_get_best_trial_id",
     "_get_trials",

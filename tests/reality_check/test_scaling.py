@@ -53,7 +53,7 @@ def test_workers_that_raced_for_one_slot_race_for_others_next(
     seen = first.trials()
     for stage in losers:
         monkeypatch.setattr(stage, "trials", lambda: seen)  # again all look before any claims
-        monkeypatch.setattr(stage, "release_lost", lambda: None)
+        monkeypatch.setattr(stage, "release_lost", lambda: seen)
         assert stage._offer_slot()
     monkeypatch.undo()
     offered = [trial.user_attrs["slot"] for trial in first.trials()[workers:]]
@@ -130,3 +130,30 @@ def test_notes_of_progress_do_not_wait_for_the_disk(
     monkeypatch.setattr("os.fsync", wait)
     write_progress(tmp_path, 3, "{}")
     assert (tmp_path / "logs" / "worker_3.json").read_text() == "{}"
+
+
+def test_where_others_run_a_worker_does_not_race_for_the_first_slot(
+    storage: PatientStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    runners = [make_stage(storage, 50) for _ in range(3)]
+    for slot, stage in enumerate(runners):
+        stage.study.enqueue_trial({}, user_attrs={"slot": slot})
+        stage._claim(stage.study.ask())
+    seen = runners[0].trials()
+    late = [make_stage(storage, 50) for _ in range(12)]
+    for stage in late:  # all look before any of them offers
+        monkeypatch.setattr(stage, "release_lost", lambda: seen)
+        assert stage._offer_slot()
+    offered = {trial.user_attrs["slot"] for trial in runners[0].trials()[3:]}
+    assert not offered & {0, 1, 2}
+    assert len(offered) > 4  # fewer happen once in 30 million times
+
+
+def test_a_worker_that_finds_nothing_waiting_leaves_no_trial_behind(
+    storage: PatientStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It saw a trial that waits, and another worker was faster."""
+    stage = make_stage(storage, 2)
+    monkeypatch.setattr(stage, "_offer_slot", lambda: True)
+    assert stage.work_once(lambda attempt: Outcome(0.5))
+    assert stage.trials() == []

@@ -340,6 +340,7 @@ def test_what_is_left_over_of_a_complete_stage_is_ended(
     assert [state_name(trial) for trial in stage.trials()] == ["complete", "waiting"]
     stage.study.ask().set_user_attr("worker", dead_worker)
     finish(stage)
+    stage.study.enqueue_trial({})
     stage.study.ask()
     stage.study.enqueue_trial({}, user_attrs={"slot": 1})
     stage.tidy()

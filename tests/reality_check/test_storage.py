@@ -209,12 +209,14 @@ def test_a_trial_told_twice_is_fine(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     study = optuna.create_study(storage=database)
+    study.enqueue_trial({})
     trial = study.ask()
     answer = LostAnswer("set_trial_state_values", monkeypatch)
     study.tell(trial, 0.5)
     assert answer.lost == 1
     assert [t.state for t in study.trials] == [TrialState.COMPLETE]
     # A trial that another worker has ended meanwhile is not told again.
+    study.enqueue_trial({})
     other = study.ask()
     database.set_trial_state_values(other._trial_id, TrialState.FAIL)
     LostAnswer("set_trial_state_values", monkeypatch)
