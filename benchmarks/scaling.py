@@ -77,8 +77,8 @@ MOST_WORKERS = {"sqlite": 8, "journal": 1}
 EVALUATIONS = 30
 #: Seconds of a real training that the storage's share is computed for.
 LONG = 600.0
-#: Of the first column of a table.
-_NAME_WIDTH = 17
+#: Of the first column of a table, and of the others at least.
+_NAME_WIDTH, _VALUE_WIDTH = 17, 8
 #: After the label of what another thread did, which the worker does not wait for.
 ELSEWHERE = ", other threads"
 
@@ -126,7 +126,7 @@ def size(text: str) -> int:
 
 def print_table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> None:
     """Markdown with aligned columns, each row as soon as it is there."""
-    widths = [max(len(header[0]), _NAME_WIDTH), *map(len, header[1:])]
+    widths = [_NAME_WIDTH, *(max(len(title), _VALUE_WIDTH) for title in header[1:])]
     ruler = ["-" * (widths[0]), *("-" * (width - 1) + ":" for width in widths[1:])]
     for line in itertools.chain((header, ruler), rows):
         cells = [cell.rjust(width) for cell, width in zip(line, widths, strict=True)]
