@@ -154,6 +154,8 @@ class _Parser(argparse.ArgumentParser):
                 f"{nearest(choice[1], valid)}"
             )
         message = message.replace("the following arguments are required:", "missing:")
+        if message == "missing: COMMAND":
+            message += "; a comparison of your own begins with reality-check init"
         self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 

@@ -254,7 +254,7 @@ def test_wrong_override(
 
 #: A wrong command line, and what the sentence must say.
 COMMANDS = [
-    ([], "missing: COMMAND", "--help"),
+    ([], "missing: COMMAND", "begins with reality-check init", "--help"),
     (["rnu"], "no command 'rnu'", "Did you mean 'run'?"),
     (["run"], "missing: EXPERIMENT", "reality-check run --help"),
     (["run", "experiment.yaml", "--wrokers", "2"], "'--wrokers'", "Did you mean '--workers'?"),
