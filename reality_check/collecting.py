@@ -8,7 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reality_check.campaign import BASELINES, Campaign
-from reality_check.config.compose import differing_keys
+from reality_check.config.compose import differing_keys, value_at
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range
 from reality_check.cost import costs
@@ -244,20 +244,16 @@ def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
             (experiment.model, experiment.model_of(method)),
             (experiment.protocol.training, experiment.training_of(method)),
         ]
-        keys = [
-            f"{key} {_value_at(own.model_dump(mode='json'), key)}"
-            for common, own in pairs
-            for key in differing_keys(common.model_dump(mode="json"), own.model_dump(mode="json"))
+        plain = [[one.model_dump(mode="json") for one in pair] for pair in pairs]
+        values = [
+            (key, value_at(own, key))
+            for common, own in plain
+            for key in differing_keys(common, own)
         ]
+        keys = [f"{key} {'none' if value is None else value}" for key, value in values]
         if keys:
             facts.append((f"Its own: {method.name}", ", ".join(keys)))
     return facts
-
-
-def _value_at(data: Any, dotted: str) -> Any:
-    for part in dotted.split("."):
-        data = data.get(part) if isinstance(data, Mapping) else data
-    return "none" if data is None else data
 
 
 def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:

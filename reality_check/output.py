@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml
+from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml, value_at
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write, try_lock
@@ -150,24 +150,10 @@ def _difference(key: str, there: Any, ours: Any) -> str:
     if key.startswith("code."):
         return f"the code of {key.removeprefix('code.')} has changed"
 
-    def value(data: Any) -> Any:
-        for part in key.split("."):
-            if isinstance(data, dict):
-                data = data.get(part, "absent")
-            elif isinstance(data, list):
-                data = next((d for i, d in enumerate(data) if _names(d, i, part)), "absent")
-            else:
-                return "absent"
-        return data
-
-    old, new = value(there), value(ours)
+    old, new = value_at(there, key, "absent"), value_at(ours, key, "absent")
     if key == "methods":
         old = [method.get("name") for method in old]
         new = [method.get("name") for method in new]
     if key == "storage":
         old, new = (str(url).partition("://")[0] + "://..." for url in (old, new))
     return f"{key} is {old!r} there and {new!r} here"
-
-
-def _names(entry: Any, index: int, part: str) -> bool:
-    return part == (entry.get("name") if isinstance(entry, dict) else str(index))

@@ -12,6 +12,7 @@ from reality_check.config.compose import (
     named_model,
     named_protocol,
     shipped_files,
+    value_at,
 )
 from reality_check.config.schema import Experiment, Protocol
 from reality_check.named_files import configs_root
@@ -148,16 +149,8 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
 
 
 def _look_up(data: Any, dotted: str) -> str:
-    for part in dotted.split("."):
-        if isinstance(data, Mapping):
-            data = data.get(part)
-        elif isinstance(data, list):
-            data = next((d for i, d in enumerate(data) if _is_called(d, i, part)), None)
-    return "none" if data is None else _short(data)
-
-
-def _is_called(entry: Any, index: int, part: str) -> bool:
-    return part == (entry.get("name") if isinstance(entry, Mapping) else str(index))
+    value = value_at(data, dotted)
+    return "none" if value is None else _short(value)
 
 
 def _short(value: Any) -> str:

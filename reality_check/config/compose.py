@@ -453,5 +453,19 @@ def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
         yield path
 
 
+def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
+    """The value that :func:`differing_keys` names so, or ``absent``."""
+    for part in dotted.split("."):
+        if isinstance(data, list):
+            data = {
+                str(entry.get("name", index) if isinstance(entry, Mapping) else index): entry
+                for index, entry in enumerate(data)
+            }
+        if not isinstance(data, Mapping) or part not in data:
+            return absent
+        data = data[part]
+    return data
+
+
 def _are_mappings(value: Any) -> bool:
     return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)

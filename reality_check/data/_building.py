@@ -72,9 +72,10 @@ def obtain_entry(folder: Path, job: Job) -> Entry:
     try:
         folder.parent.mkdir(parents=True, exist_ok=True)
         with _lock(folder, job.name) as held:
+            was_there = folder.exists()  # before: without locks, another may finish it just now
             entry = open_entry(folder)
             if entry is None:
-                if folder.exists():
+                if was_there:
                     say(f"The decoded images of {job.name!r} in {folder} are damaged; once more.")
                     _remove(folder)
                 _build(folder, job, held)
@@ -185,7 +186,8 @@ def _rename(building: Path, folder: Path) -> None:
 def _remove(folder: Path) -> None:
     """Remove a folder so that nobody ever meets half of it."""
     removing = folder.with_name(f".removing-{secrets.token_hex(4)}")
-    folder.rename(removing)
+    with contextlib.suppress(FileNotFoundError):  # without locks, another was first
+        folder.rename(removing)
     shutil.rmtree(removing, ignore_errors=True)
 
 

@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from reality_check.config.compose import value_at
 from reality_check.report._elements import Html, element
 from reality_check.report._html_blocks import Part, figure, part
 from reality_check.report._html_tables import plain
@@ -112,11 +113,7 @@ def differences_table(groups: Sequence[Group], keys: Sequence[str]) -> PlainTabl
 
 
 def _value(config: Mapping[str, Any], dotted: str) -> str:
-    value: Any = config
-    for name in dotted.split("."):
-        if not isinstance(value, Mapping) or name not in value:
-            return NOTHING
-        value = value[name]
+    value = value_at(config, dotted, NOTHING)
     text = "none" if value is None else str(value)
     longest = 12 if dotted.startswith("code.") else 60  # fingerprints are told by their beginning
     return text if len(text) <= longest else f"{text[:longest]}…"

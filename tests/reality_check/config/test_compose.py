@@ -22,6 +22,7 @@ from reality_check.config.compose import (
     named_method,
     parse_yaml,
     shipped_files,
+    value_at,
 )
 from reality_check.config.values import find_searched
 from reality_check.errors import UsageError
@@ -353,6 +354,19 @@ def test_an_added_method_and_an_absent_key_differ() -> None:
     two = compose(VALID, ["methods=[contrastive, triplet_margin]"]).plain()
     assert list(differing_keys(one, two)) == ["methods"]
     assert list(differing_keys({"a": None}, {})) == ["a"]
+
+
+def test_a_differing_key_leads_to_its_value() -> None:
+    config = {"a": {"b": None}, "methods": [{"name": "one", "c": 1}, {"c": 2}], "d": [3, 4]}
+    assert value_at(config, "a.b", "absent") is None
+    assert value_at(config, "methods.one.c") == 1
+    assert value_at(config, "methods.1.c") == 2  # without a name, by its place
+    assert value_at(config, "d.1") == 4
+    for key in ("a.x", "a.b.c", "methods.two.c", "methods.0.c", "d.2"):
+        assert value_at(config, key, "absent") == "absent"
+    other = {"a": {"b": 0}, "methods": [{"name": "one", "c": 5}, {"c": 6}], "d": [3]}
+    keys = list(differing_keys(config, other))
+    assert [value_at(other, key) for key in keys] == [0, [3], 5, 6]
 
 
 def test_config_files_name_nested_files_by_their_path() -> None:

@@ -18,6 +18,7 @@ import pytest
 from PIL import Image
 
 from reality_check.data import ImageSet, _building, decode_files, decoded, is_intact, load_dataset
+from reality_check.data._entry import Entry
 from reality_check.data.image_files import ImageFiles
 from reality_check.errors import UsageError
 
@@ -485,6 +486,29 @@ def test_without_locks_several_build_and_agree(tmp_path: Path, cache: Path) -> N
     assert len({data.fingerprint() for data in found}) == 1
     assert len(found) == 4
     assert len(left_in(cache)) == 1
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_what_another_finishes_just_now_is_not_taken_for_damaged(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = make_files(tmp_path)
+    looks: list[Path] = []
+    open_entry = _building.open_entry
+
+    def look_just_before(folder: Path) -> Entry | None:
+        looks.append(folder)
+        if len(looks) == 2:  # once it holds what would be the lock
+            found = open_entry(folder)
+            decode_files(files, 4)
+            return found
+        return open_entry(folder)
+
+    monkeypatch.setattr(_building, "open_entry", look_just_before)
+    data = decode_files(files, 4)
+    assert len(data) == len(files)
+    assert len(left_in(cache)) == 1
+    assert "damaged" not in capsys.readouterr().err
 
 
 def test_of_several_threads_one_builds(tmp_path: Path, cache: Path, decodings: list[int]) -> None:
