@@ -225,5 +225,5 @@ def _older_than(seconds: float, folders: Iterable[Path]) -> Iterator[Path]:
     for folder in folders:
         with contextlib.suppress(OSError):
             touched = [path.stat().st_mtime for path in (folder, folder / INDEX) if path.exists()]
-            if time.time() - max(touched) > seconds:
+            if touched and time.time() - max(touched) > seconds:  # else it has just been removed
                 yield folder

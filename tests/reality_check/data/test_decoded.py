@@ -511,6 +511,10 @@ def test_without_locks_what_another_finishes_just_now_is_not_taken_for_damaged(
     assert "damaged" not in capsys.readouterr().err
 
 
+def test_a_leftover_that_another_removes_just_now_is_passed_over(tmp_path: Path) -> None:
+    assert list(_building._older_than(0.0, [tmp_path / ".building-gone"])) == []
+
+
 def test_of_several_threads_one_builds(tmp_path: Path, cache: Path, decodings: list[int]) -> None:
     found = decode_in_threads(make_files(tmp_path, count=100), 4)
     assert len({data.fingerprint() for data in found}) == 1
