@@ -49,7 +49,8 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
-        return f"{name}: {message}." if name else f"{message}."
+        ended = message if message.endswith((".", "?")) else f"{message}."
+        return f"{name}: {ended}" if name else ended
     if kind == "string_pattern_mismatch":
         return (
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
