@@ -280,7 +280,7 @@ class Stage:
         every = [slot for slot in range(self.slots) if slot not in live]
         if not every:
             return False
-        free = every[self._place(trials) % len(every)]
+        free = self._choose(every, trials)
         earlier = [trial for trial in trials if trial.user_attrs.get("slot") == free]
         forgiven = self.study.user_attrs.get("forgiven", 0)
         lost = sum(t.number >= forgiven and lost_its_worker(t) for t in earlier)
@@ -294,17 +294,17 @@ class Stage:
         self.study.enqueue_trial(self._known_params(earlier), user_attrs={"slot": free})
         return True
 
-    def _place(self, trials: Sequence[FrozenTrial]) -> int:
-        """Which of the free slots to try, counted on from the first.
+    def _choose(self, free: Sequence[int], trials: Sequence[FrozenTrial]) -> int:
+        """Which of the free slots to offer.
 
         One worker takes them in order, also after another one that was lost. Of many, those that
         raced for one slot have trials of different numbers, and so race for others next; all the
         others spread by chance.
         """
         if self._lost_race:
-            return self._lost_race
+            return free[self._lost_race % len(free)]
         running = sum(trial.state is TrialState.RUNNING for trial in trials)
-        return random.SystemRandom().randrange(self.slots) if running > 1 else 0
+        return random.SystemRandom().choice(free) if running > 1 else free[0]
 
     def _known_params(self, earlier: Sequence[FrozenTrial]) -> dict[str, Any]:
         """The parameters a slot must use: the fixed ones, or those of an earlier attempt."""
