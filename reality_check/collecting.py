@@ -13,6 +13,7 @@ from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range
 from reality_check.cost import costs
 from reality_check.deviations import find_deviations
+from reality_check.energy.shares import read_energy
 from reality_check.environment import split_versions
 from reality_check.importance import parameter_importance
 from reality_check.maps import map_path, read_map
@@ -45,6 +46,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
     protocol = experiment.protocol
     finished = campaign.is_complete()
     environment = _first(campaign, stages).about()
+    energy, energy_missing = read_energy(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
         protocol=protocol.name,
@@ -58,6 +60,8 @@ def collect(campaign: Campaign) -> ExperimentResults:
         config=experiment.plain(),
         queries=campaign.read_queries(_by_run(rows)),
         costs=costs(stages),
+        energy=energy,
+        energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
     )
 

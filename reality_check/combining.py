@@ -10,7 +10,7 @@ import dataclasses
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -20,6 +20,7 @@ from reality_check.errors import UsageError
 from reality_check.results import (
     Cost,
     Deviation,
+    Energy,
     ExperimentResults,
     Folder,
     MethodResults,
@@ -48,6 +49,7 @@ _FREE_BLOCKS = ("slurm.", "published_results", "methods.")
 
 
 _WHERE = "“How it was run”"
+_Spent = TypeVar("_Spent", Cost, Energy)
 
 
 @dataclass(frozen=True)
@@ -146,6 +148,8 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         config=_config(parts, " + ".join(names)),
         queries=_queries(sources),
         costs=tuple(cost for part in parts for cost in part.costs),
+        energy=tuple(energy for part in parts for energy in part.energy),
+        energy_missing=tuple(dict.fromkeys(why for p in parts for why in p.energy_missing)),
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
         folders=tuple(describe(source) for source in sources),
     )
@@ -188,14 +192,15 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
         name = names.get(found.method, found.method)
         return dataclasses.replace(found, method=name, reproduction=number)
 
-    def cost(found: Cost) -> Cost:
+    def renamed(found: _Spent) -> _Spent:
         return dataclasses.replace(found, method=names.get(found.method, found.method))
 
     return dataclasses.replace(
         results,
         methods=tuple(_method(m, names[m.name], offset, source.label) for m in results.methods),
         rows=tuple(map(row, results.rows)),
-        costs=tuple(map(cost, results.costs)),
+        costs=tuple(map(renamed, results.costs)),
+        energy=tuple(map(renamed, results.energy)),
         config=results.config | {"methods": _renamed(results.config.get("methods"), names)},
     )
 

@@ -54,13 +54,24 @@ def die_with_parent() -> None:
     threading.Thread(target=watch, daemon=True).start()
 
 
+def this_boot() -> str:
+    """What tells this machine since its start from all others, also from within containers.
+
+    Where the system does not say, it is the machine's name.
+    """
+    return _boot() or socket.gethostname()
+
+
 def _host() -> str:
     """The machine and its boot: process ids mean nothing after a restart."""
+    return f"{socket.gethostname()}/{_boot()}"
+
+
+def _boot() -> str:
     try:
-        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
-        boot = ""
-    return f"{socket.gethostname()}/{boot}"
+        return ""
 
 
 def _stat(pid: int) -> tuple[str | None, int | None]:

@@ -19,6 +19,8 @@ import torch
 from reality_check import stopping
 from reality_check.allocator import keep_freed_memory
 from reality_check.campaign import Campaign, check_studies, storage_url
+from reality_check.energy.counters import find_counters
+from reality_check.energy.meter import Meter
 from reality_check.errors import UsageError
 from reality_check.launch.local import (
     DONE,
@@ -53,6 +55,7 @@ def work(
     worker = this_process()
 
     def on_progress(state: dict[str, Any]) -> None:
+        meter.begin((state["method"], state["doing"]) if "method" in state else None)
         state = {"worker": worker, "number": number, "time": time.time(), **state}
         with contextlib.suppress(OSError):
             write_progress(out_dir, number, json.dumps(state))
@@ -63,10 +66,12 @@ def work(
             experiment = experiment.model_copy(update={"storage": storage})
             check_studies(experiment, open_storage(storage))
         campaign = Campaign(experiment, out_dir, on_progress, folds_at_once, team, True)
+        meter = Meter(out_dir, lambda: find_counters(campaign.device, campaign.team.size))
         try:
             _work(campaign)
         finally:
             campaign.close()
+            meter.close()
     except Stopped:
         print("asked to stop; the checkpoint is written", file=sys.stderr)
         return STOPPED

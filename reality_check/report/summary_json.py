@@ -62,6 +62,16 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
             }
             for cost in results.costs
         ],
+        "energy": [
+            {
+                "method": energy.method or None,
+                "stage": energy.stage,
+                "part": energy.part,
+                "kilowatt_hours": energy.kilowatt_hours,
+                "hours": energy.hours,
+            }
+            for energy in results.energy
+        ],
     }
     plain: dict[str, Any] = _plain(data)
     return plain

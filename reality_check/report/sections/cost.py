@@ -1,21 +1,28 @@
-"""What the comparison took: hours of processes or GPUs by method, stage and device."""
+"""What the comparison took: hours and energy by method, stage and device or part of the machine."""
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 from reality_check.report._sections import PlainTable, hours_text
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING
-from reality_check.report.sections._section import Note, Section
-from reality_check.results import STAGES, Cost
+from reality_check.report._text import NOTHING, listed
+from reality_check.report.sections._section import Block, Note, Section
+from reality_check.results import STAGES, Cost, Energy
 
 #: Cost that belongs to no method.
 BASELINES = "baselines"
+_PARTS = {"gpus": "GPUs", "memory": "memory", "processors": "processors"}
 
-_NOTE = (
+_HOURS_NOTE = (
     "Hours of every process that trained (on GPUs: of every GPU), with scoring and with attempts "
-    "that failed or lost their worker, those up to their last sign of life. Energy: not read. The "
-    "counters of a machine are those of everything that runs on it, so they say nothing certain of "
-    "single trainings."
+    "that failed or lost their worker, those up to their last sign of life."
+)
+_ENERGY_NOTE = (
+    "Energy by the machines' own counters (NVML of GPUs, RAPL of processors and their memory), "
+    "read by each worker: all that these parts used while it was at work, other programs included. "
+    "What several workers used at the same time is divided evenly among them. Power supplies, "
+    "fans and disks are not in it. The worker hours say how much of the work was metered."
 )
 
 
@@ -25,25 +32,69 @@ def cost_section(summary: Summary) -> Section | None:
     if not costs:
         return None
     sentence = f"{hours_text(costs)} in all, over {sum(cost.attempts for cost in costs)} attempts."
-    return Section("cost", "Cost", "search", (sentence, _table(costs), Note(_NOTE)))
+    blocks = [sentence, _hours_table(costs), Note(_HOURS_NOTE), *_energy_blocks(summary)]
+    return Section("cost", "Cost", "search", tuple(blocks))
 
 
-def _table(costs: tuple[Cost, ...]) -> PlainTable:
-    rows: dict[tuple[str, str], dict[str, float]] = {}
-    attempts: dict[tuple[str, str], int] = {}
-    for cost in costs:
-        key = (cost.method or BASELINES, cost.device)
-        stages = rows.setdefault(key, {})
-        stages[cost.stage] = stages.get(cost.stage, 0.0) + cost.hours
-        attempts[key] = attempts.get(key, 0) + cost.attempts
+def _hours_table(costs: tuple[Cost, ...]) -> PlainTable:
+    keys = _keys((cost.method, cost.device) for cost in costs)
+    rows = []
+    for method, device in keys:
+        own = [cost for cost in costs if (cost.method, cost.device) == (method, device)]
+        hours = _by_stage((cost.stage, cost.hours) for cost in own)
+        attempts = str(sum(cost.attempts for cost in own))
+        rows.append((method or BASELINES, device, *hours, attempts))
     return PlainTable(
         "Hours of processes.",
         ("Method", "Device", "Search", "Reproductions", "Complete", "In all", "Attempts"),
-        tuple((*key, *_hours(stages), str(attempts[key])) for key, stages in rows.items()),
+        tuple(rows),
         words=("Method", "Device"),
     )
 
 
-def _hours(stages: dict[str, float]) -> list[str]:
+def _energy_blocks(summary: Summary) -> list[Block]:
+    energy, missing = summary.results.energy, summary.results.energy_missing
+    if not energy:
+        return [Note(" ".join(["Energy: not read.", *missing]))]
+    watt_hours = sum(one.kilowatt_hours for one in energy) < 1
+    unit, times = ("Wh", 1000.0) if watt_hours else ("kWh", 1.0)
+    totals = _totals((one.part, one.kilowatt_hours * times) for one in energy)
+    parts = listed([f"{totals[part]:.2f} {unit} of {_PARTS[part]}" for part in sorted(totals)])
+    note = " ".join([_ENERGY_NOTE, *missing])
+    order = [method.name for method in summary.results.methods]
+    energy = tuple(sorted(energy, key=lambda one: (*order, one.method).index(one.method)))
+    return [f"Energy: {parts}.", _energy_table(energy, unit, times), Note(note)]
+
+
+def _energy_table(energy: tuple[Energy, ...], unit: str, times: float) -> PlainTable:
+    rows = []
+    for method, part in _keys((one.method, one.part) for one in energy):
+        own = [one for one in energy if (one.method, one.part) == (method, part)]
+        used = _by_stage((one.stage, one.kilowatt_hours * times) for one in own)
+        hours = f"{sum(one.hours for one in own):.2f}"
+        rows.append((method or BASELINES, _PARTS[part], *used, hours))
+    return PlainTable(
+        f"Energy in {unit}.",
+        ("Method", "Part", "Search", "Reproductions", "Complete", "In all", "Worker hours"),
+        tuple(rows),
+        words=("Method", "Part"),
+    )
+
+
+def _keys(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each pair once; what belongs to no method comes last."""
+    return sorted(dict.fromkeys(pairs), key=lambda pair: pair[0] == "")
+
+
+def _totals(values: Iterable[tuple[str, float]]) -> dict[str, float]:
+    found: dict[str, float] = {}
+    for key, value in values:
+        found[key] = found.get(key, 0.0) + value
+    return found
+
+
+def _by_stage(values: Iterable[tuple[str, float]]) -> list[str]:
+    """The total of each stage, then of all."""
+    stages = _totals(values)
     own = [f"{stages[stage]:.2f}" if stage in stages else NOTHING for stage in STAGES]
     return [*own, f"{sum(stages.values()):.2f}"]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import threading
+import time
 from pathlib import Path
 
 import pytest
@@ -13,11 +14,12 @@ import torch
 from reality_check import stopping
 from reality_check.campaign import Campaign
 from reality_check.config import load_experiment
+from reality_check.energy.counters import Counter
 from reality_check.launch import worker
 from reality_check.launch.local import DONE, STOPPED, USAGE
 from reality_check.launch.worker import work
 from reality_check.output import lock_experiment
-from reality_check.running import prepare
+from reality_check.running import load_results, prepare
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -92,3 +94,26 @@ def test_a_worker_by_hand_is_named_by_its_job_and_can_be_asked_to_stop(
     assert seen == [(number, 4, True)]
     assert signal.getsignal(signal.SIGTERM) == before
     assert stopping.listening() == ()
+
+
+def test_a_worker_notes_the_energy_of_every_stage(
+    begun: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    hundred_watts = Counter("c", "processors", None, lambda: 100 * time.monotonic())
+    seen: list[tuple[torch.device, int]] = []
+
+    def find(device: torch.device, count: int) -> tuple[list[Counter], list[str]]:
+        seen.append((device, count))
+        return [hundred_watts], []
+
+    monkeypatch.setattr(worker, "find_counters", find)
+    assert work(begun, 0) == DONE
+    assert seen == [(torch.device("cpu"), 1)]
+    results = load_results(begun)
+    stages = {(cost.method, cost.stage) for cost in results.costs}
+    assert {(energy.method, energy.stage) for energy in results.energy} == stages
+    for energy in results.energy:
+        assert energy.kilowatt_hours == pytest.approx(energy.hours / 10, rel=0.01)
+    # All the work is metered.
+    hours = sum(cost.hours for cost in results.costs)
+    assert sum(energy.hours for energy in results.energy) >= 0.99 * hours

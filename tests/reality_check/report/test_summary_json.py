@@ -14,14 +14,14 @@ from reality_check.report._analysis import Analysis
 from reality_check.report._summary import Summary
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary_json import VERSION, summary_data, summary_json
-from reality_check.results import Cost, ExperimentResults
+from reality_check.results import Cost, Energy, ExperimentResults
 
 INTERVAL = {"n", "mean", "low", "high"}
 #: The contract of docs/results.md. A key that goes or changes its meaning needs another VERSION.
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "verdict", "verdicts", "paired", "deviations", "cost",
+        "baselines", "verdict", "verdicts", "paired", "deviations", "cost", "energy",
     },
     "experiment": {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
@@ -49,6 +49,7 @@ KEYS = {
     "paired.d_z": {"value", "low", "high"},
     "deviations": {"topic", "text", "serious"},
     "cost": {"method", "stage", "device", "attempts", "hours"},
+    "energy": {"method", "stage", "part", "kilowatt_hours", "hours"},
 }  # fmt: skip
 
 
@@ -70,7 +71,9 @@ def written(results: ExperimentResults) -> dict[str, Any]:
 @pytest.fixture
 def data(results: ExperimentResults) -> dict[str, Any]:
     costs = (Cost("", "baselines", "cpu", 1, 0.25), Cost("warped", "search", "cuda", 9, 1.5))
-    return written(dataclasses.replace(results, costs=costs, versions={"torch": "2.9.1"}))
+    energy = (Energy("", "baselines", "gpus", 0.5, 0.25), Energy("warped", "search", "gpus", 3, 2))
+    changed = dataclasses.replace(results, costs=costs, energy=energy, versions={"torch": "2.9.1"})
+    return written(changed)
 
 
 def at(data: Any, path: str) -> Any:
@@ -138,6 +141,14 @@ def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
 def test_costs_environment_and_deviations(data: dict[str, Any]) -> None:
     assert data["cost"][0]["method"] is None
     assert data["cost"][1]["hours"] == 1.5
+    assert [entry["method"] for entry in data["energy"]] == [None, "warped"]
+    assert data["energy"][1] == {
+        "method": "warped",
+        "stage": "search",
+        "part": "gpus",
+        "kilowatt_hours": 3,
+        "hours": 2,
+    }
     assert data["environment"]["versions"] == {"torch": "2.9.1"}
     assert [entry["serious"] for entry in data["deviations"]] == [False, True]
 
