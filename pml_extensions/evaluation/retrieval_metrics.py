@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Sequence
 from typing import Literal
 
 import numpy as np
@@ -20,7 +19,7 @@ from pml_extensions.evaluation._tiles import (
     rank_by_sorting,
     rank_in_gallery,
 )
-from pml_extensions.functional import unit_vectors, without_autocast
+from pml_extensions.functional import unit_vectors, without_autocast, without_tf32
 
 Average = Literal["queries", "classes"]
 #: The metrics by name; ``recall_at_K`` is named by ``recall_at``.
@@ -251,7 +250,7 @@ class RetrievalMetrics:
             nearest: How many neighbours count; None: all.
         """
         scores = _Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
-        with without_autocast(x), _full_precision(x):
+        with without_autocast(x), without_tf32(x.device):
             self._rank(x, labels, refs, ref_labels, scores, includes_query or refs is None)
         return scores.arrays()
 
@@ -408,17 +407,3 @@ def _place(labels: Tensor, classes: Tensor) -> Tensor:
     """Return the place of each label among ``classes``, and their number for those that miss."""
     place = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
     return torch.where(classes[place] == labels, place, len(classes))
-
-
-@contextmanager
-def _full_precision(x: Tensor) -> Iterator[None]:
-    """Keep TF32 out of the products on a GPU, whatever the training loop has allowed."""
-    if x.device.type != "cuda":
-        yield
-        return
-    allowed = torch.backends.cuda.matmul.allow_tf32
-    torch.backends.cuda.matmul.allow_tf32 = False
-    try:
-        yield
-    finally:
-        torch.backends.cuda.matmul.allow_tf32 = allowed

@@ -8,7 +8,11 @@ from pml_extensions.functional.distances import (
     pairwise_distances,
     unit_vectors,
 )
-from pml_extensions.functional.precision import at_least_float32, without_autocast
+from pml_extensions.functional.precision import (
+    at_least_float32,
+    without_autocast,
+    without_tf32,
+)
 from pml_extensions.functional.quadruples import (
     QuadrupleMeans,
     all_quadruples,
@@ -65,4 +69,5 @@ __all__ = [
     "unit_vectors",
     "warp_own_distance",
     "without_autocast",
+    "without_tf32",
 ]

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pml_extensions.functional import without_autocast, without_tf32
+
 #: ITU-R 601 weights of red, green and blue, with torchvision's digits.
 LUMA = (0.2989, 0.587, 0.114)
 #: The operations, in the order of the columns of factors and keys.
@@ -54,7 +56,7 @@ def _blend(images: Tensor, kind: np.ndarray, share: np.ndarray) -> Tensor:
     table[:, channels] = ((1 - share) * (kind == CONTRAST))[:, None] * luma
     mix = torch.from_numpy(table).to(images.device, non_blocking=True)
     flat = images.flatten(2)
-    with torch.autocast(images.device.type, enabled=False):
+    with without_autocast(images), without_tf32(images.device):
         mean = torch.bmm(mix[:, channels:], flat.mean(dim=2)[:, :, None])
         mixed = torch.baddbmm(mean.expand(-1, channels, 1), mix[:, :channels], flat)
     return mixed.clamp_(0, 255).view_as(images)

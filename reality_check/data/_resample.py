@@ -10,6 +10,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional
 
+from pml_extensions.functional import without_autocast, without_tf32
+
 Interpolation = Literal["bilinear", "bicubic"]
 
 
@@ -66,7 +68,7 @@ def resample(
     columns = _weights(axes[:, :, 1], output[1], width, interpolation, pixels.device)
     # Channels between the axes make both products plain ones of batches of matrices.
     lines = pixels.permute(0, 1, 3, 2).to(torch.float32, memory_format=torch.contiguous_format)
-    with torch.autocast(pixels.device.type, enabled=False):
+    with without_autocast(pixels), without_tf32(pixels.device):
         lines = lines.view(size, height * channels, width)
         lines = torch.bmm(lines, columns.expand(size, -1, -1).transpose(1, 2))
         if interpolation == "bicubic":  # which overshoots; Pillow cuts off after each axis
@@ -129,7 +131,7 @@ def resample_grid(
     table[:, :, :3] = positions.transpose(1, 0, 2)[::-1]
     table[:, :, 3] = ((2 * sizes - 1) / slot - 1).T[::-1]
     planes = torch.from_numpy(table).to(device, non_blocking=True).view(2 * count, 4)
-    with torch.autocast(device.type, enabled=False):
+    with without_autocast(pixels), without_tf32(device):
         grid = planes[:, :3] @ _centres(output, device)
     if (sizes != slot).any():
         grid = torch.minimum(grid, planes[:, 3:])
