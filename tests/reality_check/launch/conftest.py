@@ -6,6 +6,7 @@ machine's own SLURM or MariaDB is touched: all files and sockets lie in one fold
 
 from __future__ import annotations
 
+import contextlib
 import os
 import shutil
 import signal
@@ -16,6 +17,7 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
+from typing import TypeVar
 
 import pytest
 
@@ -225,20 +227,30 @@ def _ports(count: int) -> Sequence[int]:
             one.close()
 
 
-@pytest.fixture(scope="session")
-def one_machine_slurm() -> Iterator[OneMachineSlurm]:
-    """A running SLURM."""
+Slurm = TypeVar("Slurm", bound=OneMachineSlurm)
+
+
+@contextlib.contextmanager
+def running(kind: type[Slurm]) -> Iterator[Slurm]:
+    """A SLURM of a kind in a folder of its own, until the block ends."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"a SLURM of our own needs root and {', '.join(missing) or 'nothing else'}")
     # Not pytest's folder: paths of sockets are limited to 107 bytes.
-    slurm = OneMachineSlurm(Path(tempfile.mkdtemp(prefix="rc-slurm-")))
+    slurm = kind(Path(tempfile.mkdtemp(prefix="rc-slurm-")))
     try:
         slurm.start()
         yield slurm
     finally:
         slurm.stop()
         shutil.rmtree(slurm.root, ignore_errors=True)
+
+
+@pytest.fixture(scope="session")
+def one_machine_slurm() -> Iterator[OneMachineSlurm]:
+    """A running SLURM."""
+    with running(OneMachineSlurm) as slurm:
+        yield slurm
 
 
 @pytest.fixture

@@ -5,9 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
-import shutil
 import signal
-import tempfile
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from types import ModuleType
@@ -113,16 +111,8 @@ class TwoNodes(one_machine.OneMachineSlurm):  # type: ignore[misc,name-defined]
 @pytest.fixture(scope="module")
 def two_nodes() -> Iterator[TwoNodes]:
     """A running SLURM of two nodes."""
-    missing = [program for program in one_machine._PROGRAMS if shutil.which(program) is None]
-    if missing or os.geteuid() != 0:
-        pytest.skip(f"a SLURM of our own needs root and {', '.join(missing) or 'nothing else'}")
-    slurm = TwoNodes(Path(tempfile.mkdtemp(prefix="rc-slurm-")))
-    try:
-        slurm.start()
+    with one_machine.running(TwoNodes) as slurm:
         yield slurm
-    finally:
-        slurm.stop()
-        shutil.rmtree(slurm.root, ignore_errors=True)
 
 
 @pytest.fixture
