@@ -35,7 +35,7 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the claims; return the exit status."""
-    from reality_check.verdicts import claim_rows, markdown, replications
+    from reality_check.verdicts import claim_rows, markdown, replications, tally
 
     listed = replications() if options.markdown or not options.dirs else []
     rows = claim_rows(listed, options.dirs, lambda sentence: print(sentence, file=sys.stderr))
@@ -50,4 +50,6 @@ def run(options: argparse.Namespace) -> int:
         print(f"  {row.claim.name} ({row.claim.source}): {row.claim.text}")
         print(f"    confirmed if {row.criterion.replace('`', '')}")
         print(f"    {row.verdict.replace('`', '').replace('**', '')}")
+    for line in tally(rows):
+        print(line)
     return 0

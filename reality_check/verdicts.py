@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +22,8 @@ from reality_check.output import load_locked
 #: Folder of the experiments whose claims are those of the papers.
 REPLICATIONS = "replications/"
 NOT_RUN = "not run yet"
+NOT_FINISHED = "not finished"
+_OUTCOMES = ("confirmed", "not confirmed", "cannot tell", NOT_FINISHED, NOT_RUN)
 #: What may differ between two runs of one experiment.
 _FREE: Any = {
     "dataset": {"path", "download"},
@@ -36,12 +39,14 @@ class Row:
         experiment: name of its experiment.
         claim: as locked there.
         criterion: what confirms it.
-        verdict: with the numbers, or that it was not run.
+        outcome: the verdict in a word or two, or that there is none yet.
+        verdict: the same with the numbers.
     """
 
     experiment: str
     claim: Claim
     criterion: str
+    outcome: str
     verdict: str
 
 
@@ -83,9 +88,27 @@ def claim_rows(
     for name, experiment in planned.items():
         verdicts = found.get(name, NOT_RUN)
         for number, claim in enumerate(experiment.claims):
-            text = verdicts if isinstance(verdicts, str) else _verdict_text(verdicts[number])
-            rows.append(Row(name, claim, criterion(claim), text + changes.get(name, "")))
+            if isinstance(verdicts, str):
+                outcome = text = verdicts
+            else:
+                outcome, text = verdicts[number].verdict, _verdict_text(verdicts[number])
+            row = Row(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
+            rows.append(row)
     return rows
+
+
+def tally(rows: Sequence[Row]) -> list[str]:
+    """How many claims came to what, for each paper and then for all: ``000: 2 confirmed, ...``."""
+    papers: dict[str, list[Row]] = {}
+    for row in rows:
+        papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
+    lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
+    return [*lines, f"in all: {_counts(rows)}"] if len(lines) > 1 else lines
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    found = Counter(row.outcome for row in rows)
+    return ", ".join(f"{found[outcome]} {outcome}" for outcome in _OUTCOMES if found[outcome])
 
 
 def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
@@ -107,7 +130,7 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
 
 def _verdicts(locked: Experiment, folder: Path) -> tuple[ClaimVerdict, ...] | str:
     results = collect(Campaign(locked, folder))
-    return judge(locked, results.rows) if results.finished else "not finished"
+    return judge(locked, results.rows) if results.finished else NOT_FINISHED
 
 
 def criterion(claim: Claim) -> str:
@@ -185,8 +208,10 @@ def _p(value: float | None) -> str:
 
 
 def markdown(rows: Sequence[Row]) -> str:
-    """The rows as the table of docs/replications.md."""
+    """The counts and the rows as a list and a table, as in docs/replications.md."""
     lines = [
+        *(f"- {line}" for line in tally(rows)),
+        "",
         "| claim | paper | confirmed if | experiment | verdict |",
         "|---|---|---|---|---|",
     ]

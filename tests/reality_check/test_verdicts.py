@@ -183,6 +183,11 @@ def test_the_command_prints_claims_and_verdicts(
     assert lines[1] == "  better (000, Table 1): A beats b"
     assert lines[2] == "    confirmed if a above b: MAP@R (aggregate)"
     assert lines[3].startswith("    confirmed: +2.00 points")
+    assert lines[-3:] == [
+        "000: 1 confirmed",
+        "001: 1 not confirmed",
+        "in all: 1 confirmed, 1 not confirmed",
+    ]
 
 
 def test_without_folders_it_lists_the_replications(capsys: pytest.CaptureFixture[str]) -> None:
@@ -190,7 +195,9 @@ def test_without_folders_it_lists_the_replications(capsys: pytest.CaptureFixture
     printed = capsys.readouterr().out
     for experiment in replications():
         assert f"{experiment.name}:" in printed
-    assert printed.count(NOT_RUN) == sum(len(one.claims) for one in replications())
+    count = sum(len(one.claims) for one in replications())
+    assert printed.count(f"    {NOT_RUN}\n") == count
+    assert printed.endswith(f"in all: {count} {NOT_RUN}\n")
 
 
 def test_a_folder_of_another_kind_is_a_usage_error(
