@@ -27,6 +27,11 @@ _WHERE_FILES_ARE = ("path", "download", "name")
 #: Keys of a protocol that say nothing about how it is run.
 _NOT_RULES = {"name", "reference", "note", "published", "final_metrics", "gallery"}
 
+#: Keys that mean nothing without another one.
+_NEEDS = {
+    "training.augmentation.resized_crop_ratio": "training.augmentation.resized_crop_scale",
+}
+
 
 def against_reference(experiment: Experiment) -> Iterator[Deviation]:
     """Everything in which an experiment is not the protocol that it names as its reference."""
@@ -127,6 +132,9 @@ def _differences(
 ) -> Iterator[Deviation]:
     parts: dict[str, list[str]] = {}
     for key in differing_keys(theirs, ours):
+        needed = _NEEDS.get(key)
+        if needed is not None and value_at(ours, needed) is None:
+            continue  # it does nothing here; what it needs is listed where it should be there
         part, name = _part_of(key)
         given, expected = _look_up(ours, key), _look_up(theirs, key)
         parts.setdefault(part, []).append(f"{name} {given} ({whose}: {expected})")

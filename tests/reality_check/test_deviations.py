@@ -137,6 +137,16 @@ def test_every_rule_that_is_changed_is_named_with_both_values(
     assert "mlrc" in text
 
 
+def test_what_a_random_crop_would_be_like_is_no_rule_where_there_is_none() -> None:
+    part = "protocol.training.augmentation."
+    off, shape = f"{part}resized_crop_scale=null", f"{part}resized_crop_ratio=[0.5, 2]"
+    (deviation,) = find(overrides=(off, shape))
+    assert deviation.text.startswith("resized_crop_scale none (mlrc: 0.16 and 1)")
+    assert "ratio" not in deviation.text
+    (deviation,) = find(overrides=(shape,))
+    assert deviation.text == "resized_crop_ratio 0.5 and 2 (mlrc: 0.75 and 1.33)."
+
+
 def test_a_protocol_of_another_name_is_still_compared_with_its_reference() -> None:
     same = {"protocol": {"base": "mlrc", "name": "ours"}}
     assert find(same) == []
