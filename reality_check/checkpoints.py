@@ -35,8 +35,11 @@ def save(path: Path, state: dict[str, Any]) -> None:
     atomic_write(path, body + _seal(body))
 
 
-def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | None:
+def load(path: Path) -> dict[str, Any] | None:
     """Read a checkpoint (tensors and plain data only); ``None`` if there is none.
+
+    All tensors come to lie in main memory: modules and optimisers copy them to where they are
+    needed, and optimisers count their steps there, which on a GPU would halt each of them.
 
     Raises:
         Damaged: the file is not what was written.
@@ -44,7 +47,7 @@ def load(path: Path, device: torch.device | str = "cpu") -> dict[str, Any] | Non
     if not path.exists():
         return None
     content = _read(path)
-    loaded: dict[str, Any] = torch.load(io.BytesIO(content), map_location=device, weights_only=True)
+    loaded: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
     return loaded
 
 
@@ -92,8 +95,11 @@ def clone(state: Any) -> Any:
     return state
 
 
-def random_states() -> dict[str, Any]:
-    """The states of all global generators that losses and miners may draw from."""
+def random_states(device: torch.device) -> dict[str, Any]:
+    """The states of all global generators that losses and miners may draw from.
+
+    Of GPUs, that of ``device`` alone: another machine, or another worker, may have others.
+    """
     kind, keys, position, has_gauss, gauss = np.random.get_state()
     version, internal, gauss_next = random.getstate()
     states: dict[str, Any] = {
@@ -102,21 +108,21 @@ def random_states() -> dict[str, Any]:
         "numpy_gauss": [has_gauss, gauss],
         "python": [version, list(internal), gauss_next],
     }
-    if torch.cuda.is_available():
-        states["cuda"] = torch.cuda.get_rng_state_all()
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
     return states
 
 
-def restore_random_states(states: dict[str, Any]) -> None:
+def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
     """The inverse of :func:`random_states`."""
-    torch.set_rng_state(states["torch"].cpu())
+    torch.set_rng_state(states["torch"])
     kind, keys, position = states["numpy"]
     has_gauss, gauss = states["numpy_gauss"]
-    np.random.set_state((kind, keys.cpu().numpy().astype(np.uint32), position, has_gauss, gauss))
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
     version, internal, gauss_next = states["python"]
     random.setstate((version, tuple(internal), gauss_next))
-    if "cuda" in states and torch.cuda.is_available():
-        torch.cuda.set_rng_state_all([state.cpu() for state in states["cuda"]])
+    if "cuda" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
 
 
 def seed_everything(seed: int) -> None:

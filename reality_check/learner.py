@@ -133,7 +133,8 @@ class Learner:
     def _update(self) -> None:
         self._clip()
         for name, optimizer in self.optimizers.items():
-            if not (self._trunk_waits and name == "trunk"):
+            # The scaler refuses an optimiser none of whose parameters has a gradient.
+            if has_gradient(optimizer) and not (self._trunk_waits and name == "trunk"):
                 self.scaler.step(optimizer)
         self.scaler.update()
 
@@ -185,6 +186,12 @@ class Learner:
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.scaler.load_state_dict(state["scaler"])
+
+
+def has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether there is anything for it to do."""
+    groups = optimizer.param_groups
+    return any(p.grad is not None for group in groups for p in group["params"])
 
 
 def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:

@@ -87,7 +87,7 @@ class DistributedTeam(Team):
         """The rows of all processes in the order of their ranks; numbers of rows may differ."""
         boxes: list[Any] = [None] * self.size
         distributed.all_gather_object(boxes, own.detach().cpu())
-        return torch.cat(boxes)
+        return torch.cat(boxes).to(own.device)
 
     def gather_with_gradient(self, own: Tensor) -> Tensor:
         """Embeddings of the full batch, see :class:`pml_extensions.distributed`."""

@@ -368,7 +368,7 @@ class FoldRun:
         """The newest sound checkpoint of this task and the best state that it refers to."""
         for name in (LATEST, PREVIOUS):
             try:
-                state = checkpoints.load(self.folder / name, self.device)
+                state = checkpoints.load(self.folder / name)
                 if state is None:
                     continue
                 if state["task"] != self.task.fingerprint():
@@ -395,7 +395,7 @@ class FoldRun:
         if best["value"] is None:
             return None
         path = self._path_of(best)
-        state = checkpoints.load(path, self.device)
+        state = checkpoints.load(path)
         if state is None:
             raise FileNotFoundError(f"{path} is missing")
         return state
@@ -417,7 +417,7 @@ class FoldRun:
             **self.learner.state_dict(),
             "sampler": self.sampler.state_dict(),
             "generator": self.generator.get_state(),
-            "random": checkpoints.random_states(),
+            "random": checkpoints.random_states(self.device),
         }
 
     def _restore(self, state: dict[str, Any]) -> None:
@@ -430,8 +430,8 @@ class FoldRun:
             self.learner.enter_second_phase(self.task.settings.second_phase)
         self.learner.load_state_dict(state)
         self.sampler.load_state_dict(state["sampler"])
-        self.generator.set_state(state["generator"].cpu())
-        checkpoints.restore_random_states(state["random"])
+        self.generator.set_state(state["generator"])
+        checkpoints.restore_random_states(state["random"], self.device)
 
     def _save_if_due(self) -> None:
         if time.monotonic() - self._saved >= self.checkpoint_seconds and self.is_main:

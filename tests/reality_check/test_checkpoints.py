@@ -12,6 +12,8 @@ import torch
 
 from reality_check import checkpoints
 
+CPU = torch.device("cpu")
+
 
 def draws() -> list[float]:
     """Some numbers of every global generator; an odd count of Gaussians leaves one cached."""
@@ -28,13 +30,32 @@ def draws() -> list[float]:
 def test_random_states_survive_a_checkpoint(tmp_path: Path) -> None:
     checkpoints.seed_everything(3)
     draws()  # the cached second Gaussian of numpy and of random belongs to the state
-    checkpoints.save(tmp_path / "state.pt", {"random": checkpoints.random_states()})
+    checkpoints.save(tmp_path / "state.pt", {"random": checkpoints.random_states(CPU)})
     expected = [draws() for _ in range(3)]
     checkpoints.seed_everything(99)
     state = checkpoints.load(tmp_path / "state.pt")
     assert state is not None
-    checkpoints.restore_random_states(state["random"])
+    checkpoints.restore_random_states(state["random"], CPU)
     assert [draws() for _ in range(3)] == expected
+
+
+def test_of_gpus_only_the_one_that_trains_counts(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Where training goes on, there may be fewer of them, or none."""
+    gpus = [torch.tensor([number], dtype=torch.uint8) for number in range(4)]
+    monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: gpus[device.index])
+    monkeypatch.setattr(
+        torch.cuda, "set_rng_state", lambda state, device: gpus[device.index].copy_(state)
+    )
+    third, first = torch.device("cuda", 2), torch.device("cuda", 0)
+    checkpoints.save(tmp_path / "state.pt", {"random": checkpoints.random_states(third)})
+    state = checkpoints.load(tmp_path / "state.pt")
+    assert state is not None
+    checkpoints.restore_random_states(state["random"], first)
+    assert [int(gpu) for gpu in gpus] == [2, 1, 2, 3]
+    checkpoints.restore_random_states(state["random"], CPU)
+    assert "cuda" not in checkpoints.random_states(CPU)
 
 
 def test_seeding_decides_every_generator() -> None:

@@ -85,7 +85,11 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
     run.on_progress = kill
     with pytest.raises(Killed):
         run.run()
-    assert fold_run(tmp_path, "cuda").run().epochs_spent == 3
+    again = fold_run(tmp_path, "cuda")
+    assert again.run().epochs_spent == 3
+    for optimizer in again.learner.optimizers.values():
+        steps = [state["step"] for state in optimizer.state.values()]
+        assert {step.device.type for step in steps} == {"cpu"}, "each step would wait for the GPU"
 
 
 def test_a_loss_that_diverges_is_seen(tmp_path: Path) -> None:

@@ -87,6 +87,13 @@ class Steep(Proxies):
         return 1e6 * (embeddings.sum() + self.weights.sum())
 
 
+class Idle(Proxies):
+    """Has parameters that it does not use."""
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        return nn.functional.cross_entropy(self.scale * embeddings, labels % embeddings.shape[1])
+
+
 class Types(Proxies):
     """Notes the types that reach a loss."""
 
@@ -101,7 +108,7 @@ class Types(Proxies):
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The losses above can be named in settings as ``toys.Proxies`` and so on."""
     module = ModuleType("toys")
-    for cls in (Proxies, Chance, Breaks, Constant, Vector, Steep, Types):
+    for cls in (Proxies, Chance, Breaks, Constant, Vector, Steep, Idle, Types):
         setattr(module, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "toys", module)
     Proxies.seen, Breaks.steps, Types.dtypes = [], 0, set()
@@ -767,6 +774,24 @@ def test_gradients_of_the_network_are_clipped_by_value_those_of_the_loss_not(
     assert clipped["embedder"] == pytest.approx(0.25, rel=1e-4)
     assert clipped["loss"] == pytest.approx(1e6, rel=1e-4)
     assert min(largest_change(None).values()) > 1e3
+
+
+@pytest.mark.parametrize("clip", [None, 0.1])
+def test_scaled_gradients_leave_alone_what_the_loss_does_not_use(
+    tmp_path: Path, sets: Sets, clip: float | None
+) -> None:
+    """As under fp16 on a GPU, whose scaler refuses optimisers without any gradient."""
+    run = fold_run(task(settings("toys.Idle"), training(gradient_clip=clip)), sets, tmp_path)
+    run.build()
+    run.learner.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    parts = (run.loss, run.network.embedder)
+    before = [[p.detach().clone() for p in part.parameters()] for part in parts]
+    run._train_epoch()
+    kept = [
+        all(map(torch.equal, old, part.parameters()))
+        for old, part in zip(before, parts, strict=True)
+    ]
+    assert kept == [True, False]
 
 
 def test_progress_counts_every_epoch_once(tmp_path: Path, sets: Sets) -> None:
