@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reality_check.checking import count_trainings
@@ -11,11 +12,16 @@ from reality_check.config.published import PAPERS, PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.final_metrics import title
 from reality_check.named_files import configs_root
+from reality_check.verdicts import replications
 
 #: Beginning and end of the table in ``docs/papers.md``.
 BEGIN, END = "<!-- reality-check show papers --markdown -->", "<!-- end of the table -->"
 #: Methods that a cell names one by one.
 _MOST_NAMED = 3
+#: ``Tables 1, 3 and 5 to 7`` or ``Fig. 4`` in the source of a claim.
+_ITEMS = re.compile(r"(Table|Fig)[a-z.]* ([\dIV]+(?:(?:, | and | to )[\dIV]+)*)")
+_KINDS = {"Table": "Table", "Fig": "Figure"}
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")
 
 
 @dataclass(frozen=True)
@@ -82,23 +88,66 @@ def measured() -> Mapping[str, str]:
     return read_yaml(configs_root() / "papers" / "measured.yaml")
 
 
+def checked_on_small_data() -> dict[tuple[str, str], list[str]]:
+    """The replications that check claims of a paper's item, by paper (``000``) and item."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for experiment in replications():
+        for claim in experiment.claims:
+            paper = claim.source.partition(",")[0]
+            for item in items_in(claim.source):
+                names = found.setdefault((paper, item), [])
+                if experiment.name not in names:
+                    names.append(experiment.name)
+    return found
+
+
+def items_in(source: str) -> list[str]:
+    """The items that the source of a claim names.
+
+    >>> items_in("003, Tables 1 to 3 and Fig. 4")
+    ['Table 1', 'Table 2', 'Table 3', 'Figure 4']
+    """
+    return [
+        f"{_KINDS[kind]} {number}"
+        for kind, numbers in _ITEMS.findall(source)
+        for number in _numbers(re.split(r"(, | and | to )", numbers))
+    ]
+
+
+def _numbers(parts: Sequence[str]) -> Iterator[str]:
+    """The numbers of ``1``, `` to ``, ``3``, ``, ``, ``5``; Roman ones stay so."""
+    yield parts[0]
+    for before, how, number in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
+        if how == " to ":
+            series = _ROMAN if number in _ROMAN else [str(n) for n in range(1, int(number) + 1)]
+            yield from series[series.index(before) + 1 : series.index(number)]
+        yield number
+
+
 def markdown_table() -> str:
     """The table of ``docs/papers.md``: a row for each experiment."""
-    done = measured()
+    done, checked = measured(), checked_on_small_data()
     header = ["item", "config", "networks", "published", "measured", "status"]
     blocks = []
     configs = paper_configs()
     for paper in dict.fromkeys(config.paper for config in configs):
-        rows = [_cells(config, done) for config in configs if config.paper == paper]
+        rows = [_cells(config, done, checked) for config in configs if config.paper == paper]
         lines = [header, ["---"] * len(header), *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         blocks.append(f"## {paper.partition('_')[0]}: {PAPERS[paper]}\n\n{table}")
     return "\n\n".join(blocks) + "\n"
 
 
-def _cells(config: PaperConfig, done: Mapping[str, str]) -> list[str]:
+def _cells(
+    config: PaperConfig,
+    done: Mapping[str, str],
+    checked: Mapping[tuple[str, str], Sequence[str]],
+) -> list[str]:
     status = "run here" if config.name in done else f"runnable with {config.dataset}"
     status += f"; {len(config.gaps)} gaps" if len(config.gaps) > 1 else "; 1 gap" * len(config.gaps)
+    item = config.item.partition(",")[0]
+    if small := checked.get((config.paper.partition("_")[0], item)):
+        status += f"; claims on small data: {', '.join(f'`{name}`' for name in small)}"
     return [
         config.item,
         f"`{config.name.partition('/')[2]}`",

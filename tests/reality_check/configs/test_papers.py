@@ -18,7 +18,7 @@ from reality_check.data import ImageSet
 from reality_check.deviations import find_deviations
 from reality_check.final_metrics import recall_depth
 from reality_check.methods import fill_settings, middle_params, search_space
-from reality_check.papers import BEGIN, END
+from reality_check.papers import BEGIN, END, checked_on_small_data, items_in, paper_configs
 from reality_check.tasks import FoldTask
 from reality_check.training import FoldRun
 
@@ -322,3 +322,31 @@ def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]
     written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
     assert written == table.strip(), "write it anew: reality-check show papers --markdown"
     assert all(f"`{name.partition('/')[2]}`" in table for name in FILES)
+
+
+@pytest.mark.parametrize(
+    ("source", "items"),
+    [
+        ("000, Table 3", ["Table 3"]),
+        ("000, Fig. 3 and Table 5", ["Figure 3", "Table 5"]),
+        ("001, Tables 6 and 7", ["Table 6", "Table 7"]),
+        ("003, Tables 1 to 4", ["Table 1", "Table 2", "Table 3", "Table 4"]),
+        (
+            "004, Tables I, III and VI to VIII",
+            [f"Table {n}" for n in ["I", "III", "VI", "VII", "VIII"]],
+        ),
+        ("002, section 3 (ours: its tables have no contrastive loss)", []),
+    ],
+)
+def test_the_items_that_a_claim_is_from(source: str, items: list[str]) -> None:
+    assert items_in(source) == items
+
+
+def test_claims_are_of_items_that_there_are() -> None:
+    """But those of plots that are commands, see docs/paper_figures.md."""
+    known = {
+        (config.paper.partition("_")[0], config.item.partition(",")[0])
+        for config in paper_configs()
+    }
+    drawn = {("000", "Figure 3"), ("003", "Figure 3")}
+    assert set(checked_on_small_data()) - known == drawn
