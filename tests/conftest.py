@@ -59,7 +59,15 @@ def _postgres() -> str | None:
     return shutil.which("postgres") or (str(debian[-1]) if debian else None)
 
 
-def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+@pytest.hookimpl(trylast=True)
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    if getattr(config.option, "loadgroup", False):  # in a worker of pytest-xdist
+        grouped = [item for item in items if item.get_closest_marker("xdist_group")]
+        if not all("@" in item.nodeid for item in grouped):
+            raise pytest.UsageError(
+                "pytest-xdist does not group tests with this pytest, so that servers would run "
+                "twice at a time; install the versions that setup.cfg names."
+            )
     for mark, (is_there, reason) in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(mark)]
         if marked and not is_there():
