@@ -189,7 +189,7 @@ class Campaign:
             except (WorkFailed, Stopped):
                 raise
             except Exception as error:
-                message = f"{type(error).__name__}: {one_line(error)}"
+                message = _reason(error)
                 with contextlib.suppress(Exception):  # on a full disk, the first reason is to tell
                     unit.study.record_failure(message, usage=False)
                 raise _failed(unit, {"message": message, "usage": False}) from error
@@ -679,6 +679,17 @@ def remove_checkpoints(folder: Path) -> None:
     for pattern in ("*.pt", ".*.tmp"):
         for path in folder.rglob(pattern):
             path.unlink(missing_ok=True)
+
+
+def _reason(error: Exception) -> str:
+    """Why a unit of work failed, and what to do where that is known."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            f"the GPU's memory is too small ({one_line(error)}). With fewer folds at once, fewer "
+            "workers on it or a larger GPU the same command goes on; a smaller "
+            "protocol.training.batch_size, or autocast, makes another experiment, for another --out"
+        )
+    return f"{type(error).__name__}: {one_line(error)}"
 
 
 def _failed(unit: Unit, failure: dict[str, Any]) -> Exception:

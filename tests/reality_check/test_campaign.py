@@ -379,6 +379,19 @@ def test_an_exception_stops_all_workers_until_the_user_starts_afresh(
     assert again.is_complete()
 
 
+def test_too_little_memory_of_a_gpu_comes_with_what_to_do(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: FoldRun) -> FoldResult:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has")
+
+    monkeypatch.setattr(FoldRun, "run", broken)
+    for _ in range(2):
+        with pytest.raises(WorkFailed, match=r"CUDA out of memory.*fewer folds at once") as caught:
+            make().work()
+        assert "\n" not in str(caught.value)
+
+
 def test_a_usage_error_in_a_worker_stays_one_for_all(
     make: Made, monkeypatch: pytest.MonkeyPatch
 ) -> None:
