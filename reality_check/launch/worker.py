@@ -146,6 +146,16 @@ def join_team() -> Team | None:
     return DistributedTeam()
 
 
+def leave_team() -> None:
+    """End the process group, if there is one.
+
+    A process that ends without this is now and then aborted by torch's own threads (its issue
+    190489), and torchrun takes that for a failure.
+    """
+    if torch.distributed.is_initialized():
+        torch.distributed.destroy_process_group()
+
+
 def main() -> int:
     """Entry point of ``python -m reality_check.launch.worker DIR NUMBER``."""
     parser = argparse.ArgumentParser(prog="python -m reality_check.launch.worker")
@@ -158,7 +168,10 @@ def main() -> int:
     if options.parent is not None and os.getppid() != options.parent:
         return FAILED
     # Started with -m, so the current folder is already on the path: the user's own loss.
-    return work(options.out_dir, options.number, options.folds_at_once, join_team())
+    status = work(options.out_dir, options.number, options.folds_at_once, join_team())
+    if status == DONE:  # else the others may wait for this one in the middle of a step
+        leave_team()
+    return status
 
 
 if __name__ == "__main__":

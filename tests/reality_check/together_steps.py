@@ -10,7 +10,7 @@ import torch
 
 from reality_check.config import Model, Training
 from reality_check.data import make_glyphs
-from reality_check.launch.worker import join_team
+from reality_check.launch.worker import join_team, leave_team
 from reality_check.methods import MethodSettings, SecondPhaseSettings
 from reality_check.tasks import FoldTask
 from reality_check.team import Team
@@ -68,6 +68,7 @@ def main() -> None:
             state = {**run.network.state_dict(), **run.loss.state_dict()}
             losses = [row["loss"] for row in run.history if row["loss"] is not None]
             torch.save({"state": state, "losses": losses}, folder / f"{name}.pt")
+    leave_team()
 
 
 if __name__ == "__main__":
