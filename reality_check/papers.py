@@ -7,15 +7,16 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from reality_check.checking import count_trainings
-from reality_check.config.compose import load_experiment, paper_files, read_yaml
+from reality_check.config.compose import load_experiment, paper_files, read_yaml, shipped_files
 from reality_check.config.published import PAPERS, PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.final_metrics import title
 from reality_check.named_files import configs_root
-from reality_check.verdicts import replications
 
 #: Beginning and end of the table in ``docs/papers.md``.
 BEGIN, END = "<!-- reality-check show papers --markdown -->", "<!-- end of the table -->"
+#: Folder of the experiments whose claims are those of the papers.
+REPLICATIONS = "replications/"
 #: Methods that a cell names one by one.
 _MOST_NAMED = 3
 #: ``Tables 1, 3 and 5 to 7`` or ``Fig. 4`` in the source of a claim.
@@ -86,6 +87,12 @@ def _figures(published: PublishedResults) -> str:
 def measured() -> Mapping[str, str]:
     """What was measured, by the name of the experiment (``configs/papers/measured.yaml``)."""
     return read_yaml(configs_root() / "papers" / "measured.yaml")
+
+
+def replications() -> list[Experiment]:
+    """The experiments that ship with the package to check claims of the papers, by name."""
+    names = [name for name in shipped_files("experiments") if name.startswith(REPLICATIONS)]
+    return [load_experiment(name) for name in sorted(names)]
 
 
 def checked_on_small_data() -> dict[tuple[str, str], list[str]]:

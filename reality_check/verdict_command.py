@@ -35,7 +35,8 @@ def add_arguments(command: argparse.ArgumentParser) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Print the claims; return the exit status."""
-    from reality_check.verdicts import claim_rows, markdown, replications, tally
+    from reality_check.papers import replications
+    from reality_check.verdicts import claim_rows, markdown, tally
 
     listed = replications() if options.markdown or not options.dirs else []
     rows = claim_rows(listed, options.dirs, lambda sentence: print(sentence, file=sys.stderr))

@@ -13,14 +13,12 @@ from reality_check.campaign import Campaign
 from reality_check.claims import ClaimVerdict, Finding, judge
 from reality_check.collecting import collect
 from reality_check.config.claims import Claim
-from reality_check.config.compose import differing_keys, load_experiment, shipped_files
+from reality_check.config.compose import differing_keys
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.final_metrics import is_fraction, title
 from reality_check.output import load_locked
 
-#: Folder of the experiments whose claims are those of the papers.
-REPLICATIONS = "replications/"
 NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
 _OUTCOMES = ("confirmed", "not confirmed", "cannot tell", NOT_FINISHED, NOT_RUN)
@@ -48,12 +46,6 @@ class Row:
     criterion: str
     outcome: str
     verdict: str
-
-
-def replications() -> list[Experiment]:
-    """The experiments that ship with the package to check claims of the papers, by name."""
-    names = [name for name in shipped_files("experiments") if name.startswith(REPLICATIONS)]
-    return [load_experiment(name) for name in sorted(names)]
 
 
 def claim_rows(

@@ -172,7 +172,7 @@ class _Deck:
         }
 
     def load_state_dict(self, state: Mapping[str, torch.Tensor]) -> None:
-        cards, dealt = state["cards"].cpu().numpy(), state["dealt"].cpu().numpy()
+        cards, dealt = state["cards"].numpy(), state["dealt"].numpy()
         if cards.shape != self._cards.shape or dealt.shape != self._dealt.shape:
             raise UsageError(
                 f"The sampler's saved state is for {len(cards)} images or classes, but there are "

@@ -6,6 +6,7 @@ added. Values of metrics are fractions at full precision; what is not known is `
 
 from __future__ import annotations
 
+import dataclasses
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
@@ -16,7 +17,7 @@ from reality_check.report._analysis import Analysis, Pair
 from reality_check.report._summary import Summary, winner
 from reality_check.report.statistics import CONFIDENCE, Bounds, Comparison, t_interval
 from reality_check.report.verdict import headline, pair_sentence
-from reality_check.results import METRICS, PRIMARY, STAGES, MethodResults, ResultRow
+from reality_check.results import METRICS, PRIMARY, STAGES, Cost, Energy, MethodResults, ResultRow
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
 VERSION = 1
@@ -52,29 +53,15 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "deviations": [
             {"topic": d.topic, "text": d.text, "serious": d.serious} for d in results.deviations
         ],
-        "cost": [
-            {
-                "method": cost.method or None,
-                "stage": cost.stage,
-                "device": cost.device,
-                "attempts": cost.attempts,
-                "hours": cost.hours,
-            }
-            for cost in results.costs
-        ],
-        "energy": [
-            {
-                "method": energy.method or None,
-                "stage": energy.stage,
-                "part": energy.part,
-                "kilowatt_hours": energy.kilowatt_hours,
-                "hours": energy.hours,
-            }
-            for energy in results.energy
-        ],
+        "cost": _spent(results.costs),
+        "energy": _spent(results.energy),
     }
     plain: dict[str, Any] = _plain(data)
     return plain
+
+
+def _spent(entries: Iterable[Cost | Energy]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(one) | {"method": one.method or None} for one in entries]
 
 
 def _experiment(summary: Summary) -> dict[str, Any]:

@@ -14,8 +14,9 @@ from reality_check.cli import main
 from reality_check.config import Experiment, compose
 from reality_check.errors import UsageError
 from reality_check.output import lock_experiment
+from reality_check.papers import replications
 from reality_check.results import PRIMARY, ExperimentResults, ResultRow
-from reality_check.verdicts import NOT_RUN, claim_rows, criterion, markdown, replications
+from reality_check.verdicts import NOT_RUN, claim_rows, criterion, markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "replications.md"
 CLAIMS: list[dict[str, Any]] = [

@@ -8,7 +8,7 @@ from reality_check.report._sections import PlainTable, hours_text
 from reality_check.report._summary import Summary
 from reality_check.report._text import NOTHING, listed
 from reality_check.report.sections._section import Block, Note, Section
-from reality_check.results import STAGES, Cost, Energy
+from reality_check.results import STAGES
 
 #: Cost that belongs to no method.
 BASELINES = "baselines"
@@ -32,14 +32,14 @@ def cost_section(summary: Summary) -> Section | None:
     if not costs:
         return None
     sentence = f"{hours_text(costs)} in all, over {sum(cost.attempts for cost in costs)} attempts."
-    blocks = [sentence, _hours_table(costs), Note(_HOURS_NOTE), *_energy_blocks(summary)]
+    blocks = [sentence, _hours_table(summary), Note(_HOURS_NOTE), *_energy_blocks(summary)]
     return Section("cost", "Cost", "search", tuple(blocks))
 
 
-def _hours_table(costs: tuple[Cost, ...]) -> PlainTable:
-    keys = _keys((cost.method, cost.device) for cost in costs)
+def _hours_table(summary: Summary) -> PlainTable:
+    costs = summary.results.costs
     rows = []
-    for method, device in keys:
+    for method, device in _keys(summary, ((cost.method, cost.device) for cost in costs)):
         own = [cost for cost in costs if (cost.method, cost.device) == (method, device)]
         hours = _by_stage((cost.stage, cost.hours) for cost in own)
         attempts = str(sum(cost.attempts for cost in own))
@@ -61,14 +61,13 @@ def _energy_blocks(summary: Summary) -> list[Block]:
     totals = _totals((one.part, one.kilowatt_hours * times) for one in energy)
     parts = listed([f"{totals[part]:.2f} {unit} of {_PARTS[part]}" for part in sorted(totals)])
     note = " ".join([_ENERGY_NOTE, *missing])
-    order = [method.name for method in summary.results.methods]
-    energy = tuple(sorted(energy, key=lambda one: (*order, one.method).index(one.method)))
-    return [f"Energy: {parts}.", _energy_table(energy, unit, times), Note(note)]
+    return [f"Energy: {parts}.", _energy_table(summary, unit, times), Note(note)]
 
 
-def _energy_table(energy: tuple[Energy, ...], unit: str, times: float) -> PlainTable:
+def _energy_table(summary: Summary, unit: str, times: float) -> PlainTable:
+    energy = summary.results.energy
     rows = []
-    for method, part in _keys((one.method, one.part) for one in energy):
+    for method, part in _keys(summary, ((one.method, one.part) for one in energy)):
         own = [one for one in energy if (one.method, one.part) == (method, part)]
         used = _by_stage((one.stage, one.kilowatt_hours * times) for one in own)
         hours = f"{sum(one.hours for one in own):.2f}"
@@ -81,9 +80,10 @@ def _energy_table(energy: tuple[Energy, ...], unit: str, times: float) -> PlainT
     )
 
 
-def _keys(pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Each pair once; what belongs to no method comes last."""
-    return sorted(dict.fromkeys(pairs), key=lambda pair: pair[0] == "")
+def _keys(summary: Summary, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
+    """Each pair once, in the order of the methods; what belongs to none comes last."""
+    order = [method.name for method in summary.results.methods]
+    return sorted(dict.fromkeys(pairs), key=lambda pair: (*order, pair[0]).index(pair[0]))
 
 
 def _totals(values: Iterable[tuple[str, float]]) -> dict[str, float]:

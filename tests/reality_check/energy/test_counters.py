@@ -129,7 +129,6 @@ def test_a_gpu_without_a_counter_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_a_driver_no_training_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("pynvml")
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="aa")
     )
@@ -141,7 +140,10 @@ def test_without_a_driver_no_training_fails(
 @pytest.mark.gpu
 def test_a_gpu_uses_energy() -> None:
     found, missing = find_counters(torch.device("cuda", 0), rapl=Path(os.devnull))
-    (counter,) = [c for c in found if c.part == "gpus"] or pytest.skip(missing[-1])
+    gpus = [counter for counter in found if counter.part == "gpus"]
+    if not gpus:
+        pytest.skip(missing[-1])
+    (counter,) = gpus
     before = counter.read()
     product = torch.ones(4096, 4096, device="cuda")
     for _ in range(200):
