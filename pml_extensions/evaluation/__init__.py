@@ -1,6 +1,9 @@
 """Exact evaluation of embeddings."""
 
-from pml_extensions.evaluation.accuracy_calculator import AccuracyCalculator
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
 from pml_extensions.evaluation.binary_codes import expected_hamming_recall, hamming_retrieval
 from pml_extensions.evaluation.clustering import (
     PairwiseF1,
@@ -29,6 +32,9 @@ from pml_extensions.evaluation.verification import (
     verification_accuracy,
 )
 
+if TYPE_CHECKING:
+    from pml_extensions.evaluation.accuracy_calculator import AccuracyCalculator
+
 __all__ = [
     "CORRUPTIONS",
     "AccuracyCalculator",
@@ -54,3 +60,14 @@ __all__ = [
     "save_gallery",
     "verification_accuracy",
 ]
+
+
+if not TYPE_CHECKING:  # PML's class, its base, imports scikit-learn: half a second that few need
+
+    def __getattr__(name: str) -> Any:
+        if name != "AccuracyCalculator":
+            raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+        from pml_extensions.evaluation.accuracy_calculator import AccuracyCalculator
+
+        globals()[name] = AccuracyCalculator
+        return AccuracyCalculator

@@ -1,4 +1,7 @@
-"""How well clusters agree with classes: k-means, NMI, AMI and pairwise F1."""
+"""How well clusters agree with classes: k-means, NMI, AMI and pairwise F1.
+
+scikit-learn, which takes half a second, is imported by the two functions that need it.
+"""
 
 from __future__ import annotations
 
@@ -8,7 +11,6 @@ import faiss
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
-from sklearn import metrics  # type: ignore[import-untyped]
 from torch import Tensor
 
 from pml_extensions import _checks
@@ -95,9 +97,11 @@ def normalized_mutual_information(
     Raises:
         ValueError: Shapes or types do not fit, or there is no such mean.
     """
+    from sklearn.metrics import normalized_mutual_info_score  # type: ignore[import-untyped]
+
     _checks.one_of("average_method", average_method, AVERAGES)
     pair = _partitions(labels, clusters)
-    return float(metrics.normalized_mutual_info_score(*pair, average_method=average_method))
+    return float(normalized_mutual_info_score(*pair, average_method=average_method))
 
 
 def adjusted_mutual_information(
@@ -122,9 +126,11 @@ def adjusted_mutual_information(
     Raises:
         ValueError: Shapes or types do not fit, or there is no such mean.
     """
+    from sklearn.metrics import adjusted_mutual_info_score
+
     _checks.one_of("average_method", average_method, AVERAGES)
     pair = _partitions(labels, clusters)
-    return float(metrics.adjusted_mutual_info_score(*pair, average_method=average_method))
+    return float(adjusted_mutual_info_score(*pair, average_method=average_method))
 
 
 def pairwise_f1(labels: Tensor | ArrayLike, clusters: Tensor | ArrayLike) -> PairwiseF1:

@@ -144,10 +144,18 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     assert capsys.readouterr().out == f"reality-check {__version__}\n"
 
 
-def test_help_needs_no_torch() -> None:
-    code = "import sys, reality_check.cli; print('torch' in sys.modules)"
+@pytest.mark.parametrize(
+    ("what", "slow"),
+    [
+        ("import reality_check.cli", ["torch"]),
+        ("import reality_check as rc; rc.load_experiment('quickstart')", ["sklearn", "optuna"]),
+    ],
+    ids=["help", "an experiment"],
+)
+def test_what_it_starts_without(what: str, slow: list[str]) -> None:
+    code = f"{what}; import sys; print([name for name in {slow} if name in sys.modules])"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "False\n"
+    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
