@@ -19,7 +19,7 @@ from pml_extensions.evaluation import (
     normalized_mutual_information,
     pairwise_f1,
 )
-from pml_extensions.functional import unit_vectors
+from pml_extensions.functional import directions
 from reality_check.final_metrics import BINARY, RETRIEVAL, SEPARABILITY, is_binary, recall_depth
 from reality_check.results import METRICS
 
@@ -177,7 +177,7 @@ def _clustering(
 ) -> dict[str, float]:
     """Only what is asked for: with many classes AMI takes longer than all the rest."""
     classes = torch.from_numpy(labels)
-    points = unit_vectors(embeddings) if normalize else embeddings
+    points = directions(embeddings) if normalize else embeddings
     clusters = kmeans_clusters(points, len(classes.unique()))
     return {name: _CLUSTERING[name](classes, clusters) for name in names if name in _CLUSTERING}
 

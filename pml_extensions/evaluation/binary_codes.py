@@ -12,6 +12,7 @@ from torch import Tensor
 
 from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
+from pml_extensions.functional import without_autocast
 from pml_extensions.modules import BinaryEmbedding
 
 RECALL_AT = (1, 2, 4, 8)
@@ -106,7 +107,8 @@ def expected_hamming_recall(
     totals = torch.zeros(len(ks), dtype=torch.float64)
     for rows in order.split(chunk_size):
         # The larger the product of signs, the smaller the Hamming distance.
-        products = _signs(task.codes[rows]) @ signs.t()
+        with without_autocast(signs):
+            products = _signs(task.codes[rows]) @ signs.t()
         if task.self_retrieval:
             products.scatter_(1, rows.unsqueeze(1), -torch.inf)
         same = task.reference_labels == task.labels[rows].unsqueeze(1)

@@ -15,7 +15,7 @@ from torch import Tensor
 
 from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
-from pml_extensions.functional import unit_vectors
+from pml_extensions.functional import directions
 
 #: The mean of the two entropies that a mutual information is divided by.
 AverageMethod = Literal["geometric", "arithmetic", "min", "max"]
@@ -192,7 +192,7 @@ def clustering_metrics(
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
     if num_clusters is None:
         num_clusters = len(y.unique())
-    clusters = kmeans_clusters(unit_vectors(x) if normalize else x, num_clusters, **kmeans)
+    clusters = kmeans_clusters(directions(x) if normalize else x, num_clusters, **kmeans)
     return {
         "NMI": normalized_mutual_information(y, clusters, nmi_average),
         "AMI": adjusted_mutual_information(y, clusters, ami_average),

@@ -19,7 +19,7 @@ from torch import Tensor
 from pml_extensions._checks import positive_integer
 from pml_extensions.evaluation._image_batches import check_images
 from pml_extensions.evaluation._inputs import integers, matrix, tensor
-from pml_extensions.functional import unit_vectors
+from pml_extensions.functional import directions
 
 #: Frames: the query's, right neighbours', wrong ones' (dashed, for who confuses green and red).
 QUERY, RIGHT, WRONG = (110, 110, 110), (0, 158, 115), (205, 40, 30)
@@ -77,7 +77,7 @@ def _search(queries: Tensor, own: Tensor, references: Tensor, k: int, normalize:
 
     def prepare(x: Tensor) -> Tensor:
         x = x.to(queries.device, torch.float64)
-        return unit_vectors(x) if normalize else x
+        return directions(x) if normalize else x
 
     queries = prepare(queries)
     nearest, distances = own.new_empty(len(own), 0), queries.new_empty(len(own), 0)

@@ -19,7 +19,7 @@ from pml_extensions.evaluation._tiles import (
     rank_by_sorting,
     rank_in_gallery,
 )
-from pml_extensions.functional import unit_vectors, without_autocast, without_tf32
+from pml_extensions.functional import directions, without_autocast, without_tf32
 
 Average = Literal["queries", "classes"]
 #: The metrics by name; ``recall_at_K`` is named by ``recall_at``.
@@ -328,7 +328,7 @@ class RetrievalMetrics:
         if self.normalize:
             # Part by part, so that no second copy of the data is needed.
             for part in vectors.split(self.chunk_size):
-                part.copy_(unit_vectors(part))
+                part.copy_(directions(part))
             return Side(vectors, None, classes[rows], rows)
         # -|x - y|^2 / 2 = xy - xx/2 - yy/2
         return Side(vectors, vectors.square().sum(dim=1) / -2, classes[rows], rows)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
-from pml_extensions.functional import paired_distances, unit_vectors
+from pml_extensions.functional import directions, paired_distances
 
 # Rows that are held in float64 at a time.
 CHUNK = 4096
@@ -112,7 +112,7 @@ def average_distance_to_proxy(
 
 
 def _wide(rows: Tensor, normalize: bool) -> Tensor:
-    return unit_vectors(rows.double()) if normalize else rows.double()
+    return directions(rows.double()) if normalize else rows.double()
 
 
 def _chunks(x: Tensor) -> list[slice]:

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
-from pml_extensions.functional import at_least_float32, unit_vectors
+from pml_extensions.functional import at_least_float32, directions
 
 #: How pairs are compared: as the insightface package does, or as Realigned Softmax Warping does.
 Convention = Literal["insightface", "paper004"]
@@ -49,7 +49,7 @@ def merge_mirrored(
     """
     _convention(convention)
     x, y = _two_matrices(embeddings, mirrored, "embeddings", "mirrored")
-    return unit_vectors(x + y) if convention == "insightface" else (x + y) / 2
+    return directions(x + y) if convention == "insightface" else (x + y) / 2
 
 
 @torch.no_grad()
@@ -82,7 +82,7 @@ def pair_verification(
     a, b = _two_matrices(embeddings_a, embeddings_b, "embeddings_a", "embeddings_b")
     a, b = a.double(), b.double()
     if convention == "insightface":
-        distances = (unit_vectors(a) - unit_vectors(b)).square().sum(dim=1)
+        distances = (directions(a) - directions(b)).square().sum(dim=1)
     else:
         distances = (a - b).square().sum(dim=1).sqrt()
     return verification_accuracy(distances, same, THRESHOLDS[convention], folds)

@@ -4,6 +4,7 @@ from pml_extensions.functional.batch_norm import batch_normalized
 from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
 from pml_extensions.functional.class_sums import ClassSums, View, class_sums
 from pml_extensions.functional.distances import (
+    directions,
     paired_distances,
     pairwise_distances,
     unit_vectors,
@@ -53,6 +54,7 @@ __all__ = [
     "batch_normalized",
     "class_sums",
     "cross_entropy",
+    "directions",
     "disjoint_quadruples",
     "distances_of_pairs",
     "gather_rows",

@@ -31,6 +31,26 @@ def unit_vectors(x: Tensor) -> Tensor:
     return x * (inverse_norm * has_direction)
 
 
+@torch.no_grad()
+def directions(x: Tensor) -> Tensor:
+    """Return the rows of ``x`` at unit length whatever theirs is, for an evaluation: no gradient.
+
+    :func:`unit_vectors` takes a row shorter than 1e-6 for one without direction, as a gradient
+    needs it, and squares overflow in float32 above 1e19. Rows are scaled by powers of two before,
+    so that all others come out bit by bit as there.
+
+    Args:
+        x: Vectors, shape (..., D), float32 or float64; finite.
+
+    Returns:
+        Vectors of the same shape; a row of zeros stays one.
+    """
+    largest = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True)
+    # Within these the factor is a normal number, too.
+    largest = largest.clamp(torch.finfo(x.dtype).tiny, torch.finfo(x.dtype).max / 8)
+    return unit_vectors(x * (largest.frexp().mantissa / largest))
+
+
 def paired_distances(x: Tensor, y: Tensor) -> Tensor:
     """Return ``|x_i - y_i|`` by direct difference, with zero gradient where both coincide.
 
@@ -86,7 +106,8 @@ class _PairwiseDistances(torch.autograd.Function):
         x, y, distances = ctx.saved_tensors
         grad_x = grad_y = None
         with without_autocast(x):
-            per_length = grad / distances.masked_fill(distances == 0, torch.inf)
+            coincide = distances == 0
+            per_length = (grad / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
             if ctx.needs_input_grad[0]:
                 grad_x = per_length.sum(dim=1, keepdim=True) * x - per_length @ y
             if ctx.needs_input_grad[1]:

@@ -171,7 +171,9 @@ class NegativeDistance:
         if self.warp is not None:
             distances = _distances(products, x_squared, p_squared)
             grad = grad * slope(self.warp, distances)
-        grad = grad / distances.masked_fill(distances == 0, torch.inf)
+        # Not a division by infinity: a warp's slope may be infinite where the distance is zero.
+        coincide = distances == 0
+        grad = (grad / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
         return grad, -grad.sum(dim=1, keepdim=True), -grad.sum(dim=0, keepdim=True)
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from fractions import Fraction
 from typing import Literal
 
 import torch
@@ -44,6 +45,11 @@ class ClassSampler(torch.nn.Module):
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
 
+    @property
+    def fewest(self) -> int:
+        """How many classes are kept at least, in the step of a batch of one class."""
+        return max(1, self._share(self.num_classes)) if self.ratio_of == "all" else self._beside(1)
+
     @torch.no_grad()
     def forward(self, labels: Tensor) -> Tensor:
         """Return the classes kept in this step.
@@ -66,11 +72,17 @@ class ClassSampler(torch.nn.Module):
 
     def _num_kept(self, present: Tensor, most_present: int) -> int:
         if self.ratio_of == "all":
-            kept = math.ceil(self.ratio * self.num_classes)
+            kept = self._share(self.num_classes)
             # Counting the classes of the batch waits for the device, so only where it matters.
             return kept if kept >= most_present else max(kept, int(present.sum()))
-        count = int(present.sum())
-        return count + math.ceil(self.ratio * (self.num_classes - count))
+        return self._beside(int(present.sum()))
+
+    def _beside(self, present: int) -> int:
+        return present + self._share(self.num_classes - present)
+
+    def _share(self, classes: int) -> int:
+        """Return ceil(ratio x classes) of the ratio as it is written: 0.07 of 100 are 7, not 8."""
+        return math.ceil(Fraction(repr(self.ratio)) * classes)
 
 
 def _world_size() -> int:

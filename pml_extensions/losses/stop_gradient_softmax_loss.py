@@ -55,8 +55,8 @@ class StopGradientSoftmaxLoss(ProxyLoss):
             every class eps/C.
         join_threshold: Largest first term at which the second joins; None: always.
         join_threshold_from: ``"zero"`` (the paper) or ``"entropy"``: the threshold counts from
-            the least value that label smoothing allows, the entropy of the smoothed labels, and
-            so means the same for any smoothing and number of classes.
+            the least value that label smoothing allows, the entropy of the smoothed labels over
+            the classes of the step, and so means the same for any smoothing and number of them.
         join_mode: ``"per_batch"`` decides anew for each batch (the authors' code), ``"latch"``
             stays joined after the first time in training, ``"always"`` never waits.
         **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio`` (label smoothing is then
@@ -98,12 +98,9 @@ class StopGradientSoftmaxLoss(ProxyLoss):
             if join_threshold is None
             else _checks.positive_or_infinite("join_threshold", join_threshold)
         )
-        from_entropy = (
-            _checks.one_of("join_threshold_from", join_threshold_from, ("zero", "entropy"))
-            == "entropy"
+        self.join_threshold_from = _checks.one_of(
+            "join_threshold_from", join_threshold_from, ("zero", "entropy")
         )
-        if from_entropy:
-            self.join_threshold += self._entropy()
         if join_mode == "latch":
             self.register_buffer("joined", torch.tensor(False))
         self._warn_if_never_joined()
@@ -118,15 +115,18 @@ class StopGradientSoftmaxLoss(ProxyLoss):
     def _target(self, num_classes: int) -> tuple[float, float]:
         return smoothing_weights(num_classes, self.label_smoothing, self.smoothing_convention)
 
-    def _entropy(self) -> float:
-        own, other = self._target(self.num_classes)
+    def _entropy(self, num_classes: int) -> float:
+        """Return the entropy of a smoothed label, which the first term cannot fall below."""
+        own, other = self._target(num_classes)
         return -sum(
-            count * p * math.log(p) for count, p in ((1, own), (self.num_classes - 1, other)) if p
+            count * p * math.log(p) for count, p in ((1, own), (num_classes - 1, other)) if p
         )
 
     def _warn_if_never_joined(self) -> None:
-        entropy = self._entropy()
-        if self.join_mode != "always" and entropy >= self.join_threshold:
+        fewest = self.num_classes if self.class_sampler is None else self.class_sampler.fewest
+        entropy = self._entropy(fewest)
+        waits_in_vain = self.join_threshold_from == "zero" and entropy >= self.join_threshold
+        if self.join_mode != "always" and waits_in_vain:
             warnings.warn(
                 f"label_smoothing={self.label_smoothing} keeps the softmax term above "
                 f"{entropy:.3f}, so with join_threshold={self.join_threshold} the stop-gradient "
@@ -154,18 +154,19 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         )
         own_cosine = cosine.paired(embeddings, sums.own_proxies.detach())
         stop_gradient = self.beta * softplus(sums.others[1] / self.gamma - own_cosine)
-        gate = self._gate(softmax.detach())
+        gate = self._gate(softmax.detach(), len(proxies))
         return {
             "softmax_loss": softmax,
             "stop_gradient_loss": torch.where(gate, stop_gradient, 0.0),
         }
 
     @torch.no_grad()
-    def _gate(self, softmax: Tensor) -> Tensor:
+    def _gate(self, softmax: Tensor, num_classes: int) -> Tensor:
         """Return whether the stop-gradient term joins, as a tensor so that no device waits."""
         if self.join_mode == "always":
             return torch.ones((), dtype=torch.bool, device=softmax.device)
-        now = self._mean_over_ranks(softmax) <= self.join_threshold
+        least = self._entropy(num_classes) if self.join_threshold_from == "entropy" else 0.0
+        now = self._mean_over_ranks(softmax) <= self.join_threshold + least
         if self.join_mode == "per_batch":
             return now
         if self.training:

@@ -38,8 +38,8 @@ class WarpedSoftmaxLoss(ProxyLoss):
     value, so line searches and gradient checks do not apply.
 
     The own distance is a direct difference. The others come from a matrix product, relative to the
-    centre of the batch; float32 loses digits only where an embedding far from that centre nearly
-    meets the proxy of another class.
+    mean of the batch's own proxies; float32 loses digits only where an embedding far from that mean
+    nearly meets the proxy of another class.
 
     Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
     statistic ``mean_own_distance`` shows it.
@@ -142,14 +142,16 @@ class WarpedSoftmaxLoss(ProxyLoss):
 
     def _logits(self, embeddings: Tensor, rows: Rows) -> Tensor:
         proxies = rows(self.proxies)
-        shift = embeddings.detach().mean(dim=0)
+        shift = proxies.detach().mean(dim=0)
         return self.scale * similarity_matrix(self.similarity, embeddings - shift, proxies - shift)
 
     def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
         view = View(self.similarity, self.scale)
-        # Distances do not change by a shift, and near the origin the product keeps its digits.
-        shift = embeddings.detach().mean(dim=0)
-        sums = self._class_sums(embeddings, rows(self.proxies), labels, view, shift=shift)
+        proxies = rows(self.proxies)
+        # Distances do not change by a shift, and near the origin the product keeps its digits. Not
+        # the mean of the embeddings: a single one far off would cost all others theirs.
+        shift = proxies.detach()[labels].mean(dim=0)
+        sums = self._class_sums(embeddings, proxies, labels, view, shift=shift)
         own_distance = paired_distances(embeddings, sums.own_proxies)
         if self.collect_stats and len(own_distance):
             self.mean_own_distance = own_distance.detach().mean().item()

@@ -74,8 +74,9 @@ class GeneralizedMeanPooling(_GlobalPooling):
         p: Exponent, greater than 0.
         learn_p: Make ``p`` a parameter. Nothing keeps it positive: give it a small learning rate
             and no weight decay.
-        eps: Lowest activation; with ``signed`` the share of the largest below which an activation,
-            or a mean of powers, counts as zero.
+        eps: Lowest activation; with ``signed`` the share of the largest to which the size of a
+            smaller activation other than zero is raised, and below which a mean of powers counts
+            as zero.
         signed: Our extension, of no paper: :math:`\mathrm{sign}(x)|x|^p` and the same root, with
             no ReLU. Its gradient is large where negative and positive activations cancel.
 

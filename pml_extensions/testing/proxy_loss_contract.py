@@ -58,14 +58,23 @@ class ProxyLossContract(LossContract):
         """The loss of a sample does not depend on the rest of the batch.
 
         Then DistributedDataParallel around the loss gives the gradient of the full batch; a loss
-        that is exempt from this needs ``DistributedLossWrapper``.
+        that is exempt from this needs ``DistributedLossWrapper``. A sub-loss that is already
+        reduced must be the mean of those of both halves of a batch, and one of pairs or triplets
+        depends on the rest by its nature.
         """
         x, labels = self.batch()
         half = len(x) // 2
-        together, apart = self.raw(x, labels), self.raw(x[:half], labels[:half])
-        for name, sub_loss in together.items():
-            if sub_loss["reduction_type"] == "element":
-                self.same(apart[name]["losses"], sub_loss["losses"][:half], name)
+        parts = [slice(half), slice(half, 2 * half)]
+        whole = self.raw(x[: 2 * half], labels[: 2 * half])
+        halves = [self.raw(x[part], labels[part]) for part in parts]
+        for name, sub_loss in whole.items():
+            kind, losses = sub_loss["reduction_type"], sub_loss["losses"]
+            assert kind in ("element", "already_reduced"), f"{name} has an entry for each {kind}"
+            found = [one[name]["losses"] for one in halves]
+            if kind == "element":
+                self.same(torch.cat(found), losses, name)
+            elif isinstance(losses, Tensor):  # PML's zero, a plain number, is the same everywhere
+                self.same(torch.stack(found).mean(dim=0), losses, name)
 
     def test_embeddings_on_their_proxies_are_finite(self) -> None:
         """Where distances vanish, gradients do not become infinite."""

@@ -199,6 +199,15 @@ class TestExpectedRecall:
             assert result[f"recall_at_{k}"] == pytest.approx(1 - none, abs=1e-9)
         assert result["recall_at_4991"] == 1.0
 
+    def test_autocast_makes_no_ties(self) -> None:
+        generator = torch.Generator().manual_seed(0)
+        centres = torch.randn(20, 2048, generator=generator)
+        y = torch.arange(200) % 20
+        x = centres[y] + 4 * torch.randn(200, 2048, generator=generator)
+        expected = expected_hamming_recall(x, y)
+        with torch.autocast("cpu", torch.bfloat16):
+            assert expected_hamming_recall(x, y) == expected
+
     def test_separate_references(self) -> None:
         x, ref = [[1.0, 1.0]], [[1.0, 1.0], [1.0, 1.0], [-1.0, 1.0]]
         result = expected_hamming_recall(x, [5], (1, 2), ref, [5, 6, 5])

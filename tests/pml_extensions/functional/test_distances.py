@@ -7,7 +7,12 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from pml_extensions.functional import paired_distances, pairwise_distances, unit_vectors
+from pml_extensions.functional import (
+    directions,
+    paired_distances,
+    pairwise_distances,
+    unit_vectors,
+)
 
 
 def random(n: int, seed: int) -> Tensor:
@@ -75,6 +80,27 @@ def test_vectors_without_direction_are_zero(length: float) -> None:
     assert (result == 0).all()
     assert x.grad is not None
     assert (x.grad == 0).all()
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("size", [1, 3, 512])
+def test_directions_do_not_depend_on_the_length(dtype: torch.dtype, size: int) -> None:
+    generator = torch.Generator().manual_seed(5)
+    x = torch.randn(200, size, generator=generator, dtype=dtype)
+    expected = unit_vectors(x)
+    for exponent in (-60, -1, 0, 7, 66):
+        torch.testing.assert_close(directions(x * 2.0**exponent), expected, rtol=0, atol=0)
+    limits = torch.finfo(dtype)
+    ends = torch.tensor([[limits.max, limits.max], [limits.tiny, 0], [0, 0]], dtype=dtype)
+    expected = torch.tensor([[0.5**0.5, 0.5**0.5], [1, 0], [0, 0]], dtype=dtype)
+    torch.testing.assert_close(directions(ends), expected)
+
+
+def test_an_infinite_gradient_at_a_coincident_point_is_zero() -> None:
+    x = random(3, 2)
+    pairwise_distances(x, x.detach()).sqrt().sum().backward()
+    assert x.grad is not None
+    assert x.grad.isfinite().all()
 
 
 def test_nan_is_not_hidden() -> None:

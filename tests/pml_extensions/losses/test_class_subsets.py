@@ -152,6 +152,7 @@ def test_a_checkpoint_continues_the_draws() -> None:
     [
         (0.5, "all", 20),
         (0.51, "all", 21),
+        (0.55, "all", 22),  # as floats, 0.55 x 40 is a little more
         (0.05, "all", 4),  # 2 classes asked for, but the batch has 4
         (0.5, "negatives", 4 + 18),
         (0.001, "negatives", 4 + 1),

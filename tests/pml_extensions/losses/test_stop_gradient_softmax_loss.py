@@ -102,6 +102,24 @@ def test_a_threshold_can_count_from_the_entropy_of_the_labels() -> None:
         StopGradientSoftmaxLoss(11318, 2, **options)
 
 
+@pytest.mark.parametrize("of", ["all", "negatives"])
+def test_the_entropy_is_that_of_the_classes_of_the_step(of: str) -> None:
+    sampled = {"class_sample_ratio": 0.01, "class_sample_ratio_of": of}
+    options = {"label_smoothing": 0.4, "join_threshold_from": "entropy", "join_threshold": 0.3}
+    loss = StopGradientSoftmaxLoss(10000, 16, reducer=DoNothingReducer(), **sampled, **options)
+    x, labels = torch.randn(8, 16), torch.arange(8)
+    terms = loss(x, labels)  # untrained: the softmax is at the logarithm of the classes kept
+    kept = 100 if of == "all" else 108
+    softmax = terms["softmax_loss"]["losses"].mean().item()
+    assert softmax == pytest.approx(math.log(kept), rel=0.01)
+    entropy = -0.6 * math.log(0.6) - 0.4 * math.log(0.4 / (kept - 1))
+    assert (terms["stop_gradient_loss"]["losses"] == 0).all()
+    loss.join_threshold = softmax - entropy + 0.05
+    assert (loss(x, labels)["stop_gradient_loss"]["losses"] > 0).all()
+    loss.join_threshold = softmax - entropy - 0.05
+    assert (loss(x, labels)["stop_gradient_loss"]["losses"] == 0).all()
+
+
 def test_gate_uses_the_smoothed_value() -> None:
     x, proxies, labels = batch()
     plain = make(proxies, beta=0, label_smoothing=0)(x, labels).item()
@@ -183,6 +201,10 @@ def test_a_threshold_below_the_entropy_of_the_targets_warns() -> None:
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.1)
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, join_mode="always")
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, join_threshold=None)
+        # Spread over 57 classes, the least value is 2.28.
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sample_ratio=0.005)
+    with pytest.warns(UserWarning, match=r"3\.443.*never joins"):
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sample_ratio=0.09)
 
 
 def test_official_initialisation() -> None:

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
 
 from pml_extensions.functional import Piecewise, Power, Scaled
@@ -105,6 +106,30 @@ def test_close_points_far_from_the_origin_keep_their_digits() -> None:
     expected = torch.zeros(1, 64)
     expected[0, 0], expected[0, 1] = -0.5 * (1 - p), 1 - p
     torch.testing.assert_close(x.grad, expected, rtol=1e-3, atol=1e-5)
+
+
+@pytest.mark.parametrize("constant", [1e5, math.nan])
+def test_one_embedding_far_off_leaves_the_others_their_digits(constant: float) -> None:
+    torch.manual_seed(0)
+    loss = WarpedSoftmaxLoss(20, 16, alpha=3, k1=0.5, k2=1.5, reducer=DoNothingReducer())
+    x, labels = torch.randn(64, 16), torch.arange(64) % 20
+    exact = -torch.cdist(x[:-1].double(), loss.proxies.double()).float()
+    alone = loss(x[:-1], labels[:-1])["loss"]["losses"]
+    x[-1] = constant
+    torch.testing.assert_close(loss.get_logits(x)[:-1], exact, rtol=1e-5, atol=0)
+    together = loss(x, labels)["loss"]["losses"][:-1]
+    torch.testing.assert_close(together, alone, rtol=1e-5, atol=1e-6)
+
+
+def test_a_warp_of_infinite_slope_at_zero_has_finite_gradients_there() -> None:
+    loss = WarpedSoftmaxLoss(3, 4, own_warp=torch.sqrt, other_warp=torch.sqrt)
+    x = loss.proxies.detach()[:1].clone().requires_grad_()
+    loss(x, torch.tensor([1])).backward()
+    assert x.grad is not None
+    assert loss.proxies.grad is not None
+    assert x.grad.isfinite().all()
+    assert loss.proxies.grad.isfinite().all()
+    assert (x.grad != 0).any()
 
 
 def test_the_own_distance_is_a_statistic() -> None:

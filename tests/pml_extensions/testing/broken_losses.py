@@ -343,6 +343,24 @@ class TestDependsOnTheBatch(Toy):
             return losses * (1 + losses.sum())
 
 
+class TestDependsOnTheBatchBesides(Toy):
+    """Not in what each sample adds, but in a term of all of them."""
+
+    fails = "test_samples_are_independent"
+
+    class loss(Softmax):
+        def compute_loss(self, embeddings: Tensor, *args: Any) -> dict[str, Any]:
+            loss_dict = super().compute_loss(embeddings, *args)
+            x = self.unit(self.promoted(embeddings))
+            spread = ((x - x.mean(dim=0)) ** 2).mean() if len(x) else x.sum()
+            kind = {"indices": None, "reduction_type": "already_reduced"}
+            loss_dict["spread"] = {"losses": -spread, **kind}
+            return loss_dict
+
+        def _sub_loss_names(self) -> list[str]:
+            return ["loss", "spread"]
+
+
 class TestTakesInt64Only(Toy):
     fails = "test_labels_may_be_int32"
 
