@@ -106,9 +106,10 @@ SIGTERM or SIGUSR2 ask it to stop: it writes a checkpoint, gives its training
 back and ends with exit status 75. A job script of a cluster: docs/cluster.md.
 """
 _INIT = """\
-Writes FILE, an experiment with every usual key explained, and my_losses.py, a
-loss to change into your own: files that are there already are left alone. And
-reality-check.schema.json, from which editors complete and check FILE.
+Writes FILE, an experiment with every usual key explained, and beside it
+my_losses.py, a loss to change into your own, and reality-check.schema.json,
+from which editors complete and check FILE. A FILE that is there already is
+refused, a my_losses.py stays as it is.
 
 examples:
   reality-check init
@@ -213,7 +214,7 @@ def _parser() -> _Parser:
         nargs="?",
         default="experiment.yaml",
         metavar="FILE",
-        help="name of the YAML (default: experiment.yaml)",
+        help="the YAML, in this or another folder (default: experiment.yaml)",
     )
 
     about = "validate an experiment and its losses; no training"
@@ -564,12 +565,15 @@ def _worker(options: argparse.Namespace) -> int:
 
 
 def _init(options: argparse.Namespace) -> int:
-    from reality_check.starter import MEANINGS, write_starter
+    from reality_check.errors import at_home
+    from reality_check.starter import write_starter
 
-    for path, meaning in zip(write_starter(Path(), options.file), MEANINGS, strict=True):
-        print(f"wrote {path}: {meaning}")
-    file = shlex.quote(options.file)
+    path = at_home(options.file)
+    print(*write_starter(path), sep="\n")
+    file = shlex.quote(path.name)
     print("Next: change the loss and the YAML as you like, or nothing at first; then")
+    if path.parent != Path():
+        print(f"  cd {shlex.quote(str(path.parent))}")
     print(f"  reality-check check {file}")
     print(f"  reality-check run {file}")
     return DONE

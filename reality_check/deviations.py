@@ -162,18 +162,20 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
 
 def _cut_short(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     """Trainings whose best epoch is the last one allowed: they might have gone on improving."""
-    limit = experiment.protocol.training.max_epochs
-    cut = {}
+    common = experiment.protocol.training.max_epochs
+    cut = []
     for method in methods:
+        limit = experiment.training_of(experiment.method(method.name)).max_epochs
         epochs = [epoch for trial in method.reproductions for epoch in trial.fold_epochs]
         count = sum(epoch >= limit for epoch in epochs)
         if count:
-            cut[method.name] = f"{method.name} {count} of {len(epochs)}"
+            own = "" if limit == common else f" ({limit} allowed)"
+            cut.append(f"{method.name} {count} of {len(epochs)}{own}")
     if cut:
         yield Deviation(
             "short training",
-            f"Trainings of the reproductions whose best epoch was the last of the {limit} allowed, "
-            f"so that longer ones might have been better: {', '.join(cut.values())}.",
+            f"Trainings of the reproductions whose best epoch was the last of the {common} "
+            f"allowed, so that longer ones might have been better: {', '.join(cut)}.",
         )
 
 

@@ -9,12 +9,14 @@ from typing import Any
 import torch
 
 from reality_check.config.schema import Method, Protocol, SecondPhase
-from reality_check.config.values import Range, Searched, fill_in, find_searched
+from reality_check.config.values import Range, Searched, fill_in, find_searched, is_number
 from reality_check.errors import UsageError
 from reality_check.objects import build, find_class
 
 #: What the names of learning rates of a part of the loss begin with.
 LOSS_PART = "loss."
+#: Training classes of a loss that is only looked at, where the data set is not known.
+_ANY_CLASSES = 100
 
 
 @dataclass(frozen=True)
@@ -83,7 +85,7 @@ def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
         own = getattr(method.learning_rates, part)
         rates[part] = getattr(optimizers, part).lr if own is None else own
     searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
-    if searched_by_all and not has_parameters(method):
+    if searched_by_all and not has_parameters(method, protocol):
         rates["loss"] = 0.0
     parts = method.learning_rates.loss_parts
     rates |= {f"{LOSS_PART}{name}": rate for name, rate in parts.items()}
@@ -110,7 +112,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
     }
 
 
-def has_parameters(method: Method) -> bool:
+def has_parameters(method: Method, protocol: Protocol) -> bool:
     """Whether the loss has parameters of its own, so that their learning rate matters."""
     arguments = {
         name: value.middle() for name, value in find_searched(method.arguments, "arguments")
@@ -125,7 +127,8 @@ def has_parameters(method: Method) -> bool:
         loss_weight_decay=0.0,
         normalize_embeddings=True,
     )
-    return any(p.requires_grad for p in build_loss(settings, 4, 4).parameters())
+    size = (method.training or protocol.training).embedding_size
+    return any(p.requires_grad for p in build_loss(settings, _ANY_CLASSES, size).parameters())
 
 
 def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) -> torch.nn.Module:
@@ -166,6 +169,10 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
     """
     values = dict(second.arguments)
     for name, factor in second.factors.items():
+        if not is_number(factor):
+            raise UsageError(
+                f"second phase: the factor of {name!r} must be a number, got {factor!r}."
+            )
         values[name] = factor * _current(loss, name)
     if not values:
         return

@@ -153,14 +153,19 @@ def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Modul
 @torch.no_grad()
 def _example_maps(trunk: nn.Module, image_shape: tuple[int, int, int], name: str) -> Tensor:
     height, width, channels = image_shape
+    if not isinstance(trunk, nn.Module):
+        raise UsageError(
+            f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "
+            f"{type(trunk).__name__}."
+        )
     training = trunk.training
     trunk.eval()
     try:
         maps = trunk(torch.zeros(1, channels, height, width))
-    except (RuntimeError, ValueError, AssertionError) as error:
+    except Exception as error:
         raise UsageError(
             f"trunk {name} does not take images of {height}x{width} with {channels} channels: "
-            f"{one_line(error)}"
+            f"{type(error).__name__}: {one_line(error)}"
         ) from error
     trunk.train(training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):

@@ -71,6 +71,12 @@ def find_class(name: str, kind: str) -> Any:
             f"{kind} {name!r}: there is no module {error.name!r} in the current folder ({here}) "
             f"or among the installed packages; expected a file {error.name.split('.')[0]}.py."
         ) from None
+    except SystemExit as error:
+        raise UsageError(
+            f"{kind} {name!r}: importing {module_name} ends the program "
+            f"(sys.exit({error.code!r})); put what is a script of its own under "
+            'if __name__ == "__main__":.'
+        ) from None
     except Exception as error:
         raise UsageError(
             f"{kind} {name!r}: importing {module_name} failed: {type(error).__name__}: "
@@ -83,7 +89,12 @@ def find_class(name: str, kind: str) -> Any:
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
             f"{shown or 'none'}.{nearest(attribute, names)}"
         )
-    return getattr(module, attribute)
+    found = getattr(module, attribute)
+    if not callable(found):
+        raise UsageError(
+            f"{kind} {name!r} is {one_line(found, 60)}, but it must be a class or a function."
+        )
+    return found
 
 
 def registered_names(kind: str) -> dict[str, str]:

@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 import json
+import shlex
 from pathlib import Path
 
+from pydantic import TypeAdapter, ValidationError
+
 from reality_check.config.json_schema import json_schema
+from reality_check.config.types import Name
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
 
 #: Beside the YAML, so that editors find it without a network.
 SCHEMA = "reality-check.schema.json"
-#: Of the files that are written, in their order.
-MEANINGS = (
-    "what is compared, on which images, with which budget",
-    "a loss to change into your own",
-    "from this your editor completes the YAML",
-)
+#: The module of the loss, and the loss.
+MODULE, CLASS = "my_losses", "MyLoss"
 
 YAML = """\
 # yaml-language-server: $schema={schema}
@@ -83,28 +83,56 @@ class {cls}(BaseMetricLossFunction):
 '''
 
 
-def write_starter(folder: Path, yaml_name: str = "experiment.yaml") -> list[Path]:
+def write_starter(file: Path) -> list[str]:
     """Write a starter YAML, a loss file that it uses, and the schema that editors complete from.
 
+    Args:
+        file: of the YAML; the others are beside it. A loss file that is there already stays.
+
     Returns:
-        The files written.
+        What became of each file, a line each.
 
     Raises:
-        UsageError: a file of that name is there already; nothing is written then.
+        UsageError: the YAML is there already, cannot have that name, or its folder takes no files;
+            nothing is written then.
     """
-    module, cls = "my_losses", "MyLoss"
-    files = {
-        folder / yaml_name: YAML.format(yaml=yaml_name, module=module, cls=cls, schema=SCHEMA),
-        folder / f"{module}.py": LOSS.format(cls=cls),
-    }
-    for path in files:
-        if path.exists():
-            raise UsageError(
-                f"{path} exists already and is left alone; rename it, or run init in another "
-                "folder."
-            )
+    _check_name(file)
+    folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
-    files[schema] = json.dumps(json_schema(folder), indent=1)  # of an older version: made anew
-    for path, text in files.items():
-        atomic_write(path, text)
-    return list(files)
+    named = {"yaml": shlex.quote(file.name), "module": MODULE, "cls": CLASS, "schema": SCHEMA}
+    texts = {file: YAML.format(**named)}
+    told = [f"wrote {file}: what is compared, on which images, with which budget"]
+    if loss.exists():
+        told.append(f"left {loss} as it is; the YAML names its {CLASS}")
+    else:
+        texts[loss] = LOSS.format(cls=CLASS)
+        told.append(f"wrote {loss}: a loss to change into your own")
+    told.append(f"wrote {schema}: from this your editor completes the YAML")
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        texts[schema] = json.dumps(json_schema(folder), indent=1)  # of an older version: made anew
+        for path, text in texts.items():
+            atomic_write(path, text)
+    except OSError as error:
+        raise UsageError(
+            f"{file} cannot be written ({error.strerror}: {error.filename}); name a file in a "
+            "folder of yours."
+        ) from None
+    return told
+
+
+def _check_name(file: Path) -> None:
+    if file.exists():
+        raise UsageError(
+            f"{file} exists already and is left alone; rename it, or give the new one another name."
+        )
+    if file.suffix not in (".yaml", ".yml"):
+        raise UsageError(f"{file} must end in .yaml; write reality-check init {file.stem}.yaml.")
+    try:
+        TypeAdapter(Name).validate_python(file.stem)
+    except ValidationError:
+        raise UsageError(
+            f"{file.stem!r} would be the experiment's name, but that may hold only letters, digits "
+            "and the signs _ . + -, must start with a letter or digit, and has at most 64 of them; "
+            "write another file name."
+        ) from None

@@ -20,10 +20,12 @@ from reality_check.config.layers import merge
 from reality_check.config.messages import explain
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method, Protocol
-from reality_check.errors import UsageError, nearest
+from reality_check.errors import UsageError, at_home, nearest
 from reality_check.named_files import config_files, paper_files, shipped_files
 from reality_check.plugins import find_plugin, plugins
 
+#: Keys that say how files build on each other, and so stand in files only.
+_OF_FILES = ("base", "variants")
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
 #: Names that a message lists; of more, it says how many.
@@ -116,6 +118,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     if of_paper is not None and isinstance(raw.get("published_results"), Mapping):
         raw["published_results"] = {**raw["published_results"], "config": of_paper}
     raw.setdefault("name", file.stem if of_paper is None else f"{file.parent.name}_{file.stem}")
+    if not raw.get("code"):  # a locked file says which variant of another one it is
+        layers.check_variant(raw, raw.get("variant"), str(path))
     return compose(raw, overrides, where=str(path), beside=file.parent)
 
 
@@ -129,6 +133,12 @@ def compose(
     data = _unshared(raw)
     pairs = [_parse_override(text) for text in overrides]
     for keys, value in pairs:
+        if keys[0] in _OF_FILES:
+            raise UsageError(
+                f"{'.'.join(keys)} is no override; write {keys[0]} in a YAML of your own."
+            )
+        if keys == ["variant"]:
+            layers.check_variant(data, value, where)
         if len(keys) == 1:
             data[keys[0]] = value
     data = layers.choose_variant(data, where)
@@ -146,7 +156,7 @@ def compose(
         own = method.get("model")
         if isinstance(own, str) or (isinstance(own, Mapping) and "base" in own):
             named = _expand(own, "model", "models", beside)
-            method["model"] = {key: value for key, value in named.items() if key != "name"}
+            method["model"] = _changes_to(named, data["model"], f"{where}: {method['name']}.model")
         if isinstance(method.get("training"), Mapping):
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
     experiment: Experiment = _validate(Experiment, data, where)
@@ -154,17 +164,31 @@ def compose(
     return experiment
 
 
+def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
+    """What to change in the experiment's model so that it is the named one."""
+    whole = _validate(Model, {"name": "model", **named}, where).model_dump(mode="json")
+    try:
+        ours = Model.model_validate(common).model_dump(mode="json")
+    except ValidationError:
+        ours = {}  # told when the experiment is validated
+    return {
+        key: value
+        for key, value in whole.items()
+        if key != "name" and (key not in ours or ours[key] != value)
+    }
+
+
 def find_experiment(path: str | Path) -> Path:
     """The file that the user means: a path, or a name from ``configs/experiments/``."""
-    file = Path(path).expanduser()
-    if file.is_dir():
-        raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
+    file = at_home(path)
     if file.is_file():
         return file.resolve()
     named = config_files("experiments")
     papers = paper_files()
     if str(path) in named or str(path) in papers:
         return (named | papers)[str(path)]
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
     if file.suffix in (".yaml", ".yml"):
         there = sorted(str(file.with_name(one.name)) for one in file.parent.glob("*.y*ml"))
         raise UsageError(
@@ -223,6 +247,8 @@ def read_yaml(path: Path) -> dict[str, Any]:
         data = parse_yaml(path.read_text(encoding="utf-8"))
     except (OSError, UnicodeDecodeError) as error:
         raise UsageError(f"{path} cannot be read: {error}.") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deep; close its brackets.") from None
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
@@ -355,7 +381,7 @@ def _find_named(
 ) -> Path:
     if name.endswith((".yaml", ".yml")):
         folders = [path.parent for path in trail[-1:]] + ([beside] if beside else [])
-        candidates = [Path(name).expanduser(), *(folder / name for folder in folders)]
+        candidates = [at_home(name), *(folder / name for folder in folders)]
         file = next((path for path in candidates if path.is_file()), None)
         if file is None:
             raise UsageError(f"{key}: there is no file {name!r}.")
@@ -391,8 +417,9 @@ def _parse_override(text: str) -> tuple[list[str], Any]:
         )
     try:
         return keys, parse_yaml(value)
-    except yaml.YAMLError:
-        raise UsageError(f"the value of the override {text!r} is not valid YAML.") from None
+    except (yaml.YAMLError, RecursionError):
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
 
 
 def _set(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

@@ -73,7 +73,7 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     if not _maps_to_mappings(variants):
         raise UsageError(f"{where}: variants must map names to keys and values of an experiment.")
     chosen = data.get("variant")
-    if chosen not in variants:
+    if not isinstance(chosen, str) or chosen not in variants:
         raise UsageError(
             f"{where}: variant is {chosen!r}, but it must be one of {', '.join(variants)}."
             f"{nearest(str(chosen), variants)}"
@@ -81,8 +81,22 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
     return put_on(data, variants[chosen])
 
 
+def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
+    """Make sure that a variant is asked for only where there are some.
+
+    Raises:
+        UsageError: the file has none.
+    """
+    if variant is not None and data.get("variants") is None:
+        raise UsageError(
+            f"{where}: variant is {variant!r}, but this experiment has no variants; leave it out."
+        )
+
+
 def _maps_to_mappings(value: Any) -> bool:
-    return isinstance(value, Mapping) and all(isinstance(v, Mapping) for v in value.values())
+    return isinstance(value, Mapping) and all(
+        isinstance(name, str) and isinstance(own, Mapping) for name, own in value.items()
+    )
 
 
 def change_methods(
@@ -98,6 +112,10 @@ def change_methods(
         for name, own in change.items():
             if own is None:
                 continue  # a change below is taken back
+            if not isinstance(own, Mapping):
+                raise UsageError(
+                    f"{where}: methods.{name} must map keys of the method to values, got {own!r}."
+                )
             if name != _ALL and name not in names:
                 raise UsageError(
                     f"{where}: methods changes {name!r}, but the methods are {', '.join(names)} "
@@ -110,5 +128,5 @@ def change_methods(
 
 def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:
     """A method's training: changes of the protocol's."""
-    common = protocol.get("training", {}) if isinstance(protocol, Mapping) else {}
-    return merge(common, own)
+    common = protocol.get("training") if isinstance(protocol, Mapping) else None
+    return merge(common, own) if isinstance(common, Mapping) else dict(own)

@@ -28,7 +28,7 @@ def explain(error: ValidationError, data: Any, where: str) -> str:
 
 
 def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
-    location = [part for part in item["loc"] if part not in _READERS]
+    location = _without_reader(item["loc"])
     name = _dotted(location, data)
     kind, given = item["type"], item.get("input")
     context = item.get("ctx", {})
@@ -58,6 +58,15 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         )
     message = item["msg"].replace("Input should", "must")
     return f"{name} {message[0].lower()}{message[1:]}, got {given!r}."
+
+
+def _without_reader(location: Sequence[Any]) -> list[Any]:
+    """The location as in the YAML: behind a data set, pydantic names its reader."""
+    return [
+        part
+        for place, part in enumerate(location)
+        if not (part in _READERS and place and location[place - 1] == "dataset")
+    ]
 
 
 def _dotted(location: Sequence[Any], data: Any) -> str:

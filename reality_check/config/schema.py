@@ -339,11 +339,11 @@ class Experiment(Strict):
         if self.protocol.selects_on == "validation":
             return
         for method in self.methods:
-            rates = {
-                part: getattr(method.learning_rates, part)
-                or getattr(self.training_of(method).optimizers, part).lr
-                for part in ("trunk", "embedder", "loss")
-            }
+            rates = {}
+            for part in ("trunk", "embedder", "loss"):
+                own = getattr(method.learning_rates, part)
+                shared = getattr(self.training_of(method).optimizers, part).lr
+                rates[part] = shared if own is None else own
             second = method.phase2.model_dump() if method.phase2 else {}
             rates |= method.learning_rates.loss_parts
             tunable = {"arguments": method.arguments, "miner": method.miner}

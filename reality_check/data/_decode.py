@@ -89,6 +89,8 @@ def _to_mode(image: Image.Image, mode: str) -> Image.Image:
 
 def _from_16_bit(image: Image.Image) -> Image.Image:
     pixels = np.asarray(image).astype(np.int64)
-    if pixels.min() < 0 or pixels.max() > 65535:
+    # A PNG of mode I has 16 bits; in a TIFF it has 32, and then their range is anyone's guess.
+    unclear = image.mode == "I" and image.format == "TIFF" and pixels.max() <= 255
+    if pixels.min() < 0 or pixels.max() > 65535 or unclear:
         raise ValueError("its pixels have 32 bits; save it with 8 bits")
     return Image.fromarray(((pixels + 128) // 257).astype(np.uint8))

@@ -6,7 +6,7 @@ import os
 import re
 from pathlib import Path
 
-from reality_check.errors import UsageError, nearest
+from reality_check.errors import UsageError, at_home, nearest
 
 
 def expand_path(text: str | Path) -> Path:
@@ -26,7 +26,7 @@ def expand_path(text: str | Path) -> Path:
             )
         return os.environ[name]
 
-    return Path(re.sub(r"\$\{(\w+)\}", value, str(text))).expanduser()
+    return at_home(re.sub(r"\$\{(\w+)\}", value, str(text)))
 
 
 def cache_folder() -> Path:
@@ -37,6 +37,6 @@ def cache_folder() -> Path:
     """
     named = os.environ.get("REALITY_CHECK_CACHE")
     if named:
-        return Path(named).expanduser()
+        return at_home(named)
     base = os.environ.get("XDG_CACHE_HOME")
     return (Path(base) if base else Path.home() / ".cache") / "reality_check"

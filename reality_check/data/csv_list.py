@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -78,6 +79,12 @@ def _read(file: Path) -> list[_Line]:
 
 def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
     columns = [name.strip() for name in reader.fieldnames or ()]
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"The first line of {str(file)!r} names the column {twice[0]!r} twice; rename or "
+            "remove one."
+        )
     for name in ("path", "label"):
         if name not in columns:
             raise UsageError(
@@ -118,10 +125,11 @@ def _checked(where: str, values: list[str], has_split: bool) -> list[str]:
 def _check_listed_once(file: Path, lines: list[_Line]) -> None:
     first: dict[str, int] = {}
     for line in lines:
-        if first.setdefault(line.path, line.number) != line.number:
+        path = posixpath.normpath(line.path)
+        if first.setdefault(path, line.number) != line.number:
             raise UsageError(
                 f"Line {line.number} of {str(file)!r} lists {line.path!r} again, which line "
-                f"{first[line.path]} has; an image would find itself, so remove one of them."
+                f"{first[path]} has; an image would find itself, so remove one of them."
             )
 
 

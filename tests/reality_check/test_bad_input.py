@@ -90,8 +90,36 @@ class Unused(Base):
         return embeddings.sum()
 
 
+class Eights(Base):
+    def __init__(self, num_classes, embedding_size):
+        super().__init__()
+        if embedding_size % 8:
+            raise ValueError("needs a multiple of 8")
+        self.weights = torch.nn.Parameter(torch.randn(num_classes, embedding_size))
+
+    def value(self, embeddings, labels):
+        return torch.nn.functional.cross_entropy(embeddings @ self.weights.t(), labels)
+
+
 class NoModule:
     pass
+
+
+SCALE = 5
+
+
+class TwoInputs(torch.nn.Module):
+    def forward(self, images, masks):
+        return images
+
+
+class Misspelt(torch.nn.Module):
+    def forward(self, images):
+        return self.layer(images)
+
+
+def nothing():
+    return None
 """
 
 
@@ -185,6 +213,23 @@ OVERRIDES = [
     ("model.trunk=conv9", "conv9", "conv4"),
     ("model.trunk=losses_here.Nothing", "losses_here", "'Nothing'"),
     ("model.arguments.widht=8", "widht", "Did you mean 'width'?"),
+    ("model.trunk=losses_here.SCALE", "losses_here.SCALE' is 5", "a class or a function"),
+    (
+        "model={name: x, trunk: losses_here.TwoInputs}",
+        "does not take images",
+        "TypeError",
+        "'masks'",
+    ),
+    (
+        "model={name: x, trunk: losses_here.Misspelt}",
+        "does not take images",
+        "AttributeError",
+        "'layer'",
+    ),
+    ("model={name: x, trunk: losses_here.nothing}", "must be a torch.nn.Module", "got NoneType"),
+    ("model.weights=~no_such_user_here/x.pth", "'~no_such_user_here/x.pth'", "home folder"),
+    ("dataset.path=~no_such_user_here/x.npz", "'~no_such_user_here/x.npz'", "home folder"),
+    ("dataset={name: x, reader: function}", "'dataset.function' is missing"),
     ("model.pooling=averge", "model.pooling", "Did you mean 'average'?"),
     ("methods=[]", "methods must be a list"),
     ("methods=contrastive", "methods must be a list"),
@@ -202,6 +247,8 @@ OVERRIDES = [
     ("methods.contrastive.miner=MultiSimilarityMinr", "Did you mean 'MultiSimilarityMiner'?"),
     ("methods.contrastive.miner={class: MultiSimilarityMiner, eps: 1}", "no argument 'eps'"),
     ("methods.contrastive.phase2={factors: {nothing: 0.5}}", "nothing", "second phase"),
+    ("methods.contrastive.phase2={factors: {pos_margin: big}}", "factor of 'pos_margin'", "big"),
+    ("methods.contrastive.miner=losses_here.SCALE", "losses_here.SCALE' is 5"),
     ("protocol.training.batch_size=1", "batch_size"),
     ("protocol.training.batch_size=64", "batch_size=64", "classes"),
     ("protocol.split.folds=1", "protocol.split.folds", "2"),
@@ -216,6 +263,10 @@ OVERRIDES = [
     ("protocol.search.trials", "is not an override"),
     ("=3", "is not an override"),
     ("seed=[1", "not valid YAML"),
+    (f"seed={'[' * 3000}", "seed=[[[", "...' is not valid YAML"),
+    ("base=quickstart", "base is no override", "in a YAML of your own"),
+    ("variants.a.seed=1", "variants.a.seed is no override"),
+    ("variant=paper", "variant is 'paper'", "has no variants"),
     ("storage=nonsense", "storage must be the URL of a database"),
     ("storage=oracel://tom:secret@host/db", "oracel://... cannot be opened"),
     ("storage=sqlite:////no/such/folder/here.db", "cannot be opened"),
@@ -232,6 +283,7 @@ OVERRIDES = [
     (m("losses_here.Needy"), "'mine'", "needs the argument 'gamma'"),
     (m("losses_here.Needy", ", arguments: {gama: 2}"), "'gama'", "Did you mean 'gamma'?"),
     (m("losses_here.NoModule"), "'mine'", "torch.nn.Module"),
+    (m("losses_here.SCALE"), "losses_here.SCALE' is 5", "a class or a function"),
     (m("losses_here.Vectr"), "'Vectr'", "Did you mean 'Vector'?"),
     (m("losses_there.Vector"), "no module 'losses_there'", "losses_there.py"),
     (m("pytorch_metric_learning.losses.ArcFace"), "Did you mean 'ArcFaceLoss'?"),
@@ -302,6 +354,11 @@ FILES = [
     ("experiment.yaml", EXPERIMENT.partition("methods")[0], "'methods' is missing"),
     ("experiment.yaml", "methods: [contrastive\nseed: 0", "experiment.yaml, line"),
     ("experiment.yaml", "- a list", "must hold a mapping"),
+    ("experiment.yaml", "a: " + "[" * 3000, "nested too deep"),
+    ("experiment.yaml", EXPERIMENT + "variant: paper\n", "variant is 'paper'", "no variants"),
+    ("experiment.yaml", EXPERIMENT + "variants: {1: {}, 2: {}}\nvariant: 3\n", "must map names"),
+    ("experiment.yaml", EXPERIMENT + "variants: {a: {}}\nvariant: [a]\n", "must be one of a"),
+    ("experiment.yaml", "base: quickstart\nmethods: {contrastive: 3}\n", "methods.contrastive"),
     ("experiment.yaml", "", "must hold a mapping"),
     ("experiment.yaml", EXPERIMENT + "seed: 0\nseed: 1\n", "seed", "twice"),
     ("experiment.yaml", EXPERIMENT + "code: !!python/object/apply:os.getcwd []\n", "line"),
@@ -322,6 +379,7 @@ MODULES = [
     ("def f(:\n", "SyntaxError", "user_module.py, line 1"),
     ("import not_there\n", "No module named 'not_there'"),
     ("raise ValueError('at import')\n", "ValueError: at import"),
+    ("import sys\nsys.exit()\n", "importing user_module ends the program", "sys.exit(None)"),
     ("from losses_here import Myloss\n", "ImportError", "Myloss"),
     ("class Myloss: pass\n", "Did you mean 'Myloss'?"),
     ("def MyLoss(gamma): return 3\n", "'gamma'"),
@@ -334,6 +392,23 @@ def test_module_that_does_not_import(
 ) -> None:
     (folder / "user_module.py").write_text(text)
     refuse(folder, capsys, ["run", "experiment.yaml", m("user_module.MyLoss")], *words)
+
+
+def test_a_loss_is_built_at_the_sizes_it_is_trained_with_only(folder: Path) -> None:
+    size = "protocol.training.embedding_size=8"
+    assert main(["check", "experiment.yaml", m("losses_here.Eights"), size]) == 0
+
+
+def test_a_folder_does_not_hide_the_experiment_of_its_name(folder: Path) -> None:
+    (folder / "quickstart").mkdir()
+    assert main(["show", "quickstart"]) == 0
+
+
+def test_a_training_of_a_method_without_one_of_the_protocol(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = ["protocol.training=null", "methods.contrastive.training.batch_size=8"]
+    refuse(folder, capsys, ["show", "experiment.yaml", *wrong], "protocol.training must", lines=2)
 
 
 def test_every_mistake_of_a_yaml_is_told(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -210,9 +210,48 @@ def test_init_leaves_files_alone(
 ) -> None:
     monkeypatch.chdir(tmp_path)
     (tmp_path / "my_losses.py").write_text("mine")
+    assert main(["init"]) == 0
+    assert "left my_losses.py as it is" in capsys.readouterr().out
+    assert (tmp_path / "my_losses.py").read_text() == "mine"
+    (tmp_path / "experiment.yaml").write_text("mine")
     assert main(["init"]) == 2
-    assert "my_losses.py exists already" in capsys.readouterr().err
-    assert [path.name for path in tmp_path.iterdir()] == ["my_losses.py"]
+    assert "experiment.yaml exists already" in capsys.readouterr().err
+    assert (tmp_path / "experiment.yaml").read_text() == "mine"
+
+
+def test_init_in_another_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "a b/mine.yaml"]) == 0
+    assert "  cd 'a b'\n  reality-check check mine.yaml" in capsys.readouterr().out
+    found = sorted(path.name for path in (tmp_path / "a b").iterdir())
+    assert found == ["mine.yaml", "my_losses.py", "reality-check.schema.json"]
+    monkeypatch.chdir(tmp_path / "a b")
+    monkeypatch.syspath_prepend(tmp_path / "a b")
+    monkeypatch.delitem(sys.modules, "my_losses", raising=False)
+    small = ["dataset.classes=24", "dataset.images_per_class=6", "protocol.training.batch_size=8"]
+    assert main(["check", "mine.yaml", *small]) == 0
+    monkeypatch.delitem(sys.modules, "my_losses")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("my_losses.py", "must end in .yaml"),
+        ("my exp.yaml", "'my exp' would be the experiment's name"),
+        ("mine/x.yaml", "mine/x.yaml cannot be written (File exists: mine"),
+    ],
+)
+def test_init_refuses_what_check_could_not_take(
+    file: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("a file")
+    assert main(["init", file]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
 
 
 def test_overrides_may_stand_after_options(

@@ -238,6 +238,21 @@ def test_diverged_runs_are_named() -> None:
     assert "10 reproductions of contrastive diverged" in runs[0].text
 
 
+def test_a_training_is_short_by_the_limit_of_its_own_method() -> None:
+    allowed = compose(RIGHT).protocol.training.max_epochs
+    own = {"base": "contrastive", "name": "own", "training": {"max_epochs": 4}}
+    methods = {"methods": ["contrastive", own]}
+    ends = records("reproductions", 10, fold_epochs=(1, 4))
+    texts = {d.topic: d.text for d in find(methods, reproductions=ends)}
+    assert texts["short training"].endswith("better: own 10 of 20 (4 allowed).")
+    ends = records("reproductions", 10, fold_epochs=(1, allowed))
+    texts = {d.topic: d.text for d in find(reproductions=ends)}
+    assert f"last of the {allowed} allowed" in texts["short training"]
+    assert texts["short training"].endswith(
+        "better: contrastive 10 of 20, triplet_margin 10 of 20."
+    )
+
+
 def test_serious_deviations_come_first() -> None:
     bad = records("reproductions", 10, diverged="nan")
     found = find({"dataset": "glyphs"}, ("protocol.search.trials=50",), reproductions=bad)

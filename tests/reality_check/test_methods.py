@@ -54,7 +54,7 @@ def test_the_search_space_holds_ranges_of_method_and_protocol_in_a_fixed_order()
 def test_the_protocols_range_for_losses_is_not_searched_by_a_loss_without_parameters() -> None:
     """It would be a searched parameter without effect."""
     method, protocol = composed()
-    assert not has_parameters(method)
+    assert not has_parameters(method, protocol)
     assert list(search_space(method, protocol)) == ["learning_rates.trunk"]
     assert fill_settings(method, protocol, {"learning_rates.trunk": 0.1}).learning_rates == {
         "trunk": 0.1,

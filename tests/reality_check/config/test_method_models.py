@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reality_check.config import compose, load_experiment
-from reality_check.config.compose import dump_yaml, parse_yaml
+from reality_check.config.compose import dump_yaml, named_model, parse_yaml
 from reality_check.deviations import find_deviations
 from reality_check.errors import UsageError
 
@@ -37,6 +37,19 @@ def test_the_command_line_reaches_it() -> None:
     experiment = compose(RAW, [override])
     assert experiment.model_of(experiment.method("contrastive")).remove_last_bn_relu == "paper"
     assert load_experiment("quickstart").methods[0].model == {}
+
+
+@pytest.mark.parametrize("own", ["resnet18", {"base": "resnet18"}])
+def test_a_named_model_is_that_model_whatever_the_experiments_is(own: Any) -> None:
+    method = {**RAW["methods"][1], "model": own}
+    experiment = compose({**RAW, "model": "resnet50_sgsl", "methods": [method]})
+    found = experiment.model_of(experiment.methods[0])
+    assert found.model_copy(update={"name": "resnet18"}) == named_model("resnet18")
+    assert compose(parse_yaml(dump_yaml(experiment.plain()))) == experiment
+    small = {**method, "model": "conv4"}
+    experiment = compose({**RAW, "model": "resnet18", "methods": [small]})
+    found = experiment.model_of(experiment.methods[0])
+    assert found.model_copy(update={"name": "conv4"}) == named_model("conv4")
 
 
 @pytest.mark.parametrize(

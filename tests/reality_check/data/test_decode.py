@@ -143,7 +143,11 @@ def test_camera_orientation_is_ignored() -> None:
 
 @pytest.mark.parametrize(
     ("array", "text"),
-    [(np.ones((4, 4), np.float32), "floats"), (np.full((4, 4), 1 << 20, np.int32), "32 bits")],
+    [
+        (np.ones((4, 4), np.float32), "floats"),
+        (np.full((4, 4), 1 << 20, np.int32), "32 bits"),
+        (np.full((4, 4), 200, np.int32), "32 bits"),
+    ],
 )
 def test_pixels_without_a_known_range_are_refused(array: np.ndarray, text: str) -> None:
     with pytest.raises(ValueError, match=text):
