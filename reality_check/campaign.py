@@ -136,6 +136,11 @@ class Campaign:
         least, most = PAUSES
         pause(min(max(least, 10 * look), most))
 
+    def release_all(self) -> None:
+        """Free what other workers had: there is none but this one."""
+        for unit in self.units():
+            unit.study.release_all()
+
     def tidy(self) -> None:
         """End what is left over of complete stages: attempts that came too late, or were lost."""
         for unit in self.units():

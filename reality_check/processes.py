@@ -15,13 +15,24 @@ from typing import Any
 
 
 def this_process() -> dict[str, Any]:
-    """What identifies this process among all machines: host, boot, process id and start time."""
-    return {"host": _host(), "pid": os.getpid(), "started": _stat(os.getpid())[1]}
+    """What identifies this process among those of all machines and containers."""
+    pid = os.getpid()
+    return {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
+
+
+def shares_process_ids(worker: dict[str, Any]) -> bool:
+    """Whether the process id of a worker means the same process here.
+
+    Not on another machine, before its last start, or in another container. Records of older
+    versions name no namespace: they are taken to be of this one.
+    """
+    here = _namespace()
+    return bool(worker["host"] == _host() and worker.get("namespace", here) == here)
 
 
 def is_alive(worker: dict[str, Any]) -> bool:
-    """Whether a worker may still run. Workers of other machines are taken to be alive."""
-    if worker["host"] != _host():
+    """Whether a worker may still run. One that cannot be seen from here is taken to be alive."""
+    if not shares_process_ids(worker):
         return True
     try:
         os.kill(worker["pid"], 0)
@@ -35,16 +46,21 @@ def is_alive(worker: dict[str, Any]) -> bool:
     return None in (started, worker["started"]) or started == worker["started"]
 
 
-def die_with_parent() -> None:
+def die_with_parent(parent: int | None = None) -> None:
     """End this process when the one that started it ends, however it ends.
 
-    Linux's parent-death signal does it at once; a watching thread does it elsewhere, and where
-    the parent was gone before the signal was asked for.
+    Linux's parent-death signal does it at once, a watching thread elsewhere.
+
+    Args:
+        parent: process id of the one that started it, so that this process also ends if that one
+            is gone already. Without it, whoever is the parent by now is watched.
     """
-    parent = os.getppid()
+    parent = os.getppid() if parent is None else parent
     if sys.platform == "linux":
         with contextlib.suppress(OSError, AttributeError):
             ctypes.CDLL(None).prctl(1, signal.SIGKILL)  # PR_SET_PDEATHSIG
+    if os.getppid() != parent:  # it ended before the signal was asked for
+        os._exit(1)
 
     def watch() -> None:
         while os.getppid() == parent:
@@ -70,6 +86,14 @@ def _host() -> str:
 def _boot() -> str:
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    except OSError:
+        return ""
+
+
+def _namespace() -> str:
+    """The kernel's name of the set of process ids that this process sees: containers differ."""
+    try:
+        return os.readlink("/proc/self/ns/pid")
     except OSError:
         return ""
 

@@ -23,8 +23,7 @@ class FoldRecords:
     """
 
     def __init__(self, folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        folder.mkdir(parents=True)
+        _make_anew(folder)
         self._tensorboard = _tensorboard_writer(folder / "tensorboard")
         writer = RecordWriter(str(folder))
         self._keeper = RecordKeeper(tensorboard_writer=self._tensorboard, record_writer=writer)
@@ -50,6 +49,19 @@ class FoldRecords:
     def _save(self, anything: bool) -> None:
         if anything:
             self._keeper.save_records()
+
+
+def _make_anew(folder: Path) -> None:
+    """Empty the folder.
+
+    On NFS, deleted files that another process has open, such as a worker that is suspended, stay
+    under names ``.nfs...``, which no reader of records opens.
+    """
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True, exist_ok=True)
+    for path in folder.rglob("*"):
+        if path.is_file() and not path.name.startswith(".nfs"):
+            path.unlink()  # says why it is still there
 
 
 def _tensorboard_writer(folder: Path) -> Any:

@@ -14,6 +14,7 @@ from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_EXCEPTION, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -111,6 +112,7 @@ class OneByOne:
 
     def __init__(self, dataset: ImageSet, device: torch.device, team: Team | None = None) -> None:
         self._dataset, self._device, self._team = dataset, device, team or Team()
+        self._others_train = False
 
     def run(
         self, jobs: Sequence[FoldJob], on_progress: Progress, hold: Hold = always
@@ -119,15 +121,26 @@ class OneByOne:
         results = []
         for job in jobs:
             hold()
+            if self._others_train:  # still, at a job that failed here, and was not this worker's
+                os._exit(LOST)
             self._team.agree(job)
-            try:
-                done = job.run(self._dataset, self._device, on_progress, self._team, hold)
-            except TakenAway:
-                if self._team.size > 1:  # the others wait for this one in the middle of a step
-                    os._exit(LOST)
-                raise
-            results.append(done)
+            results.append(self._train(job, on_progress, hold))
         return results
+
+    def _train(self, job: FoldJob, on_progress: Progress, hold: Hold) -> FoldResult:
+        """Train with the others, who wait in the middle of a step for one that fails alone."""
+        self._others_train = self._team.size > 1
+        try:
+            done = job.run(self._dataset, self._device, on_progress, self._team, hold)
+        except TakenAway:
+            if self._others_train:
+                os._exit(LOST)
+            raise
+        except Diverged:  # the others see it too, and wait for the next job
+            self._others_train = False
+            raise
+        self._others_train = False
+        return done
 
     def follow(self) -> None:
         """Take part in the main process's jobs until it closes."""
@@ -139,7 +152,9 @@ class OneByOne:
                 job.run(self._dataset, self._device, lambda position: None, self._team)
 
     def close(self) -> None:
-        """Let the others go, if they are still there."""
+        """Let the others go, if they are still there and wait for jobs."""
+        if self._others_train:
+            return
         with contextlib.suppress(RuntimeError):
             self._team.agree(None)
 
@@ -184,9 +199,11 @@ class SeveralAtOnce:
 
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        messages: Any = context.SimpleQueue()
+        messages, self._writer = context.Pipe(duplex=False)
         self._held_until: Any = context.RawValue("d", 0.0)
-        threading.Thread(target=self._tell, args=(messages,), daemon=True).start()
+        self._teller = threading.Thread(target=self._tell, args=(messages,), daemon=True)
+        self._teller.start()
+        put = _Put(self._writer, context.Lock())
         return ProcessPoolExecutor(
             self._count,
             mp_context=context,
@@ -194,15 +211,22 @@ class SeveralAtOnce:
             initargs=(
                 self._load,
                 self._device,
-                messages,
+                put,
                 self._held_until,
+                os.getpid(),
                 stopping.listening(),
             ),
         )
 
-    def _tell(self, messages: Any) -> None:
-        while True:
-            self._on_progress(messages.get())
+    def _tell(self, messages: Connection) -> None:
+        """Until nobody is left who could put another message; the last one may break off."""
+        with messages:
+            while True:
+                try:
+                    message = messages.recv()
+                except (EOFError, OSError):
+                    return
+                self._on_progress(message)
 
     def _wait(self, futures: Sequence[Future[FoldResult]], hold: Hold) -> None:
         """Until all are done, or one has failed; those that were asked to stop are waited for."""
@@ -250,6 +274,23 @@ class SeveralAtOnce:
                 process.kill()
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
+            self._writer.close()
+            self._teller.join()
+
+
+@dataclass(frozen=True)
+class _Put:
+    """Sends messages through a pipe that several processes share.
+
+    Not a queue: one that is killed in the middle would keep the parent from ever ending it.
+    """
+
+    writer: Connection
+    lock: Any
+
+    def __call__(self, message: dict[str, Any]) -> None:
+        with self.lock:
+            self.writer.send(message)
 
 
 _here: dict[str, Any] = {}
@@ -258,18 +299,19 @@ _here: dict[str, Any] = {}
 def _begin(
     load: LoadData,
     device: torch.device,
-    messages: Any,
+    put: Progress,
     held_until: Any,
+    parent: int,
     signals: tuple[int, ...],
 ) -> None:
-    die_with_parent()
+    die_with_parent(parent)
     stopping.listen(*signals)
     if signals:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
     keep_freed_memory()
     hold = functools.partial(_wait_for_parent, held_until)
-    _here.update(dataset=load(), device=device, on_progress=messages.put, hold=hold)
+    _here.update(dataset=load(), device=device, on_progress=put, hold=hold)
 
 
 def _wait_for_parent(held_until: Any) -> float:

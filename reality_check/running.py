@@ -2,18 +2,21 @@
 
 from __future__ import annotations
 
+import contextlib
 import dataclasses
 import itertools
 import secrets
-from collections.abc import Callable, Sequence
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
 from reality_check.campaign import (
     Campaign,
     check_studies,
     pick_device,
     remove_checkpoints,
+    storage_url,
 )
 from reality_check.checking import (
     check_data,
@@ -48,10 +51,14 @@ from reality_check.output import (
     lock_experiment,
 )
 from reality_check.passwords import lent_password, without_password
+from reality_check.processes import shares_process_ids
 from reality_check.report import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
-from reality_check.storage import check_workers, open_storage
+from reality_check.search import state_name
+from reality_check.storage import HEARTBEAT_GRACE, check_workers, open_storage, sole_worker
 
+#: Seconds between two looks whether workers still run.
+_LOOK_SECONDS = 1.0
 #: Who starts the workers.
 Launcher = Literal["local", "slurm"]
 
@@ -69,6 +76,40 @@ def prepare(
     Raises:
         UsageError: something cannot work; nothing is written then.
     """
+    with _prepared(experiment, out_dir, trained_here) as found:
+        return found
+
+
+@contextlib.contextmanager
+def _prepared(
+    experiment: Experiment,
+    out_dir: Path,
+    trained_here: bool,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[tuple[Experiment, ImageSet]]:
+    """What :func:`prepare` does, and hold the output folder: no other run changes it meanwhile."""
+    dataset = _check_inputs(experiment, trained_here)
+    code = fingerprints(experiment, dataset)
+    locked, anew = _as_locked(experiment, code, out_dir)
+    _check_storage(locked, out_dir)
+    with contextlib.ExitStack() as stack:
+        try:
+            out_dir.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(exclusive(out_dir))
+            if anew:
+                _check_nobody_works(_begun(locked, out_dir), tell)
+            # Once more, since others may have written until now.
+            locked, anew = _as_locked(experiment, code, out_dir)
+            for name in anew:
+                remove_checkpoints(out_dir / name)
+            lock_experiment(locked, out_dir)
+        except OSError as error:
+            raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
+        yield locked, dataset
+
+
+def _check_inputs(experiment: Experiment, trained_here: bool) -> ImageSet:
+    """Check all that the output folder has no part in; return the images."""
     if trained_here:
         pick_device(experiment.device)
     dataset = load_dataset(experiment.dataset, verify=True)
@@ -78,23 +119,32 @@ def prepare(
         found = check_loss(experiment, method)
         if found.problem is not None:
             raise UsageError(f"method {method.name!r} ({method.loss}): {found.problem}.")
-    changes = {"code": fingerprints(experiment, dataset), "studies": _studies(experiment, out_dir)}
+    return dataset
+
+
+def _as_locked(
+    experiment: Experiment, code: dict[str, str], out_dir: Path
+) -> tuple[Experiment, list[str]]:
+    """The experiment as the output folder is to hold it, and the methods that begin anew there.
+
+    Raises:
+        UsageError: the folder holds something else.
+    """
+    changes = {"code": code, "studies": _studies(experiment, out_dir)}
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
-    untouched = _methods_to_begin_anew(locked, out_dir, changed)
-    begun = check_same_experiment(locked, out_dir, changed if untouched else ())
-    if locked.storage is not None:
-        storage = open_storage(locked.storage)
-        if begun and load_locked(out_dir).storage != without_password(locked.storage):
-            check_studies(locked, storage)
-    try:
-        out_dir.mkdir(parents=True, exist_ok=True)
-        for name in untouched:
-            remove_checkpoints(out_dir / name)
-        lock_experiment(locked, out_dir)
-    except OSError as error:
-        raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
-    return locked, dataset
+    anew = _methods_to_begin_anew(locked, out_dir, changed)
+    check_same_experiment(locked, out_dir, changed if anew else ())
+    return locked, anew
+
+
+def _check_storage(experiment: Experiment, out_dir: Path) -> None:
+    if experiment.storage is None:
+        return
+    storage = open_storage(experiment.storage)
+    begun = (out_dir / "experiment.yaml").exists()
+    if begun and load_locked(out_dir).storage != without_password(experiment.storage):
+        check_studies(experiment, storage)
 
 
 def _studies(experiment: Experiment, out_dir: Path) -> str | None:
@@ -116,11 +166,63 @@ def _methods_to_begin_anew(
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
     if not users or trunks & {*changed}:
         return []
-    there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
-    campaign = Campaign(there, out_dir)
+    campaign = _begun(experiment, out_dir)
     if any(campaign.has_complete_trials(method.name) for method in users):
         return []
     return [method.name for method in users]
+
+
+def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
+    """What the output folder holds already, in the storage as it is reached from here."""
+    there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
+    return Campaign(there, out_dir)
+
+
+def _check_nobody_works(campaign: Campaign, tell: Callable[[str], None]) -> None:
+    """Make sure that no worker is left that has loaded the code as it was.
+
+    A worker that cannot be seen from here is gone when it shows no sign of life for some minutes;
+    so long it is looked at.
+
+    Raises:
+        UsageError: there is one.
+    """
+    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
+        if alone:
+            campaign.release_all()
+    first = running = _running(campaign)
+    while running:
+        for trial, notes in running.items():
+            worker = notes.get("worker")
+            if notes != first.get(trial) or (worker and shares_process_ids(worker)):
+                raise UsageError(_still_works(worker))
+        if running is first:
+            tell(
+                "The code has changed; looking for up to "
+                f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with the earlier one"
+            )
+        time.sleep(_LOOK_SECONDS)
+        running = _running(campaign)
+
+
+def _running(campaign: Campaign) -> dict[tuple[str, int], dict[str, Any]]:
+    """What each running trial notes, after those of lost workers are ended."""
+    return {
+        (unit.study.name, trial.number): dict(trial.user_attrs)
+        for unit in campaign.units()
+        for trial in unit.study.release_lost()
+        if state_name(trial) == "running"
+    }
+
+
+def _still_works(worker: Mapping[str, Any] | None) -> str:
+    host = "" if worker is None else worker["host"].partition("/")[0]
+    who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
+    return (
+        f"{who} still trains with the code as it was, so nothing can begin anew with the changed "
+        "code: its checkpoints would be deleted; end it first (Ctrl-C, or scancel for jobs), or "
+        "name a new folder with --out."
+    )
 
 
 def run(
@@ -161,7 +263,8 @@ def run(
         watch: called several times a second while workers run.
         launcher: ``local`` (processes of this machine) or ``slurm`` (jobs of a cluster, see the
             experiment's block ``slurm``; they go on when this process ends).
-        tell: called with a sentence when jobs of a cluster are submitted, found or lost.
+        tell: called with a sentence when jobs of a cluster are submitted, found or lost, and when
+            workers with earlier code are looked for.
         devices: what the workers of this machine train on, in turn, instead of the experiment's
             ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
 
@@ -183,9 +286,11 @@ def run(
         experiment = experiment.model_copy(update={"device": named[0].partition(":")[0]})
     folder = Path(out_dir)
     check_workers(experiment.storage, len(shared))
-    with lent_password(experiment.storage):
-        locked, dataset = prepare(experiment, folder, trained_here=launcher == "local")
-        processes = (shared, folds_at_once, together)
+    processes = (shared, folds_at_once, together)
+    with (
+        lent_password(experiment.storage),
+        _prepared(experiment, folder, launcher == "local", tell) as (locked, dataset),
+    ):
         return _work(locked, dataset, folder, processes, watch, launcher, tell)
 
 
@@ -198,27 +303,26 @@ def _work(
     launcher: Launcher,
     tell: Callable[[str], None],
 ) -> ExperimentResults:
-    with exclusive(folder):
-        campaign = Campaign(locked, folder)
-        campaign.record_data(dataset, _device_of_jobs(locked) if launcher == "slurm" else None)
-        for unit in campaign.units():
-            unit.study.start_afresh()
-        if not campaign.is_complete():
-            workers: LocalWorkers | SlurmWorkers
-            if launcher == "slurm":
-                workers = SlurmWorkers(campaign, len(processes[0]), processes[1], tell=tell)
-            else:
-                workers = LocalWorkers(folder, *processes)
-            try:
-                workers.wait(lambda: watch(campaign))
-            except KeyboardInterrupt:
-                workers.stop()
-                if launcher == "local":
-                    _give_back(campaign)
-                raise
-            finally:
-                workers.stop()
-        return _write(campaign)
+    campaign = Campaign(locked, folder)
+    campaign.record_data(dataset, _device_of_jobs(locked) if launcher == "slurm" else None)
+    for unit in campaign.units():
+        unit.study.start_afresh()
+    if not campaign.is_complete():
+        workers: LocalWorkers | SlurmWorkers
+        if launcher == "slurm":
+            workers = SlurmWorkers(campaign, len(processes[0]), processes[1], tell=tell)
+        else:
+            workers = LocalWorkers(folder, *processes)
+        try:
+            workers.wait(lambda: watch(campaign))
+        except KeyboardInterrupt:
+            workers.stop()
+            if launcher == "local":
+                _give_back(campaign)
+            raise
+        finally:
+            workers.stop()
+    return _write(campaign)
 
 
 def _give_back(campaign: Campaign) -> None:

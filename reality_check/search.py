@@ -255,6 +255,12 @@ class Stage:
             self._fail(trial)
         return self.trials() if lost else trials
 
+    def release_all(self) -> None:
+        """Fail all running trials: there is no other worker, so theirs are gone."""
+        for trial in self.trials():
+            if trial.state is TrialState.RUNNING:
+                self._fail(trial)
+
     def tidy(self) -> None:
         """End what is left over of a complete stage: attempts at slots that others completed."""
         if not self.is_complete():

@@ -20,7 +20,7 @@ from reality_check.campaign import Campaign
 from reality_check.config import load_experiment
 from reality_check.cost import spent
 from reality_check.errors import UsageError
-from reality_check.processes import is_alive, this_process
+from reality_check.processes import is_alive, shares_process_ids
 from reality_check.search import FrozenTrial, Stage, lost_its_worker, state_name
 from reality_check.view import (
     UNIT_NAMES,
@@ -102,8 +102,8 @@ def _state(complete: bool, failed: bool, working: int) -> str:
     return "running" if working else "stopped"
 
 
-def _key(worker: dict[str, Any]) -> tuple[str, int]:
-    return worker["host"], worker["pid"]
+def _key(worker: dict[str, Any]) -> tuple[str, str | None, int]:
+    return worker["host"], worker.get("namespace"), worker["pid"]
 
 
 def _attempts(study: Stage | None) -> dict[str, Any]:
@@ -132,7 +132,7 @@ def _running(
     method: str,
     stage: str,
     trial: FrozenTrial,
-    told: dict[tuple[str, int], dict[str, Any]],
+    told: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
     """One running trial, with what its worker last said; that worker is taken out of ``told``."""
     worker = trial.user_attrs.get("worker")
@@ -160,8 +160,7 @@ def _between(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
 def _entry(
     campaign: Campaign, worker: dict[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
-    here = this_process()["host"]
-    alive = None if worker is None or worker["host"] != here else is_alive(worker)
+    alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
     log = campaign.out_dir / "logs" / f"worker_{state.get('number')}.log"
     return {
         "host": None if worker is None else worker["host"].partition("/")[0],

@@ -23,8 +23,10 @@ from typing import Any
 import optuna
 import sqlalchemy
 from optuna.storages import BaseStorage, JournalStorage, RDBStorage
+from optuna.storages._rdb.models import TrialModel
 from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from optuna.trial import TrialState
+from sqlalchemy.orm import Session
 
 from reality_check.errors import UsageError, WorkFailed
 from reality_check.files import try_lock
@@ -72,9 +74,8 @@ _LIMIT = {
 }
 #: SQLite locks no rows, so looking whether a trial waits and starting it must be one statement.
 _START = sqlalchemy.text(
-    "UPDATE trials SET state = 'RUNNING', datetime_start = :now "
-    "WHERE trial_id = :trial AND state = 'WAITING'"
-).bindparams(sqlalchemy.bindparam("now", type_=sqlalchemy.DateTime()))
+    "UPDATE trials SET state = 'RUNNING' WHERE trial_id = :trial AND state = 'WAITING'"
+)
 _DRIVERS = {
     "postgresql": "pip install 'pml-extensions[postgres]' and write postgresql+psycopg://...",
     "mysql": "pip install 'pml-extensions[mysql]' and write mysql+pymysql://...",
@@ -138,14 +139,17 @@ def check_workers(url: str | None, workers: int) -> None:
 
 
 @contextlib.contextmanager
-def sole_worker(url: str) -> Iterator[None]:
+def sole_worker(url: str) -> Iterator[bool]:
     """Be the one worker that a journal file serves; a database serves any number.
+
+    Yields:
+        Whether there is no other worker: then all trials that run have lost theirs.
 
     Raises:
         UsageError: another worker works on that file.
     """
     if kind_of(url) != "journal":
-        yield
+        yield False
         return
     path = _journal_path(url)
     with try_lock(path.with_name(f"{path.name}.worker")) as holder:
@@ -155,7 +159,7 @@ def sole_worker(url: str) -> Iterator[None]:
                 "which of several is lost; wait for that one, or begin anew with a database server "
                 "as storage."
             )
-        yield
+        yield True
 
 
 def holds_study(storage: BaseStorage, name: str) -> bool:
@@ -279,9 +283,13 @@ class PatientStorage(RDBStorage):
 
     def _start(self, trial_id: int) -> bool:
         """Start a waiting trial; of several workers one succeeds."""
-        with self.engine.begin() as connection:
-            values = {"now": datetime.now(), "trial": trial_id}
-            return connection.execute(_START, values).rowcount == 1
+        with Session(self.engine) as session, session.begin():
+            started: bool = session.connection().execute(_START, {"trial": trial_id}).rowcount == 1
+            if started:
+                # Through Optuna's own table: version 4 keeps local time there, version 5 UTC.
+                trial = TrialModel.find_or_raise_by_id(trial_id, session)
+                trial.datetime_start = datetime.now()
+        return started
 
     def record_heartbeat(self, trial_id: int) -> None:
         """Give a sign of life, and note for how many seconds this worker has been at the trial."""

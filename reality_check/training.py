@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
 from reality_check import checkpoints, stopping
 from reality_check.data.imageset import ImageSet
@@ -27,6 +27,7 @@ from reality_check.files import remove_leftovers
 from reality_check.learner import Learner
 from reality_check.measuring import Diverged, embed, measure_one, require_finite
 from reality_check.pipeline import Pipeline, build_augmentation, input_shape
+from reality_check.plain_attributes import PlainAttributes
 from reality_check.records import FoldRecords
 from reality_check.results import PRIMARY, SELECTS_ON_TEST
 from reality_check.seeds import derive
@@ -148,6 +149,9 @@ class FoldRun:
         classes = self.train_set.num_classes
         self.learner = Learner(task, classes, shape, self.device, self.team)
         self.network, self.loss = self.learner.network, self.learner.loss
+        self.miner = self.learner.miner
+        owners = {"loss": self.loss, "miner": self.miner}
+        self.attributes = PlainAttributes(owners, self.device)
         self.epoch_length = training.iterations(len(self.train_set))
         self.sampler = build_sampler(
             self.train_set.labels,
@@ -415,6 +419,8 @@ class FoldRun:
             "stopping": self.stopping.state_dict(),
             "history": list(self.history),
             **self.learner.state_dict(),
+            "miner": self.miner.state_dict() if isinstance(self.miner, nn.Module) else {},
+            "attributes": self.attributes.state_dict(),
             "sampler": self.sampler.state_dict(),
             "generator": self.generator.get_state(),
             "random": checkpoints.random_states(self.device),
@@ -426,9 +432,12 @@ class FoldRun:
         self.stopping = EarlyStopping(**state["stopping"])
         self.history = list(state["history"])
         if self.position.phase == 2:
-            # Values that are plain attributes of a loss are not part of its state_dict.
             self.learner.enter_second_phase(self.task.settings.second_phase)
         self.learner.load_state_dict(state)
+        if "attributes" in state:  # older checkpoints have neither of these two
+            if isinstance(self.miner, nn.Module):
+                self.miner.load_state_dict(state["miner"])
+            self.attributes.load_state_dict(state["attributes"])
         self.sampler.load_state_dict(state["sampler"])
         self.generator.set_state(state["generator"])
         checkpoints.restore_random_states(state["random"], self.device)

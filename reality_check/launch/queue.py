@@ -11,6 +11,8 @@ from reality_check.errors import UsageError
 
 #: Known to nobody any more.
 GONE = "GONE"
+#: The processes of a job end, or have ended; then it is over, or it is queued again.
+ENDING = "COMPLETING"
 #: States after which a job does not run again.
 OVER = {
     GONE,

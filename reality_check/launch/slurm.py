@@ -23,7 +23,7 @@ from reality_check.config.slurm import Slurm
 from reality_check.errors import UsageError
 from reality_check.files import atomic_write
 from reality_check.launch.local import STOPPED, THREADS, USAGE, forget_failure, read_failure
-from reality_check.launch.queue import OVER, cancel, job_states, states_or_complain
+from reality_check.launch.queue import ENDING, OVER, cancel, job_states, states_or_complain
 from reality_check.search import WorkFailed
 
 #: Seconds between two looks at the queue.
@@ -60,9 +60,7 @@ class SlurmWorkers:
         self._tell = tell
         self._lost = 0
         self._file = campaign.out_dir / "slurm.json"
-        known = self._read()
-        states = states_or_complain(list(known.values()))
-        self.jobs = {n: job for n, job in known.items() if states[job] not in OVER}
+        self.jobs = self._take_over()
         if self.jobs:
             tell(f"SLURM jobs that go on: {', '.join(self.jobs.values())}")
         self._submit([number for number in range(count) if number not in self.jobs])
@@ -117,6 +115,17 @@ class SlurmWorkers:
                 "same command submits new ones"
             )
         return False
+
+    def _take_over(self) -> dict[int, str]:
+        """The jobs of an earlier call that go on; what failed before this call is forgotten."""
+        known = self._read()
+        states = states_or_complain(list(known.values()))
+        # Jobs that end now are replaced; one that has asked to be queued again must not come back.
+        cancel(job for job in known.values() if states[job] == ENDING)
+        jobs = {n: job for n, job in known.items() if states[job] not in (*OVER, ENDING)}
+        for number in jobs:
+            forget_failure(self._campaign.out_dir, number)
+        return jobs
 
     def _replace(self, ended: Mapping[int, str]) -> None:
         for number, state in ended.items():

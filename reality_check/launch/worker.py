@@ -88,7 +88,9 @@ def _work(campaign: Campaign) -> None:
     if not campaign.team.is_main:
         campaign.follow()
         return
-    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)):
+    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
+        if alone:
+            campaign.release_all()
         if not campaign.is_complete():
             # What this machine lacks must not be noted as a failure of the experiment.
             _ = campaign.device, campaign.dataset
@@ -169,8 +171,12 @@ def main() -> int:
         return FAILED
     # Started with -m, so the current folder is already on the path: the user's own loss.
     status = work(options.out_dir, options.number, options.folds_at_once, join_team())
-    if status == DONE:  # else the others may wait for this one in the middle of a step
+    if status == DONE:
         leave_team()
+    elif torch.distributed.is_initialized():
+        # The others may wait for this one in the middle of a step; torchrun ends them.
+        sys.stdout.flush()
+        os._exit(status)
     return status
 
 

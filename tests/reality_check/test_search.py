@@ -251,6 +251,20 @@ def test_a_worker_of_another_machine_is_taken_to_be_alive(make_stage: Open) -> N
     assert list(stage.complete()) == [1]
 
 
+def test_all_that_runs_is_lost_where_nobody_else_works(make_stage: Open) -> None:
+    """On a journal, say, after a restart of the machine."""
+    stage = make_stage(slots=3)
+    stage.work_once(work)
+    abandon(stage, {"host": "elsewhere/1", "pid": 1, "started": 1})
+    abandon(stage, None, suggest=0)
+    lost = stage.trials()[1]
+    stage.release_all()
+    assert [state_name(trial) for trial in stage.trials()] == ["complete", "failed", "failed"]
+    finish(stage)
+    check_exact(stage, 3)
+    assert stage.complete()[1].params == lost.params
+
+
 def test_an_unsigned_trial_is_lost_after_its_grace(
     make_stage: Open, monkeypatch: pytest.MonkeyPatch
 ) -> None:

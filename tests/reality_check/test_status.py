@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -130,6 +131,45 @@ def test_a_worker_of_another_machine_is_shown_from_the_storage_alone(campaign: C
         "since the trial began, also in other time zones"
     )
     assert "node7 5" in text_of(campaign)
+
+
+@pytest.fixture
+def far_west(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """A time zone hours away from UTC."""
+    with monkeypatch.context() as patched:
+        patched.setenv("TZ", "America/New_York")
+        time.tzset()
+        yield
+    time.tzset()
+
+
+@pytest.mark.skipif(not hasattr(time, "tzset"), reason="the time zone cannot be set")
+@pytest.mark.usefixtures("far_west")
+def test_times_are_right_in_every_time_zone(campaign: Campaign) -> None:
+    stage = search_of(campaign, "contrastive")
+    for _ in range(2):
+        stage.work_once(lambda attempt: Outcome(0.5))
+    first, second = stage.complete().values()
+    times = [first.datetime_start, first.datetime_complete, second.datetime_start]
+    assert times == sorted(times, key=str), "one after the other"
+    claim(search_of(campaign, "warped_softmax"), ELSEWHERE)
+    (entry,) = status(campaign)["running"]
+    assert abs(entry["since"] - time.time()) < 100
+
+
+def test_a_worker_of_another_container_is_not_known_to_be_alive(
+    campaign: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both are process 7 of the same machine: what one says is not taken for the other's."""
+    one, other = ({**this_process(), "namespace": f"pid:[{n}]", "pid": 7} for n in (1, 2))
+    claim(search_of(campaign, "contrastive"), one)
+    say(campaign, 0, worker=one, doing="search", method="contrastive", slot=0, epoch=3)
+    say(campaign, 1, worker=other, doing="waiting for other workers")
+    running = status(campaign)["running"]
+    assert [(entry["pid"], entry["alive"], entry["epoch"]) for entry in running] == [
+        (7, None, 3),
+        (7, None, None),
+    ]
 
 
 def test_lost_and_retried_trials_are_counted(campaign: Campaign) -> None:

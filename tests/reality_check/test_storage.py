@@ -355,9 +355,31 @@ def test_a_second_worker_on_a_journal_is_refused(
     assert len(worked) == 1
 
 
+def test_the_next_worker_on_a_journal_takes_up_what_the_last_one_had(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one was killed on another machine, or this one has been restarted since."""
+    out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
+    locked, _ = prepare(load_experiment(tiny, [f"storage={url}"]), out)
+    (stage, *_) = (unit.study for unit in Campaign(locked, out).units())
+    stage.study.enqueue_trial({}, user_attrs={"slot": 0})
+    stage.study.ask().set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})
+    stage.release_lost()
+    assert [trial.state for trial in stage.trials()] == [TrialState.RUNNING]
+    found: list[TrialState] = []
+
+    def look(campaign: Campaign) -> None:
+        found.extend(trial.state for unit in campaign.units() for trial in unit.study.trials())
+
+    monkeypatch.setattr(Campaign, "work", look)
+    assert work(out, 0) == 0
+    assert found == [TrialState.FAIL]
+
+
 def test_a_database_serves_any_number_of_workers(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'studies.db'}"
-    with sole_worker(url), sole_worker(url):
+    with sole_worker(url) as alone, sole_worker(url):
+        assert not alone
         assert list(tmp_path.iterdir()) == []
 
 

@@ -11,6 +11,7 @@ from typing import Any, ClassVar
 import numpy as np
 import pytest
 import torch
+from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_triplets_indices
 from torch import Tensor, nn
 
 from reality_check import checkpoints
@@ -94,6 +95,46 @@ class Idle(Proxies):
         return nn.functional.cross_entropy(self.scale * embeddings, labels % embeddings.shape[1])
 
 
+class Remembers(Proxies):
+    """Keeps state in plain attributes of many kinds, and hands over a generator."""
+
+    def __init__(self, num_classes: int, embedding_size: int) -> None:
+        super().__init__(num_classes, embedding_size)
+        self.steps, self.average = 0, np.float64(0.0)
+        self.past: list[Tensor] = []
+        self.register_buffer("center", torch.zeros(embedding_size), persistent=False)
+        self.generator = torch.Generator().manual_seed(5)
+
+    def get_extra_state(self) -> Tensor:
+        return self.generator.get_state()
+
+    def set_extra_state(self, state: Tensor) -> None:
+        self.generator.set_state(state)
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> Tensor:
+        self.steps += 1
+        self.average = 0.9 * self.average + 0.1 * np.mean(embeddings.tolist())
+        self.center = 0.5 * self.center + 0.5 * embeddings.detach().mean(dim=0)
+        self.past = [*self.past, embeddings.detach().mean(dim=0)][-3:]
+        self.classes = {"last": labels}
+        shift = self.center + sum(self.past) + self.steps + float(self.average)
+        shift = shift + torch.rand(embeddings.shape[1], generator=self.generator)
+        return super().forward(embeddings + shift, labels)
+
+
+class TakesTurns(nn.Module):
+    """A miner that takes every third triplet, each time others."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.register_buffer("turn", torch.tensor(0))
+
+    def forward(self, embeddings: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
+        self.turn += 1
+        start = int(self.turn) % 3
+        return tuple(index[start::3] for index in get_all_triplets_indices(labels))
+
+
 class Types(Proxies):
     """Notes the types that reach a loss."""
 
@@ -108,7 +149,18 @@ class Types(Proxies):
 def toys(monkeypatch: pytest.MonkeyPatch) -> None:
     """The losses above can be named in settings as ``toys.Proxies`` and so on."""
     module = ModuleType("toys")
-    for cls in (Proxies, Chance, Breaks, Constant, Vector, Steep, Idle, Types):
+    for cls in (
+        Proxies,
+        Chance,
+        Breaks,
+        Constant,
+        Vector,
+        Steep,
+        Idle,
+        Remembers,
+        TakesTurns,
+        Types,
+    ):
         setattr(module, cls.__name__, cls)
     monkeypatch.setitem(sys.modules, "toys", module)
     Proxies.seen, Breaks.steps, Types.dtypes = [], 0, set()
@@ -288,9 +340,25 @@ CASES: dict[str, tuple[MethodSettings, dict[str, Any]]] = {
         settings("TripletMarginLoss", miner={"class": "BatchEasyHardMiner"}),
         {"freeze_batchnorm": True},
     ),
+    "miner with a buffer": (
+        settings("TripletMarginLoss", miner={"class": "toys.TakesTurns"}),
+        {"freeze_batchnorm": True},
+    ),
     "momentum, clipping, bf16": (
         settings(),
         {"optimizer": "RMSprop", "gradient_clip": 0.1, "autocast": "bf16"},
+    ),
+    "memory of past batches": (
+        settings(
+            "CrossBatchMemory",
+            arguments={"loss": {"class": "ContrastiveLoss"}, "memory_size": 44},
+            second_phase=SECOND,
+        ),
+        {"patience": 1, "max_epochs": 8},
+    ),
+    "state in plain attributes": (
+        settings("toys.Remembers", second_phase=SECOND),
+        {"patience": 3, "max_epochs": 8},
     ),
     "fixed epochs": (
         settings("toys.Chance", second_phase=SECOND),
@@ -333,6 +401,48 @@ def test_killed_after_any_epoch_the_result_is_bit_identical(
         assert outcome(again) == outcome(whole)
         assert same(weights(folder), weights(tmp_path / "whole"))
     assert last > 5, "the run was not killed at every epoch"
+
+
+def test_the_second_phase_has_the_memory_of_the_best_weights(
+    tmp_path: Path, sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script(monkeypatch, [0.0, 0.0, 0.1, 0.3, 0.2, 0.2, 0.25, 0.28, 0.1])
+    begun: list[tuple[int, bool]] = []
+    apply = Learner.enter_second_phase
+
+    def spy(self: Learner, second: SecondPhaseSettings | None) -> None:
+        begun.append((self.loss.queue_idx, self.loss.has_been_filled))
+        apply(self, second)
+
+    monkeypatch.setattr(Learner, "enter_second_phase", spy)
+    arguments = {"loss": {"class": "ContrastiveLoss"}, "memory_size": 44}
+    method = settings("CrossBatchMemory", arguments=arguments, second_phase=SECOND)
+    fold_run(
+        task(method, training(evaluate_every=1, patience=1, max_epochs=40)), sets, tmp_path
+    ).run()
+    # The best epoch is the second; 4 of its batches of 8 are in the memory.
+    assert begun == [(32, False)]
+
+
+def test_a_checkpoint_without_plain_attributes_is_continued(tmp_path: Path, sets: Sets) -> None:
+    """Versions before this one wrote none."""
+    what = task(settings(), training())
+    whole = fold_run(what, sets, tmp_path / "whole").run()
+    seen: list[int] = []
+
+    def kill(position: dict[str, Any]) -> None:
+        seen.append(position["epoch"])
+        if seen == [1, 2]:
+            raise Killed
+
+    with pytest.raises(Killed):
+        fold_run(what, sets, tmp_path, kill).run()
+    state = checkpoints.load(tmp_path / "latest.pt")
+    assert state is not None
+    del state["attributes"]
+    checkpoints.save(tmp_path / "latest.pt", state)
+    assert outcome(fold_run(what, sets, tmp_path, kill).run()) == outcome(whole)
+    assert seen == [1, 2, 3, 4, 5, 6]
 
 
 @pytest.mark.parametrize("name", ["one phase", "two phases", "fixed epochs"])

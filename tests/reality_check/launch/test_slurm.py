@@ -22,7 +22,7 @@ from reality_check.config.slurm import Slurm
 from reality_check.errors import UsageError
 from reality_check.launch import queue, worker
 from reality_check.launch import slurm as launcher
-from reality_check.launch.local import STOPPED
+from reality_check.launch.local import FAILED, STOPPED, read_failure, write_failure
 from reality_check.output import load_locked
 from reality_check.results import ExperimentResults
 from reality_check.running import run
@@ -296,6 +296,30 @@ def test_a_job_that_somebody_ended_or_that_is_done_is_not_replaced(
     assert not workers._look()
     assert workers.jobs == {0: "1_0"}
     assert told[1:] == [f"SLURM job 1_1: {state.lower()}"]
+
+
+def test_jobs_that_are_ending_are_replaced_and_earlier_failures_forgotten(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same command again, seconds after it said why the first worker had failed."""
+    states = {"7_0": "COMPLETING", "7_1": "RUNNING", "7_2": "FAILED"}
+    (tmp_path / "logs").mkdir()
+    (tmp_path / "slurm.json").write_text(json.dumps(dict(enumerate(states))))
+    for number in range(3):
+        write_failure(tmp_path, number, FAILED, "OSError: no table")
+    cancelled: list[str] = []
+    monkeypatch.setattr(launcher, "states_or_complain", lambda jobs: states)
+    monkeypatch.setattr(launcher, "cancel", lambda jobs: cancelled.extend(jobs))
+    monkeypatch.setattr(launcher, "submit", lambda _, new, __: [f"8_{n}" for n in new])
+    monkeypatch.setattr(launcher, "job_states", lambda jobs: dict.fromkeys(jobs, "RUNNING"))
+    campaign = SimpleNamespace(out_dir=tmp_path, is_complete=lambda: False)
+    told: list[str] = []
+    workers = launcher.SlurmWorkers(cast(Campaign, campaign), 3, tell=told.append)
+    assert workers.jobs == {0: "8_0", 1: "7_1", 2: "8_2"}
+    assert cancelled == ["7_0"], "it may have asked to be queued again"
+    assert told == ["SLURM jobs that go on: 7_1", "SLURM jobs submitted: 8_0, 8_2"]
+    assert not workers._look()
+    assert [read_failure(tmp_path, number) for number in range(3)] == [None] * 3
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,10 @@
 from __future__ import annotations
 
 import os
+import re
 import signal
+import subprocess
+import sys
 import threading
 import time
 from pathlib import Path
@@ -16,7 +19,7 @@ from reality_check.campaign import Campaign
 from reality_check.config import load_experiment
 from reality_check.energy.counters import Counter
 from reality_check.launch import worker
-from reality_check.launch.local import DONE, STOPPED, USAGE
+from reality_check.launch.local import DONE, FAILED, STOPPED, USAGE
 from reality_check.launch.worker import work
 from reality_check.output import lock_experiment
 from reality_check.running import load_results, prepare
@@ -94,6 +97,36 @@ def test_a_worker_by_hand_is_named_by_its_job_and_can_be_asked_to_stop(
     assert seen == [(number, 4, True)]
     assert signal.getsignal(signal.SIGTERM) == before
     assert stopping.listening() == ()
+
+
+def test_a_process_of_a_team_that_failed_does_not_wait_for_the_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ended: list[int] = []
+    monkeypatch.setattr(sys, "argv", ["worker", str(tmp_path)])
+    monkeypatch.setattr(worker, "die_with_parent", lambda *parent: None)
+    monkeypatch.setattr(worker, "work", lambda *how: FAILED)
+    monkeypatch.setattr(torch.distributed, "is_initialized", lambda: True)
+    monkeypatch.setattr(os, "_exit", ended.append)
+    worker.main()
+    assert ended == [FAILED]
+
+
+PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
+
+
+@pytest.mark.parametrize("status", [DONE, FAILED, STOPPED])
+def test_the_job_script_of_the_docs_ends_as_its_worker_did(tmp_path: Path, status: int) -> None:
+    (script,) = re.findall(r"```sh\n(#!/bin/bash.*?)```", PAGE.read_text(encoding="utf-8"), re.S)
+    for name, line in (("srun", f"exit {status}"), ("scontrol", 'echo "$*"')):
+        (tmp_path / name).write_text(f"#!/bin/sh\n{line}\n")
+        (tmp_path / name).chmod(0o755)
+    path = f"{tmp_path}{os.pathsep}{os.environ['PATH']}"
+    environment = {"PATH": path, "SLURM_JOB_ID": "77"}
+    command = ["bash", "-c", script]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (status, "")
+    assert done.stdout == ("requeue 77\n" if status == STOPPED else "")
 
 
 def test_a_worker_notes_the_energy_of_every_stage(
