@@ -18,13 +18,14 @@ comparison of the two one-sided tests procedure and the power approach for asses
 of average bioavailability"), corrected over all comparisons likewise. The tests are Welch's, as in
 the report; paired where both values are of the same networks (one method, aggregate against
 ensemble or one metric against another). A claim of several comparisons is confirmed where all are,
-and not confirmed where one is not.
+and not confirmed where one is not. A run that diverged counts as 0; where none but such runs are
+compared, nobody can tell: methods that all fail are not equally good.
 """
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
@@ -38,7 +39,7 @@ from reality_check.report.statistics import (
     paired_difference,
     welch_difference,
 )
-from reality_check.results import ResultRow
+from reality_check.results import MethodResults, ResultRow
 
 Verdict = Literal["confirmed", "not confirmed", "cannot tell"]
 #: Values by reproduction.
@@ -53,13 +54,15 @@ class Finding:
         first: what should be higher.
         second: what it is compared with.
         difference: first minus second, in the unit of the metric (mostly a fraction), with the
-            95 % interval of this comparison alone; ``None`` where one of them has no results.
+            95 % interval of this comparison alone; ``None`` where one of them has no results, or
+            every run diverged.
         p: that the difference is what the test denies (see the module's table), two-sided, after
             Holm's correction; ``None`` without an interval.
         p_equal: that the difference is beyond the margin, after Holm's correction; ``None`` too for
             a test that does not ask.
         verdict: of this comparison.
         why: what is in the way, empty where there is an interval.
+        diverged: how many runs of the first and of the second diverged, and count as 0.
     """
 
     first: Measured
@@ -69,6 +72,7 @@ class Finding:
     p_equal: float | None
     verdict: Verdict
     why: str = ""
+    diverged: tuple[int, int] = (0, 0)
 
 
 @dataclass(frozen=True)
@@ -80,21 +84,24 @@ class ClaimVerdict:
     findings: tuple[Finding, ...]
 
 
-def judge(experiment: Experiment, rows: Iterable[ResultRow]) -> tuple[ClaimVerdict, ...]:
+def judge(
+    experiment: Experiment, rows: Iterable[ResultRow], methods: Iterable[MethodResults] = ()
+) -> tuple[ClaimVerdict, ...]:
     """Decide all claims of an experiment.
 
     Args:
         experiment: with the claims, as it was run.
         rows: its results.
+        methods: the records of its runs, which say which of them diverged.
 
     Returns:
         In the order of the claims.
     """
-    values = _by_place(rows)
+    values, lost = _by_place(rows), _diverged(methods)
     comparisons = [
-        _Comparison(claim, first, second, values.get(first, {}), values.get(second, {}))
+        _Comparison(claim, *(_Side(place, values, lost) for place in places))
         for claim in experiment.claims
-        for first, second in claim.comparisons()
+        for places in claim.comparisons()
     ]
     corrected = zip(
         _corrected([one.p for one in comparisons]),
@@ -123,39 +130,80 @@ def _by_place(rows: Iterable[ResultRow]) -> dict[Measured, dict[int, float]]:
     return found
 
 
+def _diverged(methods: Iterable[MethodResults]) -> dict[tuple[str, bool], set[int]]:
+    """The runs that diverged, by method and whether they are of the category complete."""
+    return {
+        (method.name, complete): {run.slot for run in runs if run.diverged is not None}
+        for method in methods
+        for complete, runs in ((False, method.reproductions), (True, method.complete))
+    }
+
+
 def _corrected(p_values: Sequence[float | None]) -> list[float | None]:
     adjusted = iter(holm([p for p in p_values if p is not None]))
     return [None if p is None else next(adjusted) for p in p_values]
 
 
+class _Side:
+    """One side of a comparison."""
+
+    def __init__(
+        self,
+        place: Measured,
+        values: Mapping[Measured, Values],
+        diverged: Mapping[tuple[str, bool], Collection[int]],
+    ) -> None:
+        self.place = place
+        self.values = values.get(place, {})
+        self._diverged = diverged.get(self.runs, ())
+
+    @property
+    def runs(self) -> tuple[str, bool]:
+        """Which networks: the method, and whether they are of the category complete."""
+        return self.place.method, self.place.category == "complete"
+
+    @property
+    def lost(self) -> int:
+        """How many of the values are zeros of runs that diverged."""
+        return sum(run in self._diverged for run in self.values)
+
+    def restrict(self, runs: Collection[int]) -> None:
+        """Keep the values of these runs only, in the order of their numbers."""
+        self.values = {run: self.values[run] for run in sorted(runs)}
+
+
 class _Comparison:
     """One comparison before the correction."""
 
-    def __init__(
-        self, claim: Claim, first: Measured, second: Measured, a: Values, b: Values
-    ) -> None:
+    def __init__(self, claim: Claim, first: _Side, second: _Side) -> None:
         self.claim, self.first, self.second = claim, first, second
-        self._a, self._b = self._common(a, b) if self._same_networks() else (a, b)
-        self.margin = claim.margin / 100 if is_fraction(first.metric) else claim.margin
-        self.difference = self._shifted(0.0) if self._a and self._b else None
+        self._paired = first.runs == second.runs
+        if self._paired:
+            for side, other in ((first, second), (second, first)):
+                side.restrict(side.values.keys() & other.values.keys())
+        metric = first.place.metric
+        self.margin = claim.margin / 100 if is_fraction(metric) else claim.margin
+        self.difference = None if self._nothing() else self._shifted(0.0)
         tests = self.difference is not None and self.difference.p_value is not None
         self.p = self._p() if tests else None
         self.p_equal = self._p_equal() if tests and claim.test != "not_below" else None
 
+    def _nothing(self) -> str:
+        """Why there is nothing to compare; empty where there is."""
+        sides = (self.first, self.second)
+        for side in sides:
+            if not side.values:
+                return f"{side.place.method} has no results"
+        if any(side.lost < len(side.values) for side in sides):
+            return ""
+        methods = dict.fromkeys(side.place.method for side in sides)
+        return f"every run of {' and '.join(methods)} diverged"
+
     def _shifted(self, shift: float) -> Difference:
         """The difference plus a number, so that its test against 0 is one against minus that."""
-        compare = paired_difference if self._same_networks() else welch_difference
-        return compare([value + shift for value in self._a.values()], list(self._b.values()))
-
-    @staticmethod
-    def _common(a: Values, b: Values) -> tuple[Values, Values]:
-        both = sorted(set(a) & set(b))
-        return {n: a[n] for n in both}, {n: b[n] for n in both}
-
-    def _same_networks(self) -> bool:
-        one, other = self.first, self.second
-        stages = {category == "complete" for category in (one.category, other.category)}
-        return one.method == other.method and len(stages) == 1
+        compare = paired_difference if self._paired else welch_difference
+        a, b = self.first.values.values(), self.second.values.values()
+        return compare([value + shift for value in a], list(b))
 
     def _p(self) -> float:
         if self.claim.test == "above":
@@ -171,8 +219,16 @@ class _Comparison:
 
     def finding(self, p: float | None, p_equal: float | None) -> Finding:
         """The comparison with its corrected p-values and what follows from them."""
-        verdict = self._verdict(p, p_equal)
-        return Finding(self.first, self.second, self.difference, p, p_equal, verdict, self._why())
+        return Finding(
+            self.first.place,
+            self.second.place,
+            self.difference,
+            p,
+            p_equal,
+            self._verdict(p, p_equal),
+            self._why(),
+            (self.first.lost, self.second.lost),
+        )
 
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:
@@ -187,12 +243,9 @@ class _Comparison:
         return "not confirmed" if within else "cannot tell"
 
     def _why(self) -> str:
-        for place, values in ((self.first, self._a), (self.second, self._b)):
-            if not values:
-                return f"{place.method} has no results"
         if self.difference is not None and self.difference.p_value is None:
             return "no interval without two reproductions whose values are finite"
-        return ""
+        return self._nothing()
 
 
 def _two_sided(difference: Difference) -> float:

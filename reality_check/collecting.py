@@ -15,6 +15,7 @@ from reality_check.cost import costs
 from reality_check.deviations import find_deviations
 from reality_check.energy.shares import read_energy
 from reality_check.environment import split_versions
+from reality_check.final_metrics import is_binary
 from reality_check.importance import parameter_importance
 from reality_check.maps import map_path, read_map
 from reality_check.methods import search_space
@@ -41,7 +42,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         row
         for method in methods
         for stage in STAGES[1:]
-        for row in _rows(experiment, method.name, stages.get((method.name, stage)))
+        for row in _rows(experiment, method, stages.get((method.name, stage)))
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
@@ -155,16 +156,16 @@ def _record(
     )
 
 
-def _rows(experiment: Experiment, method: str, study: Stage | None) -> list[ResultRow]:
+def _rows(experiment: Experiment, method: MethodResults, study: Stage | None) -> list[ResultRow]:
     """The scores of the complete reproductions. A diverged one counts as 0 in every category."""
     if study is None:
         return []
     rows = []
     stage = study.name.rpartition("/")[2]
     for slot, trial in study.complete().items():
-        scores = trial.user_attrs.get("scores") or _zero_scores(experiment, stage)
+        scores = trial.user_attrs.get("scores") or _zero_scores(experiment, method, stage)
         rows += [
-            ResultRow(experiment.name, method, category, slot, metric, value)
+            ResultRow(experiment.name, method.name, category, slot, metric, value)
             for category, metrics in scores.items()
             if category in experiment.protocol.categories
             for metric, value in metrics.items()
@@ -172,10 +173,15 @@ def _rows(experiment: Experiment, method: str, study: Stage | None) -> list[Resu
     return rows
 
 
-def _zero_scores(experiment: Experiment, stage: str) -> dict[str, dict[str, float]]:
+def _zero_scores(
+    experiment: Experiment, method: MethodResults, stage: str
+) -> dict[str, dict[str, float]]:
+    """Zeros under every name that a scored reproduction has, those of the other geometry too."""
     categories = ["complete"] if stage == "complete" else ["aggregate", "ensemble"]
-    metrics = (*METRICS, *experiment.protocol.final_metrics)
-    return {category: dict.fromkeys(metrics, 0.0) for category in categories}
+    own = (*METRICS, *experiment.protocol.final_metrics)
+    suffix = "_raw" if method.normalize_embeddings else "_normalized"
+    others = [name + suffix for name in own if not is_binary(name)]
+    return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 
 def _baseline_rows(experiment: Experiment, study: Stage) -> list[ResultRow]:

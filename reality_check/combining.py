@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from reality_check.config.compose import differing_keys
 from reality_check.errors import UsageError
+from reality_check.output import FREE_BLOCKS, FREE_KEYS
 from reality_check.results import (
     Cost,
     Deviation,
@@ -30,24 +31,18 @@ from reality_check.results import (
 )
 
 #: Keys that make no results incomparable.
-_FREE = {
+_FREE = FREE_KEYS | {
     "name",
     "seed",
-    "device",
     "storage",
-    "studies",
     "methods",
-    "dataset.path",
-    "dataset.download",
     "model.name",
     "protocol.name",
     "protocol.note",
     "protocol.gallery",
     "protocol.final_metrics",
 }
-_FREE_BLOCKS = ("slurm.", "published_results", "methods.")
-
-
+_FREE_BLOCKS = (*FREE_BLOCKS, "methods.")
 _WHERE = "“How it was run”"
 _Spent = TypeVar("_Spent", Cost, Energy)
 

@@ -13,9 +13,9 @@ from reality_check.errors import UsageError
 from reality_check.files import atomic_write, try_lock
 from reality_check.storage import same_database
 
-#: Keys that may change between two runs of the same experiment; that the images are the same ones,
-#: wherever they lie, is told by their fingerprint.
-_FREE = {
+#: Keys that change no result, so that they may change between two runs of the same experiment; that
+#: the images are the same ones, wherever they lie, is told by their fingerprint.
+FREE_KEYS = {
     "device",
     "studies",
     "dataset.path",
@@ -23,8 +23,8 @@ _FREE = {
     "dataset.arguments.path",
     "code.data set from",
 }
-#: Beginnings of others that may: they change no result.
-_FREE_BLOCKS = ("slurm.", "published_results")
+#: Beginnings of others.
+FREE_BLOCKS = ("slurm.", "published_results")
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 
@@ -64,11 +64,11 @@ def check_same_experiment(
         return False
     # Through the schema, so that a key that is newer than the folder has its default there.
     there, ours = load_locked(out_dir).plain(), experiment.plain()
-    free = {*_FREE, *(f"code.{name}" for name in may_change)}
+    free = {*FREE_KEYS, *(f"code.{name}" for name in may_change)}
     if same_database(there["storage"], ours["storage"]):
         free.add("storage")  # another user or host: a tunnel, say
     differing = differing_keys(there, ours)
-    keys = [key for key in differing if key not in free and not key.startswith(_FREE_BLOCKS)]
+    keys = [key for key in differing if key not in free and not key.startswith(FREE_BLOCKS)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])

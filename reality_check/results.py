@@ -269,7 +269,7 @@ class ExperimentResults:
         versions: of Python and of the packages that decide results, by name, when the search began.
         published: tables of papers to be shown beside the results, beyond the one that the
             experiment itself repeats (``config["published_results"]``).
-        folders: the output folders of a report of several; empty for one.
+        folders: the output folders of a report of several, or of one group of it; empty for one.
     """
 
     name: str

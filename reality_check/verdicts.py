@@ -7,7 +7,6 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from reality_check.campaign import Campaign
 from reality_check.claims import ClaimVerdict, Finding, judge
@@ -17,16 +16,14 @@ from reality_check.config.compose import differing_keys
 from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.final_metrics import is_fraction, title
-from reality_check.output import load_locked
+from reality_check.output import FREE_KEYS, load_locked
+from reality_check.report._text import listed, true_minus
 
 NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
 _OUTCOMES = ("confirmed", "not confirmed", "cannot tell", NOT_FINISHED, NOT_RUN)
-#: What may differ between two runs of one experiment.
-_FREE: Any = {
-    "dataset": {"path", "download"},
-    **dict.fromkeys(("claims", "code", "device", "slurm", "storage", "studies"), True),
-}
+#: What may differ between two runs of one experiment, beside :data:`FREE_KEYS`.
+_FREE = {"claims", "code", "slurm", "storage"}
 
 
 @dataclass(frozen=True)
@@ -115,14 +112,16 @@ def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None
 def _changes(planned: Experiment, locked: Experiment) -> str:
     """That a run had another budget, say, than the experiment has now."""
     was, now = (one.model_dump(mode="json", exclude=_FREE) for one in (planned, locked))
-    keys = list(differing_keys(was, now))
+    keys = [key for key in differing_keys(was, now) if key not in FREE_KEYS]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
 
 
 def _verdicts(locked: Experiment, folder: Path) -> tuple[ClaimVerdict, ...] | str:
     results = collect(Campaign(locked, folder))
-    return judge(locked, results.rows) if results.finished else NOT_FINISHED
+    if not results.finished:
+        return NOT_FINISHED
+    return judge(locked, results.rows, results.methods)
 
 
 def criterion(claim: Claim) -> str:
@@ -132,13 +131,13 @@ def criterion(claim: Claim) -> str:
         "not_below": f"at most {_margin(claim)} below",
         "equal": f"within {_margin(claim)} of",
     }[claim.test]
-    than, metrics = claim.than, _listed([title(metric) for metric in claim.metrics])
-    where = f"{metrics} ({_listed(claim.categories)})"
+    than, metrics = claim.than, listed([title(metric) for metric in claim.metrics])
+    where = f"{metrics} ({listed(claim.categories)})"
     other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
     if all(first == second for first, second in claim.pairs):
-        return f"{_listed([f'`{one}`' for one, _ in claim.pairs])}: {where} {how} {other}"
+        return f"{listed([f'`{one}`' for one, _ in claim.pairs])}: {where} {how} {other}"
     groups = [
-        f"`{first}` {how} {_listed([f'`{second}`' for _, second in pairs])}"
+        f"`{first}` {how} {listed([f'`{second}`' for _, second in pairs])}"
         for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
     ]
     return f"{'; '.join(groups)}: {where}{f', against {other}' if other else ''}"
@@ -148,10 +147,6 @@ def _margin(claim: Claim) -> str:
     if not is_fraction(claim.metrics[0]):
         return f"{claim.margin:g}"
     return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
-
-
-def _listed(texts: Sequence[str]) -> str:
-    return " and ".join([", ".join(texts[:-1]), texts[-1]] if len(texts) > 1 else texts)
 
 
 def _verdict_text(verdict: ClaimVerdict) -> str:
@@ -179,18 +174,29 @@ def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:
-    """Difference, interval, corrected p-values and n."""
+    """Difference, interval, corrected p-values and n, and the runs that were lost; or why not."""
     difference = finding.difference
     if finding.why or difference is None or difference.low is None or difference.high is None:
         return finding.why
     scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
     values = (difference.mean, difference.low, difference.high)
-    numbers = [f"{scale * value:+.2f}".replace("-", "−") for value in values]
+    numbers = [true_minus(scale * value, plus=True) for value in values]
     text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {_p(finding.p)}"
     if finding.p_equal is not None:
         text += f", within {_margin(claim)} {_p(finding.p_equal)}"
     n = difference.n
-    return f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
+    text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
+    return text + _diverged(finding)
+
+
+def _diverged(finding: Finding) -> str:
+    """How many runs of each side count as 0, said once where both are of the same networks."""
+    lost = {
+        f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
+        for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)
+    }
+    counts = [f"{count} of {name}" for name, count in lost.items() if count]
+    return f" (diverged, so counted as 0: {listed(counts)})" if counts else ""
 
 
 def _p(value: float | None) -> str:

@@ -17,6 +17,7 @@ from reality_check.paper_figures._images import Images, ten_classes
 from reality_check.paper_figures._networks import LeNet
 from reality_check.paper_figures._training import Phase, Trained, Training, train
 from reality_check.report._plotting import INK
+from reality_check.report._text import rounded
 from reality_check.report.statistics import t_interval
 
 #: Ten colours whose lightness alternates; digits are written beside them.
@@ -132,15 +133,20 @@ class Digits:
         )
         return train(training, self.train, self.settings)
 
-    def described(self) -> str:
-        """Say what was trained and drawn, for captions."""
+    def described(self, seeds: int | None = None) -> str:
+        """Say what was trained and drawn, for captions.
+
+        Args:
+            seeds: how many were trained; None: as many as the budget has.
+        """
         budget = self.budget
+        trained = seeds or budget.seeds
         return (
             f"{self.train.name}, {len(self.train):,} training and {len(self.test):,} test images; "
             f"LeNet with widths {', '.join(map(str, budget.widths))} at {28 // budget.shrink} x "
             f"{28 // budget.shrink} pixels; Adam, learning rate "
             f"{budget.lr:g}, {budget.epochs} epochs of batches of {budget.batch_size}; "
-            f"{budget.seeds} seeds, the first one drawn"
+            + ("one seed" if trained == 1 else f"{trained} seeds, the first one drawn")
         )
 
 
@@ -170,7 +176,7 @@ def mean_text(values: list[float], unit: str = "", digits: int = 1) -> str:
     """Return ``mean ± half-width`` of the 95 % t-interval, or the mean alone of one value."""
     interval = t_interval(values)
     half = "" if interval.half_width is None else f" ± {interval.half_width:.{digits}f}"
-    return f"{interval.mean:.{digits}f}{half}{unit}"
+    return f"{rounded(interval.mean, digits)}{half}{unit}"
 
 
 def add_rows(table: dict[str, list[Any]], count: int, **columns: Any) -> None:

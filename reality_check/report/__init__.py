@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from reality_check.files import atomic_write
 from reality_check.report._analysis import Analysis
+from reality_check.report._files import (
+    Files,
+    check_no_output_folder,
+    files_of_report,
+    remove,
+)
 from reality_check.report._summary import Summary
 from reality_check.report.comparisons import comparisons_csv
 from reality_check.report.figures import draw_figures
@@ -37,35 +43,44 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
 
     Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (PNG and PDF),
     ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each
-    whole or not at all. The same results always give the same files.
+    whole or not at all. The same results always give the same files. What an earlier report of
+    several folders left in ``out_dir`` beyond these is removed.
 
     Args:
         results: everything that is shown.
-        out_dir: the experiment's output folder; made where missing.
+        out_dir: the experiment's output folder, or one for the report of several; made where
+            missing.
     """
-    out_dir = Path(out_dir)
+    earlier = files_of_report(Path(out_dir))
+    remove(earlier - _write(results, Path(out_dir)))
+
+
+def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
+    """Write the files of one report; return them."""
+    files = Files(out_dir)
     summary = Summary(results)
     analysis = Analysis(summary)
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
-    atomic_write(out_dir / "results.csv", csv_text(results.rows))
-    atomic_write(out_dir / "baselines.csv", csv_text(results.baselines))
-    atomic_write(out_dir / "tables.tex", tables_tex(summary) + paired_tex(analysis))
-    atomic_write(out_dir / "comparisons.csv", comparisons_csv(analysis))
-    atomic_write(out_dir / "summary.json", summary_json(summary_data(summary, analysis)))
-    atomic_write(out_dir / "references.bib", references_bib(results))
+    files.write("results.csv", csv_text(results.rows))
+    files.write("baselines.csv", csv_text(results.baselines))
+    files.write("tables.tex", tables_tex(summary) + paired_tex(analysis))
+    files.write("comparisons.csv", comparisons_csv(analysis))
+    files.write("summary.json", summary_json(summary_data(summary, analysis)))
+    files.write("references.bib", references_bib(results))
     sections = statistics_sections(summary, analysis)
     figures = draw_figures(summary)
     further = [figure for section in sections for figure in section.figures]
     for figure in (*figures, *further):
         for ending in ("png", "pdf"):
-            atomic_write(out_dir / "figures" / f"{figure.stem}.{ending}", figure.files[ending])
+            files.write(f"figures/{figure.stem}.{ending}", figure.files[ending])
     shown = galleries(summary)
     for gallery in shown:
-        atomic_write(out_dir / "figures" / f"{gallery.stem}.png", gallery.png)
+        files.write(f"figures/{gallery.stem}.png", gallery.png)
     alternatives = {figure.stem: figure.alt for figure in figures}
     alternatives |= {gallery.stem: gallery.alt for gallery in shown}
-    atomic_write(out_dir / "report.md", report_md(summary, alternatives, sections))
-    atomic_write(out_dir / "report.html", report_html(summary, figures, shown, sections))
+    files.write("report.md", report_md(summary, alternatives, sections))
+    files.write("report.html", report_html(summary, figures, shown, sections))
+    return files.written
 
 
 def write_grouped_report(
@@ -76,17 +91,24 @@ def write_grouped_report(
     """Write a report of results that are not comparable: side by side, each group whole in itself.
 
     Writes ``report.html`` and ``report.md``, and the report of each group into ``group_1/``, ...
+    What an earlier report left in ``out_dir`` beyond these is removed.
 
     Args:
         groups: at least two: results that stand in one table, and the folders they come from.
         keys: the dotted names of the settings in which groups differ.
         out_dir: made where missing.
+
+    Raises:
+        UsageError: an experiment was run in the folder of a group.
     """
-    shown = []
-    for number, (results, folders) in enumerate(groups, 1):
-        write_report(results, out_dir / f"group_{number}")
+    places = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
+    check_no_output_folder(places)
+    earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
+    for place, (results, folders) in zip(places, groups, strict=True):
+        files.written |= _write(dataclasses.replace(results, folders=folders), place)
         summary = Summary(results)
         drawn = [d for d in draw_figures(summary) if d.stem.startswith("intervals_")]
         shown.append(Group(summary, folders, drawn[0] if drawn else None))
-    atomic_write(out_dir / "report.md", grouped_md(shown, keys))
-    atomic_write(out_dir / "report.html", grouped_html(shown, keys))
+    files.write("report.md", grouped_md(shown, keys))
+    files.write("report.html", grouped_html(shown, keys))
+    remove(earlier - files.written)

@@ -47,12 +47,13 @@ class Pair:
 
     Attributes:
         category: of the results.
-        better: name of the method with the higher mean over the common seeds.
+        better: name of the method with the higher mean over the common seeds (see :meth:`turned`).
         other: name of the other one.
         difference: ``better`` minus ``other``, paired by seed.
         adjusted_p: after Holm's correction for ``tested`` pairs of the category, or ``None``.
         tested: how many pairs were tested together.
         won: at how many seeds ``better`` is above, ties not counted.
+        lost: at how many seeds ``other`` is.
         effect: Cohen's d_z.
         standardised: Cohen's d, which ignores that seeds are common.
         improvement: probability that a run of ``better`` is above one of ``other``.
@@ -68,6 +69,7 @@ class Pair:
     adjusted_p: float | None
     tested: int
     won: int
+    lost: int
     effect: Bounds | None
     standardised: Bounds | None
     improvement: Bounds | None
@@ -84,11 +86,56 @@ class Pair:
         """Whether the paired difference stands after the correction."""
         return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
 
+    def turned(self) -> Pair:
+        """The same comparison with the methods exchanged: ``better`` is then the lower one."""
+        return replace(
+            self,
+            better=self.other,
+            other=self.better,
+            difference=replace(self.difference, mean=-self.difference.mean),
+            won=self.lost,
+            lost=self.won,
+            effect=_mirrored(self.effect),
+            standardised=_mirrored(self.standardised),
+            improvement=_mirrored(self.improvement, total=1.0),
+            dominance=_mirrored(self.dominance),
+            anywhere=_mirrored(self.anywhere),
+        )
 
-def of_the_best(pairs: Sequence[Pair]) -> tuple[Pair, ...]:
-    """Return the pairs of the best method of a category."""
-    best = pairs[0].better
-    return tuple(pair for pair in pairs if best in (pair.better, pair.other))
+
+def _mirrored(bounds: Bounds | None, total: float = 0.0) -> Bounds | None:
+    """The same for the methods exchanged; ``total`` is what both numbers come to together."""
+    if bounds is None:
+        return None
+    return Bounds(total - bounds.value, total - bounds.high, total - bounds.low)
+
+
+@dataclass(frozen=True)
+class AgainstBest:
+    """The best method of a category against the others.
+
+    Attributes:
+        best: name of the method with the highest mean over all its runs.
+        pairs: ``best`` first, with each method that it shares a seed with, in the order of their
+            means; on the common seeds the other one may be above.
+        apart: names of the methods that it shares no seed with.
+    """
+
+    best: str
+    pairs: tuple[Pair, ...]
+    apart: tuple[str, ...]
+
+    @property
+    def above(self) -> tuple[str, ...]:
+        """Names of the methods that are above ``best`` on the common seeds."""
+        return tuple(pair.other for pair in self.pairs if pair.difference.mean < 0)
+
+
+def _against(best: str, others: Sequence[str], pairs: Sequence[Pair]) -> AgainstBest:
+    own = [pair for pair in pairs if best in (pair.better, pair.other)]
+    first = tuple(pair if pair.better == best else pair.turned() for pair in own)
+    shared = {pair.other for pair in first}
+    return AgainstBest(best, first, tuple(name for name in others if name not in shared))
 
 
 @dataclass(frozen=True)
@@ -124,6 +171,16 @@ class Analysis:
     def pairs(self) -> dict[str, tuple[Pair, ...]]:
         """Every pair of methods with a common seed by category; those of the best come first."""
         return {category: self._pairs(category) for category in self.summary.categories}
+
+    @cached_property
+    def against_best(self) -> dict[str, AgainstBest]:
+        """The best method against the others, by category with at least two methods."""
+        ranked = {category: self._ranked(category) for category in self.summary.categories}
+        return {
+            category: _against(names[0], names[1:], self.pairs[category])
+            for category, names in ranked.items()
+            if len(names) > 1
+        }
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
@@ -232,9 +289,7 @@ class Analysis:
     # -- pairs ------------------------------------------------------------------------------
 
     def _pairs(self, category: str) -> tuple[Pair, ...]:
-        runs = self._runs(category)
-        means = {m: t_interval(list(values.values())).mean for m, values in runs.items()}
-        ranked = sorted(runs, key=lambda method: -means[method])
+        runs, ranked = self._runs(category), self._ranked(category)
         found = [
             self._pair(category, a, b, runs)
             for i, a in enumerate(ranked)
@@ -252,6 +307,12 @@ class Analysis:
             for pair in found
         )
 
+    def _ranked(self, category: str) -> list[str]:
+        """The methods by their means over all their runs, the best first."""
+        runs = self._runs(category)
+        means = {m: t_interval(list(values.values())).mean for m, values in runs.items()}
+        return sorted(runs, key=lambda method: -means[method])
+
     def _pair(self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]) -> Pair:
         common = [seed for seed in runs[a] if seed in runs[b]]
         first, second = ([runs[method][seed] for seed in common] for method in (a, b))
@@ -265,6 +326,7 @@ class Analysis:
             None,
             0,
             sum(x > y for x, y in zip(first, second, strict=True)),
+            sum(x < y for x, y in zip(first, second, strict=True)),
             paired_effect(first, second),
             cohens_d(first, second),
             probability_of_improvement(first, second),

@@ -25,7 +25,15 @@ from reality_check.report._text import (
     percent,
 )
 from reality_check.report.statistics import t_interval
-from reality_check.results import METRICS, PRIMARY, STAGES, Cost, MethodResults, TrialRecord
+from reality_check.results import (
+    METRICS,
+    PRIMARY,
+    STAGES,
+    Cost,
+    Folder,
+    MethodResults,
+    TrialRecord,
+)
 
 #: The command that makes the same run again, beside ``experiment.yaml``.
 COMMAND = "reality-check run experiment.yaml"
@@ -64,30 +72,39 @@ def reproduce_lines(summary: Summary) -> tuple[str, list[str], str]:
     if not folders:
         kept = f"experiment.yaml holds every setting and seed; {files}"
         return "In the folder of this report:", [COMMAND], kept
-    runs = [
-        f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out again_{number}"
-        for number, folder in enumerate(folders, 1)
-    ]
-    again = " ".join(f"again_{number}" for number in range(1, len(folders) + 1))
+    if len(folders) == 1:
+        kept = f"The experiment.yaml of the output folder holds every setting and seed; {files}"
+        return "From the settings of the output folder:", [_again(folders[0], "again")], kept
+    names = [f"again_{number}" for number in range(1, len(folders) + 1)]
+    runs = [_again(folder, name) for folder, name in zip(folders, names, strict=True)]
     return (
         "Each folder from its own settings, then the report of all:",
-        [*runs, f"reality-check report {again} --out DIR"],
+        [*runs, f"reality-check report {' '.join(names)} --out DIR"],
         f"The experiment.yaml of each folder holds its settings and seed; {files}",
     )
+
+
+def _again(folder: Folder, name: str) -> str:
+    """The command that makes the run of a folder again."""
+    return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"
 
 
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:
     """What was compared and how, in a few lines, for the top of the page."""
     results = summary.results
     known = dict(results.facts)
-    runs = [len(method.reproductions) or len(method.complete) for method in results.methods]
-    trials = [len(method.search) for method in results.methods if method.searched]
+    done = {
+        method.name: {stage: summary.progress(method, stage).done for stage in STAGES}
+        for method in results.methods
+    }
+    runs = [stages["reproductions"] or stages["complete"] for stages in done.values()]
+    trials = [done[method.name]["search"] for method in results.methods if method.searched]
     lines = [
         ("Data set", known.get("Data set", "")),
         ("Classes", known.get("Classes", "")),
         ("Protocol", f"{results.protocol}, measured against {results.reference}"),
         ("Methods", str(len(summary.methods))),
-        ("Output folders", str(len(results.folders)) if results.folders else ""),
+        ("Output folders", str(len(results.folders)) if len(results.folders) > 1 else ""),
         ("Search", f"{_span(trials)} trials per method" if any(trials) else ""),
         ("Reproductions", f"{_span(runs)} per method" if any(runs) else ""),
         ("Cost", hours_text(results.costs)),

@@ -15,6 +15,7 @@ from reality_check.results import (
     METRICS,
     PRIMARY,
     ExperimentResults,
+    Folder,
     MethodResults,
     TrialRecord,
 )
@@ -69,6 +70,11 @@ class Summary:
     def origins(self) -> dict[str, str]:
         """By method, the output folder it comes from; empty where there is only one."""
         return {method.name: method.origin for method in self.results.methods if method.origin}
+
+    def folder_of(self, method: str) -> Folder | None:
+        """The output folder that a method comes from; ``None`` in the report of a folder itself."""
+        folders, label = self.results.folders, self.origins.get(method)
+        return next((f for f in folders if len(folders) == 1 or f.label == label), None)
 
     @cached_property
     def categories(self) -> tuple[str, ...]:

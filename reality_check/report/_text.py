@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import re
+from collections.abc import Sequence
 from typing import Any
 
 from reality_check.report.statistics import Interval
@@ -12,21 +13,38 @@ from reality_check.report.statistics import Interval
 NOTHING = "—"
 
 
+def rounded(value: float, digits: int, plus: bool = False) -> str:
+    """So many digits after the point; what they make 0 has no sign, neither minus nor plus.
+
+    Args:
+        value: a number.
+        digits: after the point.
+        plus: whether a positive number has a sign too.
+    """
+    if not math.isfinite(value):
+        return "not finite"
+    text = f"{value:{'+' if plus else ''}.{digits}f}"
+    return text if text.strip("+-0.") else text.lstrip("+-")
+
+
+def true_minus(value: float, digits: int = 2, plus: bool = False) -> str:
+    """As :func:`rounded`, with the minus sign of a printed number instead of a hyphen."""
+    return rounded(value, digits, plus).replace("-", "−")
+
+
 def percent(fraction: float | None, digits: int = 2) -> str:
     """``0.2525`` -> ``"25.25"``."""
-    if fraction is None:
-        return NOTHING
-    return f"{100 * fraction:.{digits}f}" if math.isfinite(fraction) else "not finite"
+    return NOTHING if fraction is None else rounded(100 * fraction, digits)
 
 
-def points(difference: float) -> str:
+def points(difference: float, plus: bool = False) -> str:
     """A difference of fractions in percentage points, with a true minus sign."""
-    return f"{100 * difference:.2f}".replace("-", "−").replace("−0.00", "0.00")
+    return true_minus(100 * difference, plus=plus)
 
 
 def number(value: float) -> str:
     """``1.23456`` -> ``"1.235"``: what is no fraction, and so not printed in percent."""
-    return f"{value:.3f}" if math.isfinite(value) else "not finite"
+    return rounded(value, 3)
 
 
 def interval_text(interval: Interval, fraction: bool = True) -> str:
@@ -75,6 +93,6 @@ def counted(number: int, noun: str) -> str:
     return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
-def listed(names: list[str]) -> str:
+def listed(names: Sequence[str]) -> str:
     """``["a", "b", "c"]`` -> ``"a, b and c"``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)

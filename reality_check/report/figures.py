@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
@@ -29,6 +31,9 @@ from reality_check.report._summary import Summary, completed, winner
 from reality_check.report._text import interval_text
 from reality_check.report.statistics import t_interval
 from reality_check.results import METRICS, PRIMARY, MethodResults, TrialRecord
+
+#: What curves begin with.
+UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 
 
 @dataclass(frozen=True)
@@ -69,7 +74,10 @@ def draw_figures(summary: Summary) -> list[DrawnFigure]:
         alt = "Search history of each method. " + _search_alt(summary)
         drawn.append(DrawnFigure("search_history", caption, alt, render(figure)))
     if any(best.curves for m in summary.results.methods if (best := winner(m))):
-        caption = "Validation MAP@R of each fold of the winning trial; the dot is the best epoch."
+        caption = (
+            "Validation MAP@R of each fold of the winning trial; the dot is the best trained "
+            f"epoch. {UNTRAINED_NOTE}"
+        )
         figure = validation_figure(summary)
         alt = "Validation curves of the winning trial of each method, one line a fold."
         drawn.append(DrawnFigure("validation_curves", caption, alt, render(figure)))
@@ -206,8 +214,14 @@ def _curves_panel(axes: Axes, best: TrialRecord) -> None:
             continue
         colour = COLOURS[fold % len(COLOURS)]
         axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4)
-        top = max(points, key=lambda point: point[1])
-        axes.plot(*top, "o", color=colour, markersize=4.5)
+        mark_best(axes, points, color=colour, markersize=4.5)
+
+
+def mark_best(axes: Axes, points: Sequence[tuple[int, float]], **style: Any) -> None:
+    """Draw a dot on the highest point of a curve that training may choose: of epochs from 1 on."""
+    trained = [point for point in points if point[0] > 0]
+    if trained:
+        axes.plot(*max(trained, key=lambda point: point[1]), "o", **style)
 
 
 def _search_alt(summary: Summary) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reality_check.report._summary import Summary
+from reality_check.report._text import file_name
 
 #: What all galleries have in common.
 NOTE = (
@@ -30,7 +31,7 @@ def galleries(summary: Summary) -> list[Gallery]:
     """Return the galleries that are there, in the order of the methods."""
     return [
         Gallery(
-            f"gallery_{method.name}",
+            f"gallery_{file_name(method.name)}",
             method.name,
             f"Test images and their nearest neighbours by {method.name}, right and wrong marked.",
             method.gallery.read_bytes(),

@@ -340,7 +340,7 @@ def _config(summary: Summary) -> Html:
     if not text:
         return Html("")
     title = "The resolved experiment (experiment.yaml)"
-    if summary.results.folders:
+    if len(summary.results.folders) > 1:
         title = "The settings that the folders have in common, and all methods"
     return folded(title, element("pre", text, tabindex="0"))
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from reality_check.report._analysis import Analysis, Pair, of_the_best
+from reality_check.report._analysis import Analysis, Pair
 from reality_check.report._sections import PlainTable, deviation_box, other_note
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, counted, p_text, points
+from reality_check.report._text import NOTHING, counted, p_text, points, true_minus
 from reality_check.report.published import PublishedPart, published_parts
+from reality_check.report.sections.paired import seed_sentences
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
@@ -35,10 +36,14 @@ _ESCAPES = {
     "×": r"$\times$",
     "≤": r"$\leq$",
     "≥": r"$\geq$",
+    "«": r"$\ll$",
+    "»": r"$\gg$",
     **{character: "\\" + character for character in "&%$#_{}"},
 }
-#: Up to here pdflatex knows every letter (accented Latin ones); of others it stops.
+#: Up to here pdflatex knows most letters (accented Latin ones); beyond, hardly any.
 _LAST_LETTER = "\u017f"
+#: Letters before it that LaTeX's default font encoding (OT1) lacks: at any of them pdflatex stops.
+_MISSING = {*"ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ", *map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))}
 #: From here on columns are many.
 _MANY_COLUMNS = 6
 
@@ -51,13 +56,14 @@ _MARKS = (
 def escape(text: str) -> str:
     """Return ``text`` with LaTeX's special characters made harmless, on one line.
 
-    Letters that pdflatex would need further packages for become question marks.
+    Letters that pdflatex would need further packages for, and control characters, become question
+    marks.
     """
     return "".join(map(_escaped, " ".join(text.split())))
 
 
 def _escaped(character: str) -> str:
-    known = character <= _LAST_LETTER
+    known = character <= _LAST_LETTER and character not in _MISSING
     return _ESCAPES.get(character, character if known else "?")
 
 
@@ -132,23 +138,31 @@ def paired_tex(analysis: Analysis) -> str:
     Empty where no pair has an interval.
     """
     rows = {
-        category: [pair for pair in of_the_best(pairs) if pair.adjusted_p is not None]
-        for category, pairs in analysis.pairs.items()
-        if pairs
+        category: [pair for pair in found.pairs if pair.adjusted_p is not None]
+        for category, found in analysis.against_best.items()
     }
     if not any(rows.values()):
         return ""
-    caption = (
-        f"{analysis.summary.results.name}: {METRICS[PRIMARY]} of the best method of each category "
-        "minus that of the others, in points, on common seeds: paired 95 % t-interval, p-value "
-        "after Holm's correction for all pairs, Cohen's d_z, and the probability P that a run of "
-        "the first is above one of the second."
-    )
+    caption = " ".join([_paired_caption(analysis), *_seed_notes(analysis)])
     lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\"]
     for category, pairs in rows.items():
         if pairs:
             lines += [r"\midrule", _group_head(category, 7), *map(_paired_row, pairs)]
     return "\n".join(["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrrr", lines), ""])
+
+
+def _paired_caption(analysis: Analysis) -> str:
+    return (
+        f"{analysis.summary.results.name}: {METRICS[PRIMARY]} of the best method of each category "
+        "(highest mean over all runs) minus that of the others, in points, on common seeds: paired "
+        "95 % t-interval, p-value after Holm's correction for all pairs, Cohen's d_z, and the "
+        "probability P that a run of the first is above one of the second."
+    )
+
+
+def _seed_notes(analysis: Analysis) -> list[str]:
+    every = analysis.against_best.items()
+    return [line for category, found in every for line in seed_sentences(category, found)]
 
 
 def _paired_row(pair: Pair) -> str:
@@ -158,7 +172,7 @@ def _paired_row(pair: Pair) -> str:
         points(mean),
         f"{points(mean - half)} to {points(mean + half)}",
         p_value.replace("<", "$<$"),
-        f"{pair.effect.value:.2f}".replace("-", "−") if pair.effect else "--",
+        true_minus(pair.effect.value) if pair.effect else "--",
         f"{pair.improvement.value:.2f}" if pair.improvement else "--",
     ]
     minus = [number.replace("−", "$-$") for number in numbers]

@@ -12,7 +12,7 @@ from reality_check.config.published import PublishedResults
 from reality_check.final_metrics import is_fraction, title
 from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, interval_text, number, points
+from reality_check.report._text import NOTHING, interval_text, points, true_minus
 from reality_check.report.statistics import t_interval
 
 #: Names of the rows of a method.
@@ -139,10 +139,5 @@ def _difference(metric: str, figure: tuple[float, ...] | None, values: tuple[flo
         return NOTHING
     mean = sum(values) / len(values)
     if not is_fraction(metric):
-        return _signed(number(mean - figure[0]))
-    return _signed(points(mean - figure[0] / 100))
-
-
-def _signed(text: str) -> str:
-    """With a sign, also where it is a plus."""
-    return text if text.startswith(("−", "-")) else f"+{text}"
+        return true_minus(mean - figure[0], 3, plus=True)
+    return points(mean - figure[0] / 100, plus=True)

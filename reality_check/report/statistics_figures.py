@@ -14,7 +14,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
-from reality_check.report._analysis import Pair
+from reality_check.report._analysis import AgainstBest, Pair
 from reality_check.report._plotting import (
     COLOURS,
     FAINT,
@@ -31,7 +31,7 @@ from reality_check.report._plotting import (
     title,
 )
 from reality_check.report._summary import Summary, completed, winner
-from reality_check.report.figures import search_panel
+from reality_check.report.figures import mark_best, search_panel
 from reality_check.report.statistics import Ranking
 from reality_check.results import METRICS, PRIMARY, Importance, MethodResults, TrialRecord
 
@@ -57,41 +57,39 @@ class BestCurve:
     high: Array
 
 
-def paired_figure(summary: Summary, pairs: Mapping[str, Sequence[Pair]]) -> Figure:
+def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
     """Return a panel a category: differences of the best method to the others, in points."""
-    rows = [len(found) for found in pairs.values()]
+    rows = [len(found.pairs) for found in shown.values()]
     figure = new_figure(WIDTH, 0.75 * len(rows) + 0.29 * sum(rows))
     grid = figure.add_gridspec(len(rows), 1, height_ratios=[1 + count for count in rows])
-    for place, (category, found) in enumerate(pairs.items()):
+    for place, (category, found) in enumerate(shown.items()):
         axes = figure.add_subplot(grid[place, 0])
         dress(axes, SMALL)
-        best = found[0].better
         axes.set_title(
-            shorten(f"{category}: {best} minus …", 90),
+            shorten(f"{category}: {found.best} minus …", 90),
             fontsize=TEXT, loc="left", color=INK, parse_math=False,
         )  # fmt: skip
         axes.axvline(0, color=FAINT, linewidth=1.0)
-        others = [pair.other if pair.better == best else pair.better for pair in found]
-        for row, (pair, other) in enumerate(zip(found, others, strict=True)):
-            _pair_row(axes, row, summary, pair, best, other)
-        axes.set_yticks(range(len(found)))
-        axes.set_yticklabels([shorten(name, 34) for name in others], parse_math=False)
-        axes.set_ylim(len(found) - 0.4, -0.6)
+        for row, pair in enumerate(found.pairs):
+            _pair_row(axes, row, summary, pair)
+        axes.set_yticks(range(len(found.pairs)))
+        axes.set_yticklabels([shorten(pair.other, 34) for pair in found.pairs], parse_math=False)
+        axes.set_ylim(len(found.pairs) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"difference in {METRICS[PRIMARY]} (points)", fontsize=TEXT, color=INK)
     return figure
 
 
-def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair, best: str, other: str) -> None:
-    runs = [summary.values[pair.category, PRIMARY, method] for method in (best, other)]
+def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
+    """One pair: the differences at its seeds above their mean with its intervals."""
+    runs = [summary.values[pair.category, PRIMARY, name] for name in (pair.better, pair.other)]
     gaps = [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]]
     lift = [row - 0.17 - 0.10 * (index % 2) for index in range(len(gaps))]
     colour = COLOURS[row % len(COLOURS)]
     axes.plot(gaps, lift, "o", color=colour, markersize=3.4, alpha=0.65, markeredgewidth=0)
-    sign = 1 if pair.better == best else -1
-    mean = 100 * sign * pair.difference.mean
+    mean = 100 * pair.difference.mean
     if pair.anywhere is not None:
-        ends = [100 * sign * pair.anywhere.low, 100 * sign * pair.anywhere.high]
+        ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
         axes.plot(ends, [row + 0.12] * 2, color=colour, linewidth=0.9)
     if pair.difference.half_width is not None:
         half = 100 * pair.difference.half_width
@@ -241,7 +239,7 @@ def curves_figure(runs: Sequence[TrialRecord], best: TrialRecord | None) -> Figu
             points = _points(run, fold)
             if points:
                 axes.plot(*zip(*points, strict=True), color=COLOURS[0], linewidth=1.0, alpha=0.6)
-                axes.plot(*max(points, key=lambda point: point[1]), "o", **_BEST_EPOCH)
+                mark_best(axes, points, **_BEST_EPOCH)
         if best is not None and (points := _points(best, fold)):
             axes.plot(
                 *zip(*points, strict=True), color=COLOURS[1], linewidth=1.4, linestyle=(0, (4, 2))

@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 from scipy import stats
 
-from reality_check.claims import ClaimVerdict, judge
+from reality_check.claims import ClaimVerdict, Finding, judge
 from reality_check.config import Experiment, compose
-from reality_check.results import PRIMARY, ResultRow
+from reality_check.results import PRIMARY, MethodResults, ResultRow, TrialRecord
 
 #: Ten reproductions around 0 with a standard deviation of about 0.7 points.
 NOISE = [-0.011, -0.007, -0.004, -0.002, -0.001, 0.001, 0.002, 0.005, 0.007, 0.010]
@@ -218,6 +218,59 @@ def test_runs_without_spread_are_certain() -> None:
     assert verdict({}, {"a": [0.31] * 5, "b": [0.3] * 5}).verdict == "confirmed"
     assert verdict({}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "not confirmed"
     assert verdict({"test": "equal"}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "confirmed"
+
+
+def lost(method: str, *runs: int, stage: str = "reproductions") -> MethodResults:
+    """A method of which these of five runs diverged."""
+    records = tuple(
+        TrialRecord(method, stage, n, "complete", diverged="NaN" if n in runs else None)
+        for n in range(5)
+    )
+    parts: dict[str, Any] = {stage: records}
+    return MethodResults(method, "L", **parts)
+
+
+def judged(
+    claim: Mapping[str, Any], samples: Samples, *methods: MethodResults
+) -> tuple[str, Finding]:
+    planned = experiment({"pairs": [["a", "b"]], **claim})
+    (found,) = judge(planned, rows(samples), methods)
+    return found.verdict, found.findings[0]
+
+
+@pytest.mark.parametrize("test", ["above", "not_below", "equal"])
+def test_methods_that_always_diverged_cannot_be_told(test: str) -> None:
+    zeros = {"a": [0.0] * 5, "b": [0.0] * 5}
+    gone = [lost(name, *range(5)) for name in "ab"]
+    told, finding = judged({"test": test}, zeros, *gone)
+    assert (told, finding.why) == ("cannot tell", "every run of a and b diverged")
+    assert (finding.difference, finding.p, finding.p_equal) == (None, None, None)
+    assert finding.diverged == (5, 5)
+    told, finding = judged({"test": test}, zeros, gone[0], lost("b", 0, 1, 2, 3))
+    assert told == {"above": "not confirmed"}.get(test, "confirmed"), "one run did score 0"
+
+
+def test_one_side_that_always_diverged_is_below() -> None:
+    samples = {"a": [0.3, 0.31, 0.3, 0.29, 0.3], "b": [0.0] * 5}
+    told, finding = judged({}, samples, lost("a"), lost("b", *range(5)))
+    assert (told, finding.diverged, finding.why) == ("confirmed", (0, 5), "")
+
+
+def test_what_diverged_is_counted_among_the_runs_that_are_compared() -> None:
+    samples = {
+        ("a", "complete", PRIMARY): [0.3, 0.0, 0.3, 0.0],
+        ("b", "complete", PRIMARY): [0.2, 0.2, 0.0],
+    }
+    runs = lost("a", 1, 3, 4, stage="complete"), lost("b", 2, stage="reproductions")
+    _, finding = judged({"categories": ["complete"]}, samples, *runs)
+    assert finding.diverged == (2, 0), "of a run 4 has no result; of b it was a reproduction"
+
+
+def test_one_method_that_always_diverged_cannot_be_told_from_itself() -> None:
+    samples = {("a", category, PRIMARY): [0.0] * 5 for category in ("aggregate", "ensemble")}
+    claim = {"pairs": [["a", "a"]], "categories": ["ensemble"], "than": {"category": "aggregate"}}
+    told, finding = judged(claim, samples, lost("a", *range(5)))
+    assert (told, finding.why) == ("cannot tell", "every run of a diverged")
 
 
 def test_an_experiment_without_claims_has_no_verdicts() -> None:

@@ -27,10 +27,10 @@ MAP = "mean_average_precision_at_r"
 CONFIG: dict[str, Any] = {
     "name": "one",
     "seed": 0,
-    "dataset": {"name": "cub", "path": "/a", "size": 64},
+    "dataset": {"name": "cub", "path": "/a", "size": 64, "arguments": {"path": "/a"}},
     "model": {"trunk": "conv4"},
     "protocol": {"name": "quick", "search": {"trials": 8}, "note": "x", "final_metrics": ["AMI"]},
-    "code": {"dataset": "d1", "mine.Loss": "l1"},
+    "code": {"dataset": "d1", "data set from": "s1", "mine.Loss": "l1"},
     "slurm": {"gpus": 1},
 }
 
@@ -84,6 +84,8 @@ def sources(*found: ExperimentResults) -> list[Source]:
         {"name": "two", "seed": 3},
         {"dataset/path": "/b", "dataset/download": True},
         {"protocol/name": "other", "protocol/note": "y", "protocol/final_metrics": []},
+        {"dataset/arguments/path": "/b", "code/data set from": "s2"},
+        {"dataset/arguments": {}, "code": {"dataset": "d1", "mine.Loss": "l1"}},
         {"code/mine.Loss": "l2"},
         {"code": {}},
         {"slurm": {"gpus": 4}, "published_results": {"item": "Table 1"}},

@@ -3,19 +3,28 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from reality_check import verdicts as room
+from reality_check.claims import Finding
 from reality_check.cli import main
 from reality_check.config import Experiment, compose
+from reality_check.config.claims import Claim, Measured
 from reality_check.errors import UsageError
 from reality_check.output import lock_experiment
 from reality_check.papers import replications
-from reality_check.results import PRIMARY, ExperimentResults, ResultRow
+from reality_check.report.statistics import Difference
+from reality_check.results import (
+    PRIMARY,
+    ExperimentResults,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
 from reality_check.verdicts import NOT_RUN, claim_rows, criterion, markdown
 
 DOCS = Path(__file__).parents[2] / "docs" / "replications.md"
@@ -50,7 +59,8 @@ def experiment(**changes: Any) -> Experiment:
     )
 
 
-def rows() -> list[ResultRow]:
+def rows(lost: Mapping[str, Collection[int]]) -> list[ResultRow]:
+    """Five runs of each method; those that are lost diverged."""
     levels = {
         ("a", "aggregate", PRIMARY): 0.32,
         ("b", "aggregate", PRIMARY): 0.3,
@@ -59,19 +69,33 @@ def rows() -> list[ResultRow]:
         ("b", "ensemble", "binary_precision_at_1"): 0.5,
     }
     return [
-        ResultRow("made_up", method, category, n, metric, level + 0.001 * (n % 3))
+        ResultRow("made_up", method, category, n, metric, value)
         for (method, category, metric), level in levels.items()
         for n in range(5)
+        for value in [0.0 if n in lost.get(method, ()) else level + 0.001 * (n % 3)]
     ]
+
+
+def records(method: str, lost: Mapping[str, Collection[int]]) -> MethodResults:
+    said = ["NaN" if n in lost.get(method, ()) else None for n in range(5)]
+    runs = (
+        TrialRecord(method, "reproductions", n, "complete", diverged=why)
+        for n, why in enumerate(said)
+    )
+    return MethodResults(method, "L", reproductions=tuple(runs))
 
 
 @pytest.fixture
 def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """A function that makes an output folder with made-up results."""
 
-    def run(finished: bool = True, **changes: Any) -> Path:
-        locked = experiment(**changes)
-        results = ExperimentResults(locked.name, "quick", "mlrc", finished, (), tuple(rows()))
+    def run(
+        finished: bool = True, lost: Mapping[str, Collection[int]] | None = None, **changes: Any
+    ) -> Path:
+        locked, lost = experiment(**changes), lost or {}
+        methods = tuple(records(name, lost) for name in "ab")
+        measured = tuple(rows(lost))
+        results = ExperimentResults(locked.name, "quick", "mlrc", finished, methods, measured)
         monkeypatch.setattr(room, "Campaign", lambda *arguments: None)
         monkeypatch.setattr(room, "collect", lambda campaign: results)
         lock_experiment(locked, tmp_path)
@@ -93,6 +117,40 @@ def test_a_folder_says_what_became_of_its_claims(ran: Callable[..., Path]) -> No
     )
     assert codes.startswith("**not confirmed**: `a`: confirmed, −0.50 points (−0.50 to −0.50)")
     assert "; `b`: not confirmed, −10.00 points" in codes
+
+
+def test_a_verdict_names_the_runs_that_diverged(ran: Callable[..., Path]) -> None:
+    better, codes = texts([ran(lost={"b": [1]})])
+    assert better.endswith("n = 5 (diverged, so counted as 0: 1 of `b`)")
+    first, _, second = codes.partition("; `b`: ")
+    assert first.endswith("n = 5"), "a lost none"
+    assert second.endswith("n = 5 (diverged, so counted as 0: 1 of `b`)"), "the same networks"
+    better, _ = texts([ran(lost={"a": [0, 2], "b": [1]})])
+    assert better.endswith("(diverged, so counted as 0: 2 of `a` and 1 of `b`)")
+
+
+def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) -> None:
+    every = range(5)
+    better, codes = texts([ran(lost={"a": every, "b": every})])
+    assert better == "**cannot tell**: every run of a and b diverged"
+    assert codes.endswith("`b`: cannot tell, every run of b diverged")
+
+
+def test_a_difference_that_rounds_to_0_has_no_sign() -> None:
+    place = Measured("a", "aggregate", PRIMARY)
+    difference = Difference(-1e-6, 2e-5, 0.9, (5, 5))
+    finding = Finding(place, place, difference, 0.9, None, "cannot tell")
+    claim = Claim.model_validate(CLAIMS[0])
+    assert room._evidence(claim, finding) == "0.00 points (0.00 to 0.00), p = 0.9, n = 5"
+
+
+def test_images_from_another_folder_are_no_other_experiment(ran: Callable[..., Path]) -> None:
+    def at(path: str) -> dict[str, Any]:
+        function = {"reader": "function", "function": "mine.load", "arguments": {"path": path}}
+        return {"name": "mine", **function}
+
+    found = texts([ran(dataset=at("/there"))], experiment(dataset=at("/here")))
+    assert not any("run with another" in text for text in found)
 
 
 def test_experiments_that_were_not_run_say_so(ran: Callable[..., Path]) -> None:
@@ -167,8 +225,6 @@ def test_a_folder_without_claims_is_passed_over_and_named(
     ],
 )
 def test_what_would_confirm_a_claim_in_words(changes: dict[str, Any], text: str) -> None:
-    from reality_check.config.claims import Claim
-
     assert criterion(Claim.model_validate(CLAIMS[0] | changes)) == text
 
 

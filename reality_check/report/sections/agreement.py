@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary, sound_reproductions, winner
-from reality_check.report._text import NOTHING, interval_text, p_text, percent, points
+from reality_check.report._text import NOTHING, interval_text, p_text, percent, points, true_minus
 from reality_check.report.sections._section import Block, Bullets, Note, Section
 from reality_check.report.statistics import (
     Agreement,
@@ -85,7 +85,7 @@ def agreement_sentence(found: Agreement, category: str, things: str, who: str) -
     evidence = f"n = {found.n} {things}, {p_text(found.p_value)}"
     if not math.isfinite(found.correlation):
         return f"{category}: {who} or test does not vary (n = {found.n} {things})."
-    correlation = f"{found.correlation:.2f}".replace("-", "−")
+    correlation = true_minus(found.correlation)
     order = (
         f"{category}: {who} and test order {found.alike} of {found.pairs} pairs the same way "
         f"(Spearman {correlation}, {evidence})"

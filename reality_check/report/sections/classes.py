@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import shlex
 
 from reality_check.report._analysis import Analysis, Uncertainty
 from reality_check.report._sections import PlainTable
@@ -10,9 +11,6 @@ from reality_check.report._text import NOTHING, interval_text, listed, percent
 from reality_check.report.sections._section import Block, Note, Section
 from reality_check.report.statistics import Bounds
 from reality_check.results import METRICS, PRIMARY
-
-#: How the scores of every query are made for a folder that lacks them.
-COMMAND = "reality-check score ."
 
 _FEW_CLASSES = 20
 
@@ -105,6 +103,18 @@ def _missing(analysis: Analysis) -> str:
     shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
     return (
         f"The scores of every query are missing for {listed(shown)}. Runs of older versions did "
-        f"not keep them. In the folder of this report, {COMMAND} makes them from the kept "
-        "networks; nothing is trained."
+        f"not keep them. {_how_to_score(analysis)}; nothing is trained."
     )
+
+
+def _how_to_score(analysis: Analysis) -> str:
+    """The commands that make the missing scores, where the networks are."""
+    found = [analysis.summary.folder_of(method) for method, _ in analysis.unscored]
+    paths = list(dict.fromkeys(folder.path for folder in found if folder is not None))
+    if not paths:
+        return (
+            "In the folder of this report, reality-check score . makes them from the kept networks"
+        )
+    commands = listed([f"reality-check score {shlex.quote(path)}" for path in paths])
+    verb = "makes" if len(paths) == 1 else "make"
+    return f"{commands} {verb} them from the kept networks, for the next report of these folders"

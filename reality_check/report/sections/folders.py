@@ -16,11 +16,12 @@ _SENTENCE = (
 
 
 def folders_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` for a single folder."""
+    """Return the section; ``None`` in the report of a folder itself."""
     folders = summary.results.folders
     if not folders:
         return None
-    return Section("folders", "Output folders", "box", (_SENTENCE, folder_table(folders)))
+    words = (_SENTENCE,) if len(folders) > 1 else ()
+    return Section("folders", "Output folders", "box", (*words, folder_table(folders)))
 
 
 def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None) -> PlainTable:

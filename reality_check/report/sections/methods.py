@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import math
-
 from reality_check.report._plotting import render
 from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary, winner
@@ -17,7 +15,7 @@ from reality_check.report._text import (
     parameter,
     percent,
 )
-from reality_check.report.figures import DrawnFigure
+from reality_check.report.figures import UNTRAINED_NOTE, DrawnFigure
 from reality_check.report.sections._section import Block, Folded, Section
 from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.statistics import t_interval
@@ -48,7 +46,7 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
     if curves := [run for run in method.reproductions if any(run.curves)]:
         blocks.append(_curves(method, curves))
     if method.complete:
-        blocks.append(_complete(method))
+        blocks.append(_complete(summary, method))
     return tuple(blocks)
 
 
@@ -114,7 +112,8 @@ def _slices(method: MethodResults) -> DrawnFigure:
 def _curves(method: MethodResults, runs: list[TrialRecord]) -> DrawnFigure:
     caption = (
         f"{method.name}: validation {_METRIC} of every reproduction, a panel a fold; the dot is "
-        "the best epoch, whose network is scored. Dashed: the winning trial of the search."
+        f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE} Dashed: the winning "
+        "trial of the search."
     )
     folds = max(len(run.curves) for run in runs)
     means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
@@ -127,13 +126,12 @@ def _curves(method: MethodResults, runs: list[TrialRecord]) -> DrawnFigure:
 
 
 def _mean_best(runs: list[TrialRecord], fold: int) -> float | None:
-    curves = [run.curves[fold] for run in runs if fold < len(run.curves)]
-    finite = [[value for _, value in curve if math.isfinite(value)] for curve in curves]
-    tops = [max(values) for values in finite if values]
-    return sum(tops) / len(tops) if tops else None
+    """Mean of what the scored networks reached, as recorded."""
+    values = [run.fold_values[fold] for run in runs if fold < len(run.fold_values)]
+    return sum(values) / len(values) if values else None
 
 
-def _complete(method: MethodResults) -> str:
+def _complete(summary: Summary, method: MethodResults) -> str:
     """How many networks on all trainval classes there are; nothing of theirs was validated."""
     done = [run for run in method.complete if run.state == "complete"]
     epochs = [run.params.get("epochs", 0) + run.params.get("follow_up_epochs", 0) for run in done]
@@ -143,5 +141,15 @@ def _complete(method: MethodResults) -> str:
     each = f", {duration(sum(times) / len(times))} each on average" if times else ""
     return (
         f"Complete: {counted(len(done), 'training')}{long}{each}; what they logged is in their "
-        f"records ({method.name}/complete)."
+        f"records ({_folder(summary, method)}/complete)."
     )
+
+
+def _folder(summary: Summary, method: MethodResults) -> str:
+    """Where its records are: beside the report, or in the output folder that it comes from."""
+    source = summary.folder_of(method.name)
+    if source is None:
+        return method.name
+    same = method.name in source.methods
+    name = method.name if same else method.name.removesuffix(f" ({source.label})")
+    return f"{source.path}/{name}"

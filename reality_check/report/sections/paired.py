@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from reality_check.report._analysis import Analysis, Pair, of_the_best
+from reality_check.report._analysis import AgainstBest, Analysis, Pair
 from reality_check.report._plotting import render
 from reality_check.report._sections import PlainTable
-from reality_check.report._text import NOTHING, counted, p_text, points
+from reality_check.report._text import NOTHING, counted, listed, p_text, points, true_minus
 from reality_check.report.figures import DrawnFigure
 from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
 from reality_check.report.statistics import Bounds
@@ -38,11 +38,10 @@ def paired_section(analysis: Analysis) -> Section | None:
     blocks: list[Block] = [_INTRODUCTION]
     if figure := _figure(analysis):
         blocks.append(figure)
-    blocks.append(
-        Bullets(tuple(f"{name}: {pair_sentence(pairs[0])}" for name, pairs in shown.items()))
-    )
+    lines = [line for category in shown for line in _of_the_best(analysis, category)]
+    blocks.append(Bullets(tuple(lines)))
     for category, pairs in shown.items():
-        more = tuple(pair_sentence(pair) for pair in of_the_best(pairs)[1:])
+        more = tuple(map(pair_sentence, analysis.against_best[category].pairs[1:]))
         table = _table(category, pairs)
         title = f"{category}: {counted(len(pairs), 'pair')}"
         blocks.append(Folded(title, (Bullets(more), table) if more else (table,)))
@@ -51,6 +50,29 @@ def paired_section(analysis: Analysis) -> Section | None:
     if any(pair.anywhere for pairs in shown.values() for pair in pairs):
         blocks.append(Note(_CLASSES_NOTE))
     return Section("paired", "Seed by seed", "verdict", tuple(blocks))
+
+
+def _of_the_best(analysis: Analysis, category: str) -> list[str]:
+    """The best method and the next one with common seeds, and what seeds make of the best."""
+    found = analysis.against_best[category]
+    first = [f"{category}: {pair_sentence(pair)}" for pair in found.pairs[:1]]
+    return [*first, *seed_sentences(category, found)]
+
+
+def seed_sentences(category: str, found: AgainstBest) -> list[str]:
+    """Say where the best method is not the best on common seeds, or has none with another one."""
+    lines = []
+    if found.above:
+        lines.append(
+            f"{category}: over all runs {found.best} has the highest mean, on common seeds "
+            f"{listed(found.above)} {'is' if len(found.above) == 1 else 'are'} above it."
+        )
+    if found.apart:
+        lines.append(
+            f"{category}: {found.best}, which has the highest mean over all runs, shares no seed "
+            f"with {listed(found.apart)}."
+        )
+    return lines
 
 
 def _against_verdict(analysis: Analysis) -> Note:
@@ -71,7 +93,9 @@ def _against_verdict(analysis: Analysis) -> Note:
 
 
 def pair_sentence(pair: Pair) -> str:
-    """Return one sentence on one pair, differences in percentage points."""
+    """Return one sentence on one pair, the higher one first, differences in percentage points."""
+    if pair.difference.mean < 0:
+        pair = pair.turned()
     a, b, gap = pair.better, pair.other, f"{points(pair.difference.mean)} points {_METRIC}"
     over = f"over {counted(pair.seeds, 'common seed')}"
     low, high = pair.difference.low, pair.difference.high
@@ -126,7 +150,7 @@ def _row(pair: Pair) -> tuple[str, ...]:
         f"{pair.won} of {pair.seeds}",
         bounds_text(pair.effect),
         bounds_text(pair.improvement),
-        NOTHING if pair.dominance is None else _number(pair.dominance.value),
+        NOTHING if pair.dominance is None else true_minus(pair.dominance.value),
     )
 
 
@@ -139,32 +163,30 @@ def bounds_text(bounds: Bounds | None) -> str:
     """``"1.25 (0.40 to 2.00)"``: a plain number with its interval."""
     if bounds is None:
         return NOTHING
-    value, low, high = map(_number, (bounds.value, bounds.low, bounds.high))
+    value, low, high = map(true_minus, (bounds.value, bounds.low, bounds.high))
     return f"{value} ({low} to {high})"
-
-
-def _number(value: float) -> str:
-    return f"{value:.2f}".replace("-", "−")
 
 
 def _figure(analysis: Analysis) -> DrawnFigure | None:
     drawn = {
-        category: of_the_best(pairs)
-        for category, pairs in analysis.pairs.items()
-        if pairs and any(p.difference.half_width is not None for p in of_the_best(pairs))
+        category: found
+        for category, found in analysis.against_best.items()
+        if any(pair.difference.half_width is not None for pair in found.pairs)
     }
     if not drawn:
         return None
-    any_classes = any(pair.anywhere for pairs in drawn.values() for pair in pairs)
+    pairs = [(category, pair) for category, found in drawn.items() for pair in found.pairs]
+    any_classes = any(pair.anywhere for _, pair in pairs)
     caption = (
-        f"{_METRIC} of the best method of each category minus that of the others: single seeds "
-        "(dots), mean and 95 % interval over seeds (thick line)"
+        f"{_METRIC} of the best method of each category (highest mean over all runs) minus that of "
+        "the others on common seeds: single seeds (dots), mean and 95 % interval over seeds (thick "
+        "line)"
         + (", and with other test classes too (thin line)." if any_classes else ".")
         + " Right of 0 the best method is above."
     )
-    alt = "Differences seed by seed. " + " ".join(
-        f"{category}: {pair_sentence(pair)}" for category, pairs in drawn.items() for pair in pairs
+    notes = [line for category, found in drawn.items() for line in seed_sentences(category, found)]
+    alt = " ".join(
+        ["Differences seed by seed.", *(f"{name}: {pair_sentence(pair)}" for name, pair in pairs)]
     )
-    return DrawnFigure(
-        "paired_differences", caption, alt, render(paired_figure(analysis.summary, drawn))
-    )
+    figure = paired_figure(analysis.summary, drawn)
+    return DrawnFigure("paired_differences", " ".join([caption, *notes]), alt, render(figure))

@@ -47,6 +47,7 @@ def test_mean_text_has_the_t_interval_of_the_sample() -> None:
     # n = 3: t(0.975, 2) = 4.302653; s = 1.
     assert mean_text([1.0, 2.0, 3.0], "°", 2) == f"2.00 ± {4.302653 / math.sqrt(3):.2f}°"
     assert mean_text([7.0], " %") == "7.0 %"
+    assert mean_text([-0.04, 0.02]).startswith("0.0 ± "), "no sign on a zero"
 
 
 def test_rows_are_added_and_found() -> None:

@@ -84,6 +84,21 @@ def test_validation_curves_are_those_of_the_winner(results: ExperimentResults) -
     assert ys(lines[0]) == pytest.approx([100 * v for _, v in best.curves[0]])
 
 
+def test_the_dot_is_on_an_epoch_that_training_may_choose(results: ExperimentResults) -> None:
+    method = results.methods[0]
+    curve = ((-1, 0.5), (0, 0.6), (2, 0.3), (4, 0.4), (6, 0.4), (8, 0.2))
+    untrained = curve[:2]
+    best = dataclasses.replace(method.search[0], value=0.9, curves=(curve, untrained))
+    method = dataclasses.replace(method, search=(best,))
+    summary = Summary(dataclasses.replace(results, methods=(method,)))
+    axes = validation_figure(summary).axes[0]
+    dots = [(xs(line), ys(line)) for line in axes.lines if line.get_marker() == "o"]
+    assert dots == [([4.0], [40.0])], "the earlier of two equal ones, and none without training"
+    caption = draw_figures(summary)[-1].caption
+    assert "best trained epoch. Epochs −1" in caption
+    assert caption.endswith("are never chosen.")
+
+
 def test_no_results_no_figures(results: ExperimentResults) -> None:
     assert draw_figures(Summary(dataclasses.replace(results, rows=(), methods=()))) == []
 

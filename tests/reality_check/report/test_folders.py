@@ -14,6 +14,7 @@ import pytest
 from reality_check import running
 from reality_check.cli import main
 from reality_check.errors import UsageError
+from reality_check.report import _plotting, write_report
 from reality_check.results import ExperimentResults
 from reality_check.running import report_folders
 
@@ -47,6 +48,12 @@ def kinds(build: Any) -> dict[str, ExperimentResults]:
 def loaded(kinds: dict[str, ExperimentResults], monkeypatch: pytest.MonkeyPatch) -> None:
     """Folders need not be there to be loaded."""
     monkeypatch.setattr(running, "load_results", lambda folder: kinds[Path(folder).name])
+
+
+@pytest.fixture
+def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Figures are files without content, since drawing takes most of the time."""
+    monkeypatch.setattr(_plotting, "_save", lambda *arguments: b"<svg></svg>")
 
 
 def plain(text: str) -> str:
@@ -103,6 +110,78 @@ def test_other_folders_are_grouped_and_what_differs_is_said(tmp_path: Path) -> N
     markdown = (tmp_path / "report.md").read_text("utf-8")
     assert "| protocol.search.trials | 8 | 50 |" in markdown
     assert "(group_2/report.md)" in markdown
+
+
+@pytest.mark.usefixtures("loaded", "undrawn")
+def test_the_report_of_a_group_of_one_folder_names_that_folder(tmp_path: Path) -> None:
+    report_folders(["runs/first", "runs/my/third"], tmp_path)
+    for name in ("report.md", "report.html"):
+        text = (tmp_path / "group_2" / name).read_text("utf-8")
+        words = plain(text) if name.endswith("html") else text
+        assert "reality-check run runs/my/third/experiment.yaml --out again" in words
+        assert "In the folder of this report" not in words
+        assert "runs/my/third" in words.partition("Output folders")[2]
+        assert "stand in one table" not in words
+        assert "reality-check score runs/my/third makes them" in words
+
+
+def below(folder: Path) -> set[str]:
+    return {str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file()}
+
+
+@pytest.mark.usefixtures("loaded", "undrawn")
+def test_a_report_replaces_the_one_before_it_whatever_its_form(tmp_path: Path) -> None:
+    one, other, both = (
+        ["runs/first", "runs/second"],
+        ["runs/first", "runs/third"],
+        tmp_path / "both",
+    )
+    mine = [both / "mine.csv", both / "figures" / "mine.png", both / "group_2" / "notes.txt"]
+    for path in mine:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text("mine")
+    left = {str(path.relative_to(both)) for path in mine}
+    report_folders(one, both)
+    whole = below(both) - left
+    report_folders(other, both)
+    report_folders(other, tmp_path / "fresh")
+    assert below(both) == below(tmp_path / "fresh") | left
+    report_folders(one, both)
+    assert below(both) == whole | left
+    report_folders(one, tmp_path / "fresh")
+    assert below(tmp_path / "fresh") == whole
+    assert not list((tmp_path / "fresh").glob("group_*"))
+
+
+@pytest.mark.usefixtures("loaded", "undrawn")
+def test_files_that_no_report_wrote_stay(tmp_path: Path) -> None:
+    names = ["results.csv", "tables.tex", "figures/curves_mine.png", "group_9/report.html"]
+    for name in names:
+        (tmp_path / name).parent.mkdir(exist_ok=True)
+        (tmp_path / name).write_text("mine")
+    report_folders(["runs/first", "runs/third"], tmp_path)
+    assert {(tmp_path / name).read_text() for name in names} == {"mine"}
+
+
+@pytest.mark.usefixtures("loaded", "undrawn")
+def test_an_output_folder_keeps_its_own_report(
+    kinds: dict[str, ExperimentResults], tmp_path: Path
+) -> None:
+    run = tmp_path / "group_2"
+    write_report(kinds["third"], run)
+    (run / "experiment.yaml").write_text("name: x\n")
+    before = below(run)
+    report_folders(["runs/first", "runs/second"], tmp_path)
+    assert below(run) == before
+    with pytest.raises(UsageError, match="group_2 is the output folder of an experiment"):
+        report_folders(["runs/first", "runs/third"], tmp_path)
+    assert below(run) == before
+    # A method of an experiment may have such a name too, and its records any content.
+    inside = run / "group_1"
+    write_report(kinds["first"], inside)
+    before = below(run)
+    write_report(kinds["third"], run)
+    assert below(run) == before
 
 
 @pytest.mark.usefixtures("loaded")

@@ -81,6 +81,15 @@ def test_awkward_names_compile(results: ExperimentResults, tmp_path: Path) -> No
 
 
 @pytest.mark.latex
+def test_every_character_of_latin_scripts_compiles(
+    results: ExperimentResults, tmp_path: Path
+) -> None:
+    every = "".join(map(chr, range(1, 0x250)))
+    log = compile_document(dataclasses.replace(results, name=every), tmp_path)
+    assert "Missing character" not in log
+
+
+@pytest.mark.latex
 @pytest.mark.parametrize("options", ["", "twocolumn"])
 def test_tables_fit_a_page(asked: ExperimentResults, tmp_path: Path, options: str) -> None:
     published = comparable_tables(load_experiment("cub200_mlrc"))

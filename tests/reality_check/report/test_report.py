@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from reality_check.report import write_report
-from reality_check.report._sections import baseline_table
+from reality_check.report._sections import baseline_table, overview_facts
 from reality_check.report._summary import Summary
 from reality_check.report.html import report_html
 from reality_check.report.markdown import report_md
@@ -200,6 +200,20 @@ def test_the_box_of_a_clean_run(finished: ExperimentResults) -> None:
     assert any(a.get("class") == "box clean" for _, a in page.seen)
 
 
+def test_the_overview_counts_what_is_done(results: ExperimentResults) -> None:
+    started = tuple(TrialRecord("warped", "reproductions", n, "running") for n in range(4))
+    trials = (TrialRecord("warped", "search", 0, "running"), *results.methods[0].search[:3])
+    warped = dataclasses.replace(
+        results.methods[0], reproductions=started, complete=(), search=trials
+    )
+    facts = dict(overview_facts(Summary(dataclasses.replace(results, methods=(warped,)))))
+    assert facts["Search"] == "3 trials per method"
+    assert "Reproductions" not in facts
+    facts = dict(overview_facts(Summary(results)))
+    assert facts["Reproductions"] == "2 to 5 per method", "and not the third that was started"
+    assert facts["Search"] == "8 trials per method"
+
+
 def test_budget_counts_divergence_and_lost_workers(folder: Path) -> None:
     text = (folder / "report.md").read_text("utf-8")
     line = next(line for line in text.splitlines() if line.startswith(r"| my\_loss\_50% | 8 of 8"))
@@ -293,6 +307,20 @@ def test_galleries_are_copied_and_shown_with_what_they_show(
     assert text.count("](figures/gallery_") == text.count("](figures/gallery_warped.png)") == 1
     without = written(finished, tmp_path / "none")
     assert "Nearest neighbours" not in without.text
+
+
+def test_a_gallery_of_any_method_is_a_file_of_figures(
+    finished: ExperimentResults, tmp_path: Path
+) -> None:
+    drawn = tmp_path / "gallery.png"
+    drawn.write_bytes(b"\x89PNG made up")
+    name = "warped (runs/one)"
+    methods = (dataclasses.replace(finished.methods[0], name=name, gallery=drawn),)
+    written(dataclasses.replace(finished, methods=methods), tmp_path / "out")
+    assert not [path for path in (tmp_path / "out/figures").iterdir() if path.is_dir()]
+    text = (tmp_path / "out/report.md").read_text("utf-8")
+    (link,) = re.findall(r"\]\((figures/gallery_[^)]*)\)", text)
+    assert (tmp_path / "out" / link).read_bytes() == drawn.read_bytes()
 
 
 def test_the_other_geometry_is_shown_apart(finished: ExperimentResults) -> None:

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reality_check.report._analysis import Analysis, Pair, of_the_best
+from reality_check.report._analysis import Analysis, Pair
 from reality_check.report._sections import PlainTable
 from reality_check.report._summary import Summary
 from reality_check.report.comparisons import COLUMNS, comparisons_csv
@@ -38,17 +38,23 @@ from reality_check.report.statistics import (
     Difference,
     Interval,
     Lead,
+    cliffs_delta,
+    cohens_d,
     expected_best,
     holm,
     paired_difference,
+    paired_effect,
     percentile_interval,
+    probability_of_improvement,
     rank_methods,
 )
-from reality_check.report.statistics_figures import curves_figure, slices_figure
+from reality_check.report.statistics_figures import curves_figure, paired_figure, slices_figure
+from reality_check.report.verdict import headline
 from reality_check.results import (
     Cost,
     Energy,
     ExperimentResults,
+    Folder,
     Importance,
     MethodResults,
     QueryScores,
@@ -106,7 +112,8 @@ def test_pairs_are_paired_by_seed_and_corrected_together(finished: ExperimentRes
     assert [p.adjusted_p for p in found] == holm([p.difference.p_value or 0.0 for p in found])
     best = max(values, key=lambda method: np.mean(values[method]))
     assert [pair.better for pair in found[:3]] == [best] * 3
-    assert of_the_best(found) == found[:3]
+    against = analysis(finished).against_best["ensemble"]
+    assert (against.best, against.pairs, against.apart) == (best, found[:3], ())
 
 
 def test_only_common_seeds_are_compared(results: ExperimentResults) -> None:
@@ -121,6 +128,100 @@ def test_the_order_of_a_pair_is_that_of_its_common_seeds() -> None:
     rows = runs_of({"a": [0.30, 0.30, 0.10], "b": [0.29, 0.28]}).rows
     (pair,) = analysis(runs_of({}, rows=rows)).pairs["ensemble"]
     assert (pair.better, pair.other, pair.seeds) == ("a", "b", 2)
+
+
+def runs_at(seeds: dict[str, dict[int, float]]) -> ExperimentResults:
+    """The MAP@R of each method at some seeds."""
+    rows = tuple(
+        ResultRow("e", method, "ensemble", seed, MAP, value)
+        for method, values in seeds.items()
+        for seed, value in values.items()
+    )
+    return runs_of({}, rows=rows)
+
+
+def shown_pairs(results: ExperimentResults) -> list[str]:
+    """The first sentences of the section, then the caption of its figure."""
+    section = paired_section(analysis(results))
+    assert section is not None
+    (bullets, *_) = (block for block in section.blocks if isinstance(block, Bullets))
+    return [*bullets.lines, *(figure.caption for figure in section.figures)]
+
+
+#: Over all its runs a is the best, on the seeds that both have b is.
+SWAPPED = {
+    "a": {0: 0.30, 1: 0.31, 2: 0.50},
+    "b": {0: 0.32, 1: 0.34},
+    "c": {0: 0.20, 1: 0.22, 2: 0.21},
+}
+
+
+def test_the_best_method_is_that_of_the_headline_though_it_is_lower_on_common_seeds() -> None:
+    found = analysis(runs_at(SWAPPED))
+    against = found.against_best["ensemble"]
+    assert headline(found.summary).startswith("a leads on MAP@R")
+    assert [(pair.better, pair.other) for pair in against.pairs] == [("a", "b"), ("a", "c")]
+    assert against.pairs[0].difference.mean == pytest.approx(-0.025)
+    assert against.pairs[0] == found.pairs["ensemble"][0].turned()
+    lines = shown_pairs(runs_at(SWAPPED))
+    assert lines[0].startswith("ensemble: Cannot tell b from a")
+    assert lines[1] == (
+        "ensemble: over all runs a has the highest mean, on common seeds b is above it."
+    )
+    assert "(highest mean over all runs) minus that of the others on common seeds" in lines[-1]
+    assert lines[-1].endswith(lines[1])
+    axes = paired_figure(found.summary, found.against_best).axes[0]
+    assert axes.get_title(loc="left") == "ensemble: a minus …"
+    dots = np.sort(np.asarray(axes.lines[1].get_xdata(), dtype=float))
+    assert dots == pytest.approx([-3.0, -2.0])
+    tex = paired_tex(found)
+    assert re.search(r"\n    a & b & \$-\$2\.50 &", tex)
+    assert "on common seeds b is above it" in tex
+
+
+def test_the_best_method_may_share_no_seed_with_others() -> None:
+    other = {5: 0.30, 6: 0.31, 7: 0.33}
+    found = analysis(runs_at({"a": other} | {name: SWAPPED[name] for name in "bc"}))
+    against = found.against_best["ensemble"]
+    assert against.best == "b"
+    assert [pair.other for pair in against.pairs] == ["c"]
+    assert against.apart == ("a",)
+    apart = "ensemble: b, which has the highest mean over all runs, shares no seed with a."
+    lines = shown_pairs(found.summary.results)
+    assert lines[0].startswith("ensemble: b beats c by 12.00 points")
+    assert lines[1] == apart
+    assert lines[-1].endswith(apart)
+    assert apart.partition(": ")[2] in paired_tex(found)
+    alone = analysis(runs_at({"a": {5: 0.6, 6: 0.7}} | {name: SWAPPED[name] for name in "bc"}))
+    lines = shown_pairs(alone.summary.results)
+    assert lines == [
+        "ensemble: a, which has the highest mean over all runs, shares no seed with b and c."
+    ], "no figure, since there is nothing to draw"
+    assert paired_tex(alone) == ""
+
+
+def test_a_turned_pair_is_what_the_other_order_gives(queried: ExperimentResults) -> None:
+    found = analysis(queried)
+    pair = found.pairs["ensemble"][0]
+    turned = pair.turned()
+    values = Summary(queried).samples("ensemble", MAP)
+    a, b = values[pair.other], values[pair.better]
+    difference = paired_difference(a, b)
+    assert turned.difference.mean == pytest.approx(difference.mean)
+    assert turned.difference.half_width == pytest.approx(difference.half_width)
+    assert turned.difference.p_value == pytest.approx(difference.p_value)
+    for bounds, expected in (
+        (turned.effect, paired_effect(a, b)),
+        (turned.standardised, cohens_d(a, b)),
+        (turned.improvement, probability_of_improvement(a, b)),
+        (turned.dominance, cliffs_delta(a, b)),
+    ):
+        assert bounds is not None
+        assert expected is not None
+        assert dataclasses.astuple(bounds) == pytest.approx(dataclasses.astuple(expected), abs=1e-9)
+    assert turned.won == sum(x > y for x, y in zip(a, b, strict=True))
+    assert (turned.lost, turned.seeds) == (pair.won, pair.seeds)
+    assert pair_sentence(turned) == pair_sentence(pair)
 
 
 def test_other_classes_are_drawn_for_the_difference(queried: ExperimentResults) -> None:
@@ -176,6 +277,37 @@ def test_how_much_wider_intervals_become_is_one_number_or_two(queried: Experimen
         assert said in texts(classes_section(found))[0]
 
 
+@pytest.mark.parametrize(
+    ("folders", "said"),
+    [
+        ("1", "reality-check score 'runs/my one' makes them from the kept networks, for the next"),
+        ("12", "reality-check score runs/two makes them from"),
+    ],
+)
+def test_scores_are_made_in_the_folders_that_lack_them(
+    queried: ExperimentResults, folders: str, said: str
+) -> None:
+    assert queried.queries is not None
+    whole = queried.queries
+
+    def load(method: str, category: str, reproduction: int) -> np.ndarray | None:
+        return None if method == "warped" else whole.load(method, category, reproduction)
+
+    sources = {
+        "1": Folder("one", "runs/my one", "e", ("warped",), 0, True),
+        "2": Folder("two", "runs/two", "e", ("warped",), 0, True),
+    }
+    origin = {"1": "", "12": "two"}[folders]
+    methods = tuple(dataclasses.replace(m, origin=origin) for m in queried.methods)
+    part = QueryScores(whole.labels, whole.class_names, load)
+    shown = tuple(sources[key] for key in folders)
+    changed = dataclasses.replace(queried, queries=part, methods=methods, folders=shown)
+    note = texts(classes_section(analysis(changed)))[-1]
+    assert said in note
+    assert "score ." not in note
+    assert note.endswith("; nothing is trained.")
+
+
 def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
     queried: ExperimentResults,
 ) -> None:
@@ -211,7 +343,7 @@ def test_without_scores_the_section_says_how_to_get_them(finished: ExperimentRes
 def pair(**changes: Any) -> Pair:
     difference = Difference(0.012, 0.008, 0.004, (10, 10))
     made = Pair(
-        "ensemble", "A", "B", difference, 0.004, 1, 9, None, None, None, None, None
+        "ensemble", "A", "B", difference, 0.004, 1, 9, 1, None, None, None, None, None
     )  # fmt: skip
     return dataclasses.replace(made, **changes)
 
@@ -450,17 +582,26 @@ def test_a_narrow_logarithmic_axis_has_ticks_to_read(low: float) -> None:
 
 
 def learned(name: str, runs: int, folds: int = 2) -> MethodResults:
-    """A method whose search and reproductions have curves; that of run 1 ends in NaN."""
+    """A method whose search and reproductions have curves; that of run 1 ends in NaN.
+
+    Both networks that were not trained are better than any that was.
+    """
+
+    def values(run: int) -> tuple[float, ...]:
+        return tuple(0.2 + fold / 10 + run / 100 for fold in range(folds))
 
     def curves(run: int) -> Any:
         ends = [(6, math.nan)] if run == 1 else []
-        return tuple(((2, 0.1), (4, 0.2 + fold / 10 + run / 100), *ends) for fold in range(folds))
+        return tuple(((-1, 0.5), (0, 0.6), (2, 0.1), (4, top), *ends) for top in values(run))
 
     trial = TrialRecord(name, "search", 0, "complete", value=0.3, params={"x": 1}, curves=curves(0))
     again = tuple(
-        TrialRecord(name, "reproductions", run, "complete", value=0.3, curves=curves(run))
+        TrialRecord(
+            name, "reproductions", run, "complete",
+            value=0.3, fold_values=values(run), curves=curves(run),
+        )
         for run in range(runs)
-    )
+    )  # fmt: skip
     complete = TrialRecord(
         name, "complete", 0, "complete", value=0.2, params={"epochs": 20}, seconds=90.0
     )
@@ -485,9 +626,20 @@ def test_learning_curves_are_of_every_fold_and_reproduction() -> None:
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["fold 0", "fold 1"]
     lines = [line for line in figure.axes[1].lines if len(line.get_xdata()) > 1]  # type: ignore[arg-type]
     assert [list(map(float, line.get_ydata())) for line in lines[:3]] == [  # type: ignore[arg-type]
-        pytest.approx([10.0, 30.0 + run]) for run in range(3)
+        pytest.approx([50.0, 60.0, 10.0, 30.0 + run]) for run in range(3)
     ]
+    dots = [line for line in figure.axes[1].lines if line.get_marker() == "o"]
+    assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == [4, 4, 4], "it was trained"
     assert [line.get_linestyle() for line in lines] == ["-", "-", "-", "--"]
+
+
+def test_records_are_where_the_method_was_trained() -> None:
+    folder = Folder("one", "runs/one", "e", ("a b",), 0, True)
+    method = dataclasses.replace(learned("a b (one)", 1), origin="one")
+    results = runs_of(
+        {}, methods=(method,), folders=(folder, dataclasses.replace(folder, label=""))
+    )
+    assert texts(methods_section(Summary(results)))[-1].endswith("records (runs/one/a b/complete).")
 
 
 def test_methods_without_records_have_no_part() -> None:

@@ -84,6 +84,8 @@ def test_a_method_alone_is_not_called_the_best(build: Any) -> None:
         ("{x} & $y$ #1", r"\{x\} \& \$y\$ \#1"),
         ("two\nlines ~^", r"two lines \textasciitilde{}\textasciicircum{}"),
         ("<b>", r"\textless{}b\textgreater{}"),
+        ("«é» ø ł", r"$\ll$é$\gg$ ø ł"),
+        ("Ąđðþ\x01\x80ŋ", "???????"),
     ],
 )  # fmt: skip
 def test_latex_escapes(text: str, expected: str) -> None:
