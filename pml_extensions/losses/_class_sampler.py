@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from fractions import Fraction
 from typing import Literal
 
@@ -40,6 +39,8 @@ class ClassSampler(torch.nn.Module):
         super().__init__()
         self.num_classes = num_classes
         self.ratio = ratio
+        # As it is written, and in integers, which torch.compile can follow: ceil(0.07 x 100) is 8.
+        self._share_of = Fraction(repr(ratio)).limit_denominator(10**11).as_integer_ratio()
         self.ratio_of = _checks.one_of("class_sample_ratio_of", ratio_of, ("all", "negatives"))
         # Not a random number: with and without sampling a loss starts with the same weights.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
@@ -81,8 +82,9 @@ class ClassSampler(torch.nn.Module):
         return present + self._share(self.num_classes - present)
 
     def _share(self, classes: int) -> int:
-        """Return ceil(ratio x classes) of the ratio as it is written: 0.07 of 100 are 7, not 8."""
-        return math.ceil(Fraction(repr(self.ratio)) * classes)
+        """Return ceil(ratio x classes)."""
+        numerator, denominator = self._share_of
+        return -(-numerator * classes // denominator)
 
 
 def _world_size() -> int:
