@@ -570,12 +570,11 @@ def _init(options: argparse.Namespace) -> int:
 
     path = at_home(options.file)
     print(*write_starter(path), sep="\n")
-    file = shlex.quote(path.name)
     print("Next: change the loss and the YAML as you like, or nothing at first; then")
     if path.parent != Path():
         print(f"  cd {shlex.quote(str(path.parent))}")
-    print(f"  reality-check check {file}")
-    print(f"  reality-check run {file}")
+    print(f"  reality-check check {path.name}")
+    print(f"  reality-check run {path.name}")
     return DONE
 
 

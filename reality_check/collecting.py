@@ -15,7 +15,7 @@ from reality_check.cost import costs
 from reality_check.deviations import find_deviations
 from reality_check.energy.shares import read_energy
 from reality_check.environment import split_versions
-from reality_check.final_metrics import is_binary
+from reality_check.final_metrics import is_binary, other_geometry
 from reality_check.importance import parameter_importance
 from reality_check.maps import map_path, read_map
 from reality_check.methods import search_space
@@ -179,7 +179,7 @@ def _zero_scores(
     """Zeros under every name that a scored reproduction has, those of the other geometry too."""
     categories = ["complete"] if stage == "complete" else ["aggregate", "ensemble"]
     own = (*METRICS, *experiment.protocol.final_metrics)
-    suffix = "_raw" if method.normalize_embeddings else "_normalized"
+    suffix = other_geometry(method.normalize_embeddings)
     others = [name + suffix for name in own if not is_binary(name)]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 

@@ -192,7 +192,7 @@ def _paths(last: str, ending: str | None = None) -> list[str]:
             if (not path.name.startswith(".") or start.startswith("."))
             and (path.is_dir() or (ending is not None and path.name.endswith(ending)))
         ]
-    except OSError:
+    except (OSError, RuntimeError):  # the latter: ~ of a user that is not there
         return []
 
 

@@ -69,6 +69,15 @@ def is_binary(name: str) -> bool:
     return name.startswith(BINARY)
 
 
+def other_geometry(normalize: bool) -> str:
+    """What names end in that are measured on the geometry that a method does not use.
+
+    Args:
+        normalize: whether the method retrieves by unit vectors.
+    """
+    return "_raw" if normalize else "_normalized"
+
+
 def is_fraction(name: str) -> bool:
     """Whether the metric lies in 0..1 and is printed in percent; else it is a plain number."""
     return name != SEPARABILITY

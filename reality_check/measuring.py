@@ -20,7 +20,14 @@ from pml_extensions.evaluation import (
     pairwise_f1,
 )
 from pml_extensions.functional import directions
-from reality_check.final_metrics import BINARY, RETRIEVAL, SEPARABILITY, is_binary, recall_depth
+from reality_check.final_metrics import (
+    BINARY,
+    RETRIEVAL,
+    SEPARABILITY,
+    is_binary,
+    other_geometry,
+    recall_depth,
+)
 from reality_check.results import METRICS
 
 
@@ -128,7 +135,7 @@ def measure_geometries(
         queries: see :func:`measure`.
     """
     own, other = (unit, raw) if normalize else (raw, unit)
-    suffix = "_raw" if normalize else "_normalized"
+    suffix = other_geometry(normalize)
     geometric = [name for name in also if not is_binary(name)]
     others = measure_one(other, labels, not normalize, geometric, queries)
     found = measure_one(own, labels, normalize, also, queries)

@@ -9,6 +9,7 @@ from typing import Any
 import torch
 
 from reality_check.config.schema import Method, Protocol, SecondPhase
+from reality_check.config.training import Training
 from reality_check.config.values import Range, Searched, fill_in, find_searched, is_number
 from reality_check.errors import UsageError
 from reality_check.objects import build, find_class
@@ -57,7 +58,7 @@ def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any])
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
     decay = method.loss_weight_decay
-    optimizers = (method.training or protocol.training).optimizers
+    optimizers = _training(method, protocol).optimizers
     return MethodSettings(
         name=method.name,
         loss=method.loss,
@@ -80,7 +81,7 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
 def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
     """The parts of a method that can be searched, the protocol's learning rates included."""
     rates = {}
-    optimizers = (method.training or protocol.training).optimizers
+    optimizers = _training(method, protocol).optimizers
     for part in ("trunk", "embedder", "loss"):
         own = getattr(method.learning_rates, part)
         rates[part] = getattr(optimizers, part).lr if own is None else own
@@ -97,9 +98,13 @@ def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
     }
 
 
+def _training(method: Method, protocol: Protocol) -> Training:
+    return method.training or protocol.training
+
+
 def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
     second = method.phase2
-    if second is None and (method.training or protocol.training).phases == "method":
+    if second is None and _training(method, protocol).phases == "method":
         return None
     if second is None:
         # Appendix D: every method has a second phase, with learning rates of its own search.
@@ -127,7 +132,7 @@ def has_parameters(method: Method, protocol: Protocol) -> bool:
         loss_weight_decay=0.0,
         normalize_embeddings=True,
     )
-    size = (method.training or protocol.training).embedding_size
+    size = _training(method, protocol).embedding_size
     return any(p.requires_grad for p in build_loss(settings, _ANY_CLASSES, size).parameters())
 
 

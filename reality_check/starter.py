@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import shlex
 from pathlib import Path
 
 from pydantic import TypeAdapter, ValidationError
@@ -99,7 +98,7 @@ def write_starter(file: Path) -> list[str]:
     _check_name(file)
     folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
-    named = {"yaml": shlex.quote(file.name), "module": MODULE, "cls": CLASS, "schema": SCHEMA}
+    named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
     texts = {file: YAML.format(**named)}
     told = [f"wrote {file}: what is compared, on which images, with which budget"]
     if loss.exists():

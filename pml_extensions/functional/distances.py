@@ -61,9 +61,19 @@ def paired_distances(x: Tensor, y: Tensor) -> Tensor:
     Returns:
         Distances, shape (N,).
     """
-    squared = (x - y).square().sum(dim=-1)
+    return root((x - y).square().sum(dim=-1))
+
+
+def root(squared: Tensor) -> Tensor:
+    """Return the distances of squared ones, with zero gradient where these are zero."""
     coincide = squared == 0
     return squared.masked_fill(coincide, 1.0).sqrt().masked_fill(coincide, 0.0)
+
+
+def per_distance(grad: Tensor, distances: Tensor) -> Tensor:
+    """Return a gradient over its distances; zero where points coincide, even if it is infinite."""
+    coincide = distances == 0
+    return (grad / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
 
 
 def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
@@ -106,8 +116,7 @@ class _PairwiseDistances(torch.autograd.Function):
         x, y, distances = ctx.saved_tensors
         grad_x = grad_y = None
         with without_autocast(x):
-            coincide = distances == 0
-            per_length = (grad / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
+            per_length = per_distance(grad, distances)
             if ctx.needs_input_grad[0]:
                 grad_x = per_length.sum(dim=1, keepdim=True) * x - per_length @ y
             if ctx.needs_input_grad[1]:

@@ -11,7 +11,13 @@ from typing import Protocol
 import torch
 from torch import Tensor
 
-from pml_extensions.functional.distances import SHORTEST_VECTOR, paired_distances, unit_vectors
+from pml_extensions.functional.distances import (
+    SHORTEST_VECTOR,
+    paired_distances,
+    per_distance,
+    root,
+    unit_vectors,
+)
 from pml_extensions.functional.warps import Warp, slope
 
 
@@ -171,16 +177,12 @@ class NegativeDistance:
         if self.warp is not None:
             distances = _distances(products, x_squared, p_squared)
             grad = grad * slope(self.warp, distances)
-        # Not a division by infinity: a warp's slope may be infinite where the distance is zero.
-        coincide = distances == 0
-        grad = (grad / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
+        grad = per_distance(grad, distances)
         return grad, -grad.sum(dim=1, keepdim=True), -grad.sum(dim=0, keepdim=True)
 
 
 def _distances(products: Tensor, x_squared: Tensor, p_squared: Tensor) -> Tensor:
-    squared = (x_squared + p_squared - 2 * products).clamp_min(0)
-    coincide = squared == 0
-    return squared.masked_fill(coincide, 1.0).sqrt().masked_fill(coincide, 0.0)
+    return root((x_squared + p_squared - 2 * products).clamp_min(0))
 
 
 def inverse_length(squared: Tensor) -> Tensor:

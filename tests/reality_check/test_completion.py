@@ -43,6 +43,7 @@ def offered(*words: str) -> list[str]:
         (["--v"], ["--version"]),
         (["run", "quickst"], ["quickstart"]),
         (["run", "exp"], ["experiment.yaml"]),
+        (["run", "~no_such_user_here/"], []),
         (["run", "papers/000_sgsl/figure"], ["papers/000_sgsl/figure4_cars196"]),
         (["run", "--out", "runs/s"], ["runs/second/"]),
         (["run", "quickstart", "--launcher", ""], ["local", "slurm"]),
