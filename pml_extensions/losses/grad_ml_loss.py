@@ -63,6 +63,8 @@ class GradMLLoss(Float32Loss):
 
     Args:
         k: Power of the distances, at least 1. The paper has 1 to 4, best near 2 to 2.5.
+            Above 2 the minimum over all unit vectors puts half of the classes onto one point and
+            the others onto its opposite (Bjorck 1956).
         w: Weight of the four distances between the classes. The paper has 0.5, 1 and 2, best 1.
         normalize_embeddings: Normalise embeddings to unit length; without it the loss has no
             lower bound.

@@ -442,6 +442,25 @@ def test_learns_under_a_sampler() -> None:
     assert sum(values[-5:]) < sum(values[:5])
 
 
+@pytest.mark.parametrize(("k", "poles"), [(1.5, False), (3.0, True)])
+def test_above_two_the_minimum_is_two_opposite_points(k: float, poles: bool) -> None:
+    torch.manual_seed(0)
+    labels = torch.arange(16).repeat_interleave(2)
+    vectors = torch.nn.Parameter(torch.randn(32, 8))
+    loss, optimizer = GradMLLoss(k, 0.5, quadruples="all"), torch.optim.Adam([vectors], lr=0.05)
+    for _ in range(300):
+        optimizer.zero_grad()
+        loss(vectors, labels).backward()
+        optimizer.step()
+    units = F.normalize(vectors.detach())
+    cosines = (units @ units.T)[~torch.eye(32, dtype=torch.bool)].abs()
+    assert bool(cosines.min() > 0.99) == poles
+    if poles:
+        # Half of the classes at each: 8 x 8 of 120 pairs of classes are 2 apart.
+        value = loss(vectors.detach(), labels)
+        torch.testing.assert_close(value.item(), -4 * 0.5 * 2**k * 64 / 120, rtol=1e-3, atol=0.0)
+
+
 def test_raw_embeddings_warn() -> None:
     with pytest.warns(UserWarning, match="no lower bound"):
         GradMLLoss(normalize_embeddings=False)
@@ -497,7 +516,7 @@ def test_the_examples_of_the_page_run(number: int) -> None:
 
 
 def test_the_page_prints_the_signature() -> None:
-    assert len(EXAMPLES) == 4
+    assert len(EXAMPLES) == 5
     page = PAGE.read_text(encoding="utf-8")
     for name in inspect.signature(GradMLLoss.__init__).parameters:
         assert name in ("self", "kwargs") or f"* **{name}**:" in page
