@@ -14,7 +14,7 @@ FILES = shipped_files("experiments")
 MLRC = ["cub200_mlrc", "cars196_mlrc", "sop_mlrc", "in_shop_mlrc"]
 APPENDIX_D = ["cub200_appendix_d", "cars196_appendix_d", "sop_appendix_d", "in_shop_appendix_d"]
 #: Those that train with given values.
-FIXED_VALUES = {"normsoftmax_classes_equal_values", "warped_equal_values"}
+FIXED_VALUES = {"normsoftmax_classes_equal_values", "warped_equal_values", "gradml_quadruples"}
 #: The losses of the Reality Check.
 PUBLISHED = {
     "contrastive",
