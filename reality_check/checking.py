@@ -73,7 +73,8 @@ def check_loss(
     torch.manual_seed(0)
     each = method.samples_per_class or _IN_A_RANDOM_BATCH
     classes = max(training.batch_size // each, 1)
-    loss, miner = build_loss(settings, classes, size), build_miner(settings)
+    # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
+    loss, miner = build_loss(settings, max(classes, 2), size), build_miner(settings)
     labels = torch.arange(classes).repeat_interleave(each)
     leaf = torch.randn(classes * each, size).to(precision).requires_grad_()
     try:
