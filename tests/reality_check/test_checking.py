@@ -5,10 +5,12 @@ from typing import Any
 
 import pytest
 
-from reality_check.checking import check_data, check_model
-from reality_check.config import compose
+from reality_check.checking import check_data, check_loss, check_model
+from reality_check.config import compose, load_experiment
+from reality_check.config.compose import shipped_files
 from reality_check.data import ImageSet
 from reality_check.errors import UsageError
+from reality_check.named_files import paper_files
 
 RAW: dict[str, Any] = {
     "name": "x",
@@ -44,3 +46,27 @@ def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., Image
     check_data(compose(RAW), make_images(20, 2))
     with pytest.raises(UsageError, match=r"'contrastive'.*8 classes.*there are 7"):
         check_data(compose(RAW), make_images(18, 2))
+
+
+@pytest.mark.parametrize("name", [*shipped_files("experiments"), *paper_files()])
+def test_no_loss_of_a_shipped_experiment_is_turned_away(name: str) -> None:
+    experiment = load_experiment(name)
+    problems = [check_loss(experiment, method).problem for method in experiment.methods]
+    assert set(problems) == {None}
+
+
+@pytest.mark.parametrize(
+    ("images", "change"),
+    [(2, "protocol.training.batch_size=2"), (32, "methods.0.samples_per_class=32")],
+    ids=["random", "balanced"],
+)
+def test_proxies_learn_from_batches_of_one_class_and_triplets_do_not(
+    images: int, change: str
+) -> None:
+    def check(loss: str) -> str | None:
+        method = {"base": loss, "samples_per_class": None}
+        experiment = compose(RAW | {"methods": [method]}, [change])
+        return check_loss(experiment, experiment.methods[0]).problem
+
+    assert check("normalized_softmax") is None
+    assert f"is 0 on a random batch of {images} images a class" in str(check("triplet_margin"))
