@@ -47,10 +47,11 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
+from reality_check.report.untrained import untrained_sentences
 from reality_check.report.verdict import (
     NOISE_NOTE,
     category_sentences,
-    caution,
+    cautions,
     correction_note,
     headline,
     leaders,
@@ -94,7 +95,12 @@ def report_html(
         *_further(sections, "search"),
         *galleries(shown),
         part("reproductions", "Every reproduction", _reproductions(summary)),
-        part("baselines", "Baselines", plain(baseline_table(summary))),
+        part(
+            "baselines",
+            "Baselines",
+            plain(baseline_table(summary)),
+            bullets(untrained_sentences(summary)),
+        ),
         part("facts", "How it was run", plain(facts_table(summary)), _config(summary)),
         part("again", "How to reproduce", _again(summary)),
     ]
@@ -163,8 +169,8 @@ def _verdict(summary: Summary) -> Html:
         for text, where in found.items()
     ]
     preliminary = "" if summary.results.finished else element("p", "Preliminary:")
-    after = element("p", caution(summary)) if caution(summary) else ""
-    return element("div", preliminary, element("ul", *lines), after, class_="verdict")
+    after = [element("p", sentence) for sentence in cautions(summary)]
+    return element("div", preliminary, element("ul", *lines), *after, class_="verdict")
 
 
 def box(summary: Summary) -> Part:

@@ -34,6 +34,7 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
+from reality_check.report.untrained import untrained_sentences
 from reality_check.report.verdict import (
     NOISE_NOTE,
     category_sentences,
@@ -76,6 +77,7 @@ def report_md(summary: Summary, figures: dict[str, str], sections: Sequence[Sect
         plain_table(reproduction_table(summary)),
         "## Baselines",
         plain_table(baseline_table(summary)),
+        *_untrained(summary),
         "## How it was run",
         plain_table(facts_table(summary)),
         *_config(summary),
@@ -147,6 +149,11 @@ def _verdicts(summary: Summary) -> list[str]:
         lines += [note] if (note := correction_note(summary, category)) else []
         blocks += [f"### {escape(category)}", "\n".join(f"- {escape(line)}" for line in lines)]
     return blocks
+
+
+def _untrained(summary: Summary) -> list[str]:
+    lines = [f"- {escape(line)}" for line in untrained_sentences(summary)]
+    return ["\n".join(lines)] if lines else []
 
 
 def _figures(figures: dict[str, str], *prefixes: str) -> list[str]:

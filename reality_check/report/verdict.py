@@ -5,6 +5,7 @@ from __future__ import annotations
 from reality_check.report._summary import Summary
 from reality_check.report._text import listed, p_text, points
 from reality_check.report.statistics import CONFIDENCE, Comparison
+from reality_check.report.untrained import untrained_note
 from reality_check.results import METRICS, PRIMARY
 
 #: What an interval of this report covers, and what it does not.
@@ -90,7 +91,7 @@ def headline(summary: Summary) -> str:
     if not found:
         return NO_RESULTS
     preliminary = "" if summary.results.finished else "Preliminary: "
-    return " ".join(filter(None, [f"{preliminary}{text}.", caution(summary)]))
+    return " ".join([f"{preliminary}{text}.", *cautions(summary)])
 
 
 def leaders(summary: Summary) -> dict[str, list[str]]:
@@ -102,11 +103,12 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
     return where
 
 
-def caution(summary: Summary) -> str:
-    """Return a sentence that sends the reader to the serious deviations; empty without any."""
+def cautions(summary: Summary) -> list[str]:
+    """Return what the verdict is to be read with: who may not have learned, what is serious."""
     serious = sum(deviation.serious for deviation in summary.results.deviations)
     which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
-    return f"Read it with {which} below." if serious else ""
+    found = [untrained_note(summary), f"Read it with {which} below." if serious else ""]
+    return [sentence for sentence in found if sentence]
 
 
 def _leader(summary: Summary, category: str) -> str:
