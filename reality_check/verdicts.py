@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -17,7 +17,9 @@ from reality_check.config.schema import Experiment
 from reality_check.errors import UsageError
 from reality_check.final_metrics import is_fraction, title
 from reality_check.output import FREE_KEYS, load_locked
+from reality_check.report._summary import Summary
 from reality_check.report._text import listed, true_minus
+from reality_check.report.untrained import UNTRAINED_NETWORK, untrained
 
 NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
@@ -62,7 +64,7 @@ def claim_rows(
             of its name has.
     """
     planned = {experiment.name: experiment for experiment in experiments}
-    found: dict[str, tuple[ClaimVerdict, ...] | str] = {}
+    found: dict[str, list[tuple[str, str]]] = {}
     changes: dict[str, str] = {}
     for folder in folders:
         locked = load_locked(folder)
@@ -75,12 +77,8 @@ def claim_rows(
         changes[locked.name] = _changes(own, locked)
     rows = []
     for name, experiment in planned.items():
-        verdicts = found.get(name, NOT_RUN)
-        for number, claim in enumerate(experiment.claims):
-            if isinstance(verdicts, str):
-                outcome = text = verdicts
-            else:
-                outcome, text = verdicts[number].verdict, _verdict_text(verdicts[number])
+        verdicts = found.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
+        for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
             row = Row(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
             rows.append(row)
     return rows
@@ -117,11 +115,24 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
     return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
 
 
-def _verdicts(locked: Experiment, folder: Path) -> tuple[ClaimVerdict, ...] | str:
+def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
+    """For each claim the verdict in a word or two, and with the numbers."""
     results = collect(Campaign(locked, folder))
     if not results.finished:
-        return NOT_FINISHED
-    return judge(locked, results.rows, results.methods)
+        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
+    start = [one for one in untrained(Summary(results)) if one.name == UNTRAINED_NETWORK]
+    idle = {method for one in start for method in one.unbeaten}
+    return [
+        (found.verdict, _verdict_text(found) + _idle(found.claim, idle))
+        for found in judge(locked, results.rows, results.methods)
+    ]
+
+
+def _idle(claim: Claim, idle: Collection[str]) -> str:
+    """Which methods of a claim may have learned nothing; no claim holds or fails by that."""
+    names = dict.fromkeys(method for pair in claim.pairs for method in pair if method in idle)
+    which = listed([f"`{name}`" for name in names])
+    return f" [not shown to be above the untrained network: {which}]" if names else ""
 
 
 def criterion(claim: Claim) -> str:

@@ -11,6 +11,9 @@ from reality_check.report._text import listed, percent
 from reality_check.report.statistics import t_interval, welch_difference
 from reality_check.results import METRICS, PRIMARY
 
+#: The baseline that the networks of the methods start from.
+UNTRAINED_NETWORK = "untrained embedder"
+
 #: The category whose networks are alike trained and untrained.
 _CATEGORY = "aggregate"
 

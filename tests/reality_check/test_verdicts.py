@@ -90,12 +90,22 @@ def ran(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Path]:
     """A function that makes an output folder with made-up results."""
 
     def run(
-        finished: bool = True, lost: Mapping[str, Collection[int]] | None = None, **changes: Any
+        finished: bool = True,
+        lost: Mapping[str, Collection[int]] | None = None,
+        untrained: float | None = None,
+        **changes: Any,
     ) -> Path:
         locked, lost = experiment(**changes), lost or {}
         methods = tuple(records(name, lost) for name in "ab")
         measured = tuple(rows(lost))
-        results = ExperimentResults(locked.name, "quick", "mlrc", finished, methods, measured)
+        start = [] if untrained is None else [untrained]
+        baselines = tuple(
+            ResultRow("made_up", "untrained embedder", "aggregate", 0, PRIMARY, value)
+            for value in start
+        )
+        results = ExperimentResults(
+            locked.name, "quick", "mlrc", finished, methods, measured, baselines
+        )
         monkeypatch.setattr(room, "Campaign", lambda *arguments: None)
         monkeypatch.setattr(room, "collect", lambda campaign: results)
         lock_experiment(locked, tmp_path)
@@ -127,6 +137,15 @@ def test_a_verdict_names_the_runs_that_diverged(ran: Callable[..., Path]) -> Non
     assert second.endswith("n = 5 (diverged, so counted as 0: 1 of `b`)"), "the same networks"
     better, _ = texts([ran(lost={"a": [0, 2], "b": [1]})])
     assert better.endswith("(diverged, so counted as 0: 2 of `a` and 1 of `b`)")
+
+
+def test_a_verdict_names_who_is_not_above_the_untrained_network(ran: Callable[..., Path]) -> None:
+    better, codes = texts([ran(untrained=0.31)])
+    assert better.startswith("**confirmed**: +2.00 points")
+    assert better.endswith("n = 5 [not shown to be above the untrained network: `b`]")
+    assert codes.endswith("[not shown to be above the untrained network: `b`]")
+    for text in texts([ran(untrained=0.9)]):
+        assert text.endswith("[not shown to be above the untrained network: `a` and `b`]")
 
 
 def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) -> None:
