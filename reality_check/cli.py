@@ -456,6 +456,7 @@ def _print_summary(results: ExperimentResults) -> None:
     from reality_check.report._summary import Summary
     from reality_check.report._text import listed
     from reality_check.report.statistics import t_interval
+    from reality_check.report.untrained import untrained_note
     from reality_check.report.verdict import leaders
     from reality_check.results import CATEGORIES, PRIMARY
 
@@ -484,6 +485,8 @@ def _print_summary(results: ExperimentResults) -> None:
     Console().print(table)
     for leader, where in leaders(Summary(results)).items():
         print(f"{leader} ({listed(where)}).")
+    if note := untrained_note(Summary(results)):
+        print(note)
     if results.deviations:
         print(
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "

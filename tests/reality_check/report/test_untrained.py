@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 
+from reality_check.cli import _print_summary
 from reality_check.report import write_report
 from reality_check.report._summary import Summary
 from reality_check.report.untrained import Untrained, untrained, untrained_note, untrained_sentences
@@ -101,3 +102,12 @@ def test_both_pages_say_it(results: ExperimentResults, tmp_path: Any) -> None:
         assert text.count("Not shown to be above what is there without training") == 1
         assert "99.00 % MAP@R (n = 1): " in text
         assert "are not shown to be above." in text
+
+
+def test_so_does_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
+    for values, named in ((VALUES, 1), ({"good": VALUES["good"]}, 0)):
+        _print_summary(experiment(values).results)
+        printed = capsys.readouterr().out
+        assert (
+            printed.count("without training (raw pixels: 6.50 % MAP@R in the aggregate)") == named
+        )
