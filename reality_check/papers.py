@@ -22,6 +22,8 @@ _MOST_NAMED = 3
 #: ``Tables 1, 3 and 5 to 7`` or ``Fig. 4`` in the source of a claim.
 _ITEMS = re.compile(r"(Table|Fig)[a-z.]* ([\dIV]+(?:(?:, | and | to )[\dIV]+)*)")
 _KINDS = {"Table": "Table", "Fig": "Figure"}
+#: How the names of a paper's figures begin, where that is not the name of its folder.
+_FIGURES = {"000_sgsl": "stop_gradient_softmax"}
 _ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")
 
 
@@ -132,17 +134,36 @@ def _numbers(parts: Sequence[str]) -> Iterator[str]:
 
 
 def markdown_table() -> str:
-    """The table of ``docs/papers.md``: a row for each experiment."""
+    """The table of ``docs/papers.md``: a row for each experiment and each figure that is drawn."""
     done, checked = measured(), checked_on_small_data()
-    header = ["item", "config", "networks", "published", "measured", "status"]
+    header = ["item", "config or command", "networks", "published", "measured", "status"]
     blocks = []
     configs = paper_configs()
     for paper in dict.fromkeys(config.paper for config in configs):
         rows = [_cells(config, done, checked) for config in configs if config.paper == paper]
-        lines = [header, ["---"] * len(header), *rows]
+        lines = [header, ["---"] * len(header), *rows, *_drawn(paper, checked)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         blocks.append(f"## {paper.partition('_')[0]}: {PAPERS[paper]}\n\n{table}")
     return "\n\n".join(blocks) + "\n"
+
+
+def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list[list[str]]:
+    """The figures of a paper that a command draws."""
+    from reality_check.paper_figures import (
+        FIGURES,
+    )  # with matplotlib, which nothing else here needs
+
+    begin = _FIGURES.get(paper, paper.partition("_")[2])
+    rows = []
+    for name, figure in FIGURES.items():
+        if name.startswith(begin):
+            [item] = items_in(figure.source)
+            status = f"run here, small ({figure.needs})" if figure.needs else "run here (formulas)"
+            status += _small(checked, paper, item)
+            picture = "[picture and numbers](paper_figures.md)"
+            command = f"`reality-check figure {name}`"
+            rows.append([item, command, "—", "a picture", picture, status])
+    return rows
 
 
 def _cells(
@@ -152,14 +173,17 @@ def _cells(
 ) -> list[str]:
     status = "run here" if config.name in done else f"runnable with {config.dataset}"
     status += f"; {len(config.gaps)} gaps" if len(config.gaps) > 1 else "; 1 gap" * len(config.gaps)
-    item = config.item.partition(",")[0]
-    if small := checked.get((config.paper.partition("_")[0], item)):
-        status += f"; claims on small data: {', '.join(f'`{name}`' for name in small)}"
     return [
         config.item,
         f"`{config.name.partition('/')[2]}`",
         str(config.trainings),
         config.published or "nothing that is measured here",
         done.get(config.name, "—"),
-        status,
+        status + _small(checked, config.paper, config.item.partition(",")[0]),
     ]
+
+
+def _small(checked: Mapping[tuple[str, str], Sequence[str]], paper: str, item: str) -> str:
+    """The replications that check claims of an item, as the end of its status."""
+    names = checked.get((paper.partition("_")[0], item), ())
+    return "; claims on small data: " + ", ".join(f"`{name}`" for name in names) if names else ""

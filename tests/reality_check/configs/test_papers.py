@@ -18,6 +18,7 @@ from reality_check.data import ImageSet
 from reality_check.deviations import find_deviations
 from reality_check.final_metrics import recall_depth
 from reality_check.methods import fill_settings, middle_params, search_space
+from reality_check.paper_figures import FIGURES
 from reality_check.papers import BEGIN, END, checked_on_small_data, items_in, paper_configs
 from reality_check.tasks import FoldTask
 from reality_check.training import FoldRun
@@ -339,6 +340,11 @@ def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]
     written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
     assert written == table.strip(), "write it anew: reality-check show papers --markdown"
     assert all(f"`{name.partition('/')[2]}`" in table for name in FILES)
+    papers = table.split("\n## ")
+    for name, figure in FIGURES.items():
+        [row] = [row for row in table.splitlines() if f"`reality-check figure {name}`" in row]
+        assert row.startswith(f"| {figure.source.rpartition(', ')[2].replace('Fig.', 'Figure')} |")
+        assert sum(row in paper for paper in papers) == 1
 
 
 @pytest.mark.parametrize(
