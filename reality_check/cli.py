@@ -483,9 +483,10 @@ def _print_summary(results: ExperimentResults) -> None:
                 cells.append(f"{interval.mean:.1f} ± {interval.half_width:.1f} (n={interval.n})")
         table.add_row(method.name, *cells)
     Console().print(table)
-    for leader, where in leaders(Summary(results)).items():
+    summary = Summary(results)
+    for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
-    if note := untrained_note(Summary(results)):
+    if note := untrained_note(summary):
         print(note)
     if results.deviations:
         print(

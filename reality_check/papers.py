@@ -149,9 +149,8 @@ def markdown_table() -> str:
 
 def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list[list[str]]:
     """The figures of a paper that a command draws."""
-    from reality_check.paper_figures import (
-        FIGURES,
-    )  # with matplotlib, which nothing else here needs
+    # Here, since it loads matplotlib, which nothing else needs.
+    from reality_check.paper_figures import FIGURES
 
     begin = _FIGURES.get(paper, paper.partition("_")[2])
     rows = []

@@ -36,7 +36,7 @@ class Untrained:
 
 
 def untrained(summary: Summary) -> list[Untrained]:
-    """Return the baselines of the aggregate, the best one first.
+    """Return the baselines of the aggregate, the best one first; none without any such method.
 
     A method is above one where the 95 % interval of the difference is above 0 (Welch's, of the
     mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
@@ -51,6 +51,8 @@ def untrained(summary: Summary) -> list[Untrained]:
         for method, sample in summary.samples(_CATEGORY, PRIMARY).items()
         if not summary.results.settings_of(method).get("model")
     }
+    if not methods:
+        return []
     found = [
         Untrained(
             name,

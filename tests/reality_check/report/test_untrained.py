@@ -62,13 +62,18 @@ def test_a_single_run_is_above_where_it_is(value: float, unbeaten: tuple[str, ..
 
 
 def test_networks_of_their_own_have_other_baselines() -> None:
-    methods = [{"name": "idle", "model": {"trunk": "resnet18"}}, {"name": "good", "model": None}]
+    own = {"trunk": "resnet18"}
+    methods = [{"name": "idle", "model": own}, {"name": "good", "model": None}]
     assert untrained(experiment(VALUES, methods=methods))[1].unbeaten == ()
+    every = experiment(VALUES, methods=[{"name": name, "model": own} for name in VALUES])
+    assert untrained(every) == []
 
 
 def test_only_the_aggregate_has_networks_that_are_alike_trained_and_untrained() -> None:
-    assert [one.unbeaten for one in untrained(experiment(VALUES, category="ensemble"))] == [(), ()]
-    assert untrained_note(experiment(VALUES, category="ensemble")) == ""
+    other = experiment(VALUES, category="complete")
+    assert untrained(other) == []
+    assert untrained_sentences(other) == []
+    assert untrained_note(other) == ""
 
 
 def test_the_sentences() -> None:
