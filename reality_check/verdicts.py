@@ -120,8 +120,8 @@ def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
     results = collect(Campaign(locked, folder))
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
-    start = [one for one in untrained(Summary(results)) if one.name == UNTRAINED_NETWORK]
-    idle = {method for one in start for method in one.unbeaten}
+    baselines = {one.name: one.unbeaten for one in untrained(Summary(results))}
+    idle = baselines.get(UNTRAINED_NETWORK, ())
     return [
         (found.verdict, _verdict_text(found) + _idle(found.claim, idle))
         for found in judge(locked, results.rows, results.methods)

@@ -39,7 +39,7 @@ class ClassSampler(torch.nn.Module):
         super().__init__()
         self.num_classes = num_classes
         self.ratio = ratio
-        # As it is written, and in integers, which torch.compile can follow: ceil(0.07 x 100) is 8.
+        # As it is written, where floats make ceil(0.07 x 100) an 8; torch.compile follows integers.
         self._share_of = Fraction(repr(ratio)).limit_denominator(10**11).as_integer_ratio()
         self.ratio_of = _checks.one_of("class_sample_ratio_of", ratio_of, ("all", "negatives"))
         # Not a random number: with and without sampling a loss starts with the same weights.

@@ -77,7 +77,7 @@ def report_md(summary: Summary, figures: dict[str, str], sections: Sequence[Sect
         plain_table(reproduction_table(summary)),
         "## Baselines",
         plain_table(baseline_table(summary)),
-        *_untrained(summary),
+        *_bullets(untrained_sentences(summary)),
         "## How it was run",
         plain_table(facts_table(summary)),
         *_config(summary),
@@ -96,7 +96,7 @@ def _box(summary: Summary) -> list[str]:
     blocks = ["## What deviates from the protocol", escape(box.opening), "\n".join(lines)]
     missing = progress_lines(summary)
     if missing:
-        blocks += ["## Not finished", "\n".join(f"- {escape(line)}" for line in missing)]
+        blocks += ["## Not finished", *_bullets(missing)]
     return [block for block in blocks if block]
 
 
@@ -124,7 +124,7 @@ def _published(summary: Summary) -> list[str]:
     blocks = []
     for one in published_parts(summary):
         blocks += [escape(one.caption), *([plain_table(one.table)] if one.table else [])]
-        blocks += ["\n".join(f"- {escape(line)}" for line in one.notes)] if one.notes else []
+        blocks += _bullets(one.notes)
     return ["## Published", *blocks] if blocks else []
 
 
@@ -147,13 +147,13 @@ def _verdicts(summary: Summary) -> list[str]:
     for category in summary.categories:
         lines = category_sentences(summary, category)
         lines += [note] if (note := correction_note(summary, category)) else []
-        blocks += [f"### {escape(category)}", "\n".join(f"- {escape(line)}" for line in lines)]
+        blocks += [f"### {escape(category)}", *_bullets(lines)]
     return blocks
 
 
-def _untrained(summary: Summary) -> list[str]:
-    lines = [f"- {escape(line)}" for line in untrained_sentences(summary)]
-    return ["\n".join(lines)] if lines else []
+def _bullets(lines: Sequence[str]) -> list[str]:
+    """A list; nothing for no lines."""
+    return ["\n".join(f"- {escape(line)}" for line in lines)] if lines else []
 
 
 def _figures(figures: dict[str, str], *prefixes: str) -> list[str]:
@@ -179,7 +179,7 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
             case Note():
                 yield escape(block.text)
             case Bullets():
-                yield "\n".join(f"- {escape(line)}" for line in block.lines)
+                yield from _bullets(block.lines)
             case PlainTable():
                 yield plain_table(block)
             case DrawnFigure():

@@ -66,13 +66,12 @@ def untrained(summary: Summary) -> list[Untrained]:
 
 
 def _is_above(values: Sequence[float], baseline: Sequence[float]) -> bool:
-    if len(baseline) == 1:
-        interval = t_interval([value - baseline[0] for value in values])
-        low, mean = interval.low, interval.mean
-    else:
-        difference = welch_difference(values, baseline)
-        low, mean = difference.low, difference.mean
-    return (mean if low is None else low) > 0
+    difference = (
+        t_interval([value - baseline[0] for value in values])
+        if len(baseline) == 1
+        else welch_difference(values, baseline)
+    )
+    return (difference.mean if difference.low is None else difference.low) > 0
 
 
 def untrained_sentences(summary: Summary) -> list[str]:
@@ -81,10 +80,7 @@ def untrained_sentences(summary: Summary) -> list[str]:
     if not found:
         return []
     return [
-        *(
-            f"{one.name}, {percent(one.mean)} % MAP@R (n = {one.n}): {_who_is_above(one)}."
-            for one in found
-        ),
+        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_above(one)}." for one in found),
         "A method is above where the 95 % interval of the difference is (uncorrected; of those "
         "with the experiment's network).",
     ]
@@ -96,9 +92,13 @@ def untrained_note(summary: Summary) -> str:
     if best is None or not best.unbeaten:
         return ""
     return (
-        f"Not shown to be above what is there without training ({best.name}: "
-        f"{percent(best.mean)} % {METRICS[PRIMARY]} in the {_CATEGORY}): {listed(best.unbeaten)}."
+        f"Not shown to be above what is there without training ({best.name}: {_score(best)} in the "
+        f"{_CATEGORY}): {listed(best.unbeaten)}."
     )
+
+
+def _score(one: Untrained) -> str:
+    return f"{percent(one.mean)} % {METRICS[PRIMARY]}"
 
 
 def _who_is_above(one: Untrained) -> str:
