@@ -51,22 +51,22 @@ import sqlalchemy
 import torch
 from optuna.storages import BaseStorage, JournalStorage
 
-from reality_check import campaign as campaign_room
-from reality_check import checkpoints
-from reality_check.campaign import Campaign, Unit
 from reality_check.config import Experiment, Method, compose
 from reality_check.config.compose import dump_yaml
 from reality_check.data import load_dataset
 from reality_check.launch import worker as worker_room
-from reality_check.output import load_locked
-from reality_check.passwords import lent_password
-from reality_check.processes import die_with_parent
-from reality_check.records import FoldRecords
-from reality_check.running import prepare
-from reality_check.search import Attempt, Outcome
-from reality_check.seeds import derive
-from reality_check.storage import PatientStorage
-from reality_check.training import FoldRun
+from reality_check.launch.prepare import prepare
+from reality_check.studies import campaign as campaign_room
+from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.output_folder import load_locked
+from reality_check.studies.storage import PatientStorage
+from reality_check.studies.study import TrialContext, TrialResult
+from reality_check.training.records import FoldRecords
+from reality_check.training.trainer import Trainer
+from reality_check.utils import checkpoints
+from reality_check.utils.passwords import lent_password
+from reality_check.utils.processes import die_with_parent
+from reality_check.utils.seeds import derive
 
 #: Of the real experiment: those of the quickstart.
 METHODS = ("normalized_softmax", "contrastive", "stop_gradient_softmax", "warped_softmax")
@@ -205,7 +205,15 @@ def timed_run(plain: dict[str, Any], workers: int) -> Timeline:
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         folder = Path(name)
         (folder / "scaling.yaml").write_text(dump_yaml(plain))
-        command = [sys.executable, "-m", "reality_check.cli", "run", "scaling.yaml", "--out", "out"]
+        command = [
+            sys.executable,
+            "-m",
+            "reality_check",
+            "run",
+            "scaling.yaml",
+            "--out",
+            "out",
+        ]
         began = time.time()
         done = subprocess.run(
             [*command, "--workers", str(workers)], cwd=folder, capture_output=True, text=True
@@ -315,9 +323,9 @@ class Clock:
     def wrap_training(self) -> None:
         """The parts of real trainings, and of what comes after them."""
         parts = {
-            "training steps": [(FoldRun, "train_steps")],
-            "evaluation": [(FoldRun, "_measure")],
-            "building networks": [(FoldRun, "build")],
+            "training steps": [(Trainer, "train_steps")],
+            "evaluation": [(Trainer, "_measure")],
+            "building networks": [(Trainer, "build")],
             "records": [(FoldRecords, name) for name in ("__init__", "append", "close")],
             "checkpoints": [(checkpoints, "save"), (checkpoints, "clone")],
             "scoring": [(Campaign, n) for n in ("_reproduce", "_complete", "_score_baselines")],
@@ -407,7 +415,7 @@ def begin(experiment: Experiment, out: Path) -> None:
     campaign = Campaign(locked, out)
     campaign.record_data(dataset)
     for unit in campaign.units():
-        unit.study.start_afresh()
+        unit.study.clear_failures()
     (out / "logs").mkdir(exist_ok=True)
     if isinstance(campaign.storage, PatientStorage):
         campaign.storage.engine.dispose()  # no connection may be shared with the children
@@ -461,10 +469,10 @@ class Sleeping(Campaign):
         """The search alone, so that no worker waits for the end of one but at the very end."""
         return ["search"]
 
-    def _do(self, unit: Unit, attempt: Attempt) -> Outcome:
-        note = {"doing": unit.stage, "method": unit.method, "slot": attempt.slot}
+    def _do(self, unit: StageWork, attempt: TrialContext) -> TrialResult:
+        note = {"doing": unit.stage, "method": unit.method, "trial_index": attempt.trial_index}
         self.on_progress(note)
-        length = self.length(unit, attempt.slot)
+        length = self.length(unit, attempt.trial_index)
         with self.clock.of("training"):
             time.sleep(length)
         self.on_progress(note)
@@ -477,11 +485,11 @@ class Sleeping(Campaign):
             "epochs_spent": [2 * EVALUATIONS for _ in folds],
             "curves": [curve for _ in folds],
         }
-        return Outcome(random.Random(repr(attempt.params)).random(), attributes)
+        return TrialResult(random.Random(repr(attempt.params)).random(), attributes)
 
-    def length(self, unit: Unit, slot: int) -> float:
+    def length(self, unit: StageWork, trial_index: int) -> float:
         """Between 3/4 and 5/4 of the mean: real trainings do not end together."""
-        draw = random.Random(derive(0, unit.method, unit.stage, slot))
+        draw = random.Random(derive(0, unit.method, unit.stage, trial_index))
         return self.seconds * draw.uniform(0.75, 1.25)
 
     def _work_on_first_free_unit(self) -> str:
@@ -500,7 +508,7 @@ class Simulation:
 
     workers: int
     wanted: int  # trials
-    attempts: int  # trials that the storage holds: also those that found their slot taken
+    attempts: int  # trials that the storage holds: also those that found their trial index taken
     wall: float
     server_cpu: float | None
     work: list[Work]
@@ -546,7 +554,7 @@ def simulate(
             raise SystemExit("the workers ended before the work did")
         return Simulation(
             workers=workers,
-            wanted=sum(stage.slots for stage in stages),
+            wanted=sum(stage.num_trials for stage in stages),
             attempts=sum(len(stage.trials()) for stage in stages),
             wall=max(w.ended for w in work) - min(w.began for w in work),
             server_cpu=server_cpu,
@@ -652,7 +660,7 @@ def server_share(found: Simulation) -> str:
 @functools.cache
 def server_class(name: str) -> Any:
     """The tests' server with its own defaults, so that a commit waits for the disk."""
-    path = Path(__file__).parents[1] / "tests" / "reality_check" / "servers.py"
+    path = Path(__file__).parents[1] / "tests" / "support" / "servers.py"
     spec = importlib.util.spec_from_file_location("servers", path)
     assert spec is not None
     assert spec.loader is not None

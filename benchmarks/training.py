@@ -33,15 +33,15 @@ from typing import Any
 import numpy as np
 import torch
 
-from reality_check import checkpoints
-from reality_check.allocator import keep_freed_memory
 from reality_check.config import Model, Training
 from reality_check.data import ImageSet
-from reality_check.learner import Learner, loss_value
-from reality_check.methods import MethodSettings
-from reality_check.pipeline import input_shape
-from reality_check.tasks import FoldTask
-from reality_check.training import FoldRun
+from reality_check.models.pipeline import input_shape
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import MethodSettings
+from reality_check.training.module import TrainingModule, loss_value
+from reality_check.training.trainer import Trainer
+from reality_check.utils import checkpoints
+from reality_check.utils.allocator import keep_freed_memory
 
 VALIDATION = {"classes": 25, "each": 60}  # as many images as a fold of CUB validates on
 CASES: dict[str, dict[str, Any]] = {
@@ -146,7 +146,7 @@ def run(name: str, batch: int, device: torch.device, options: argparse.Namespace
     print_bytes(case, batch, device)
 
 
-def make_fold(case: dict[str, Any], batch: int, device: torch.device, **how: Any) -> FoldRun:
+def make_fold(case: dict[str, Any], batch: int, device: torch.device, **how: Any) -> Trainer:
     """A fold run on random images, built."""
     train, validation = images(**case["images"]), images(**(case["images"] | VALIDATION))
     part = {"name": "RMSprop", "lr": 1e-6, "weight_decay": 1e-4, "arguments": {"momentum": 0.9}}
@@ -174,7 +174,7 @@ def make_fold(case: dict[str, Any], batch: int, device: torch.device, **how: Any
     model = Model(name=case["model"]["trunk"], **case["model"])
     task = FoldTask(settings, model, training, 128, network_seed=0, loss_seed=0)
     folder = Path(tempfile.mkdtemp(prefix="benchmark-"))
-    fold = FoldRun(task, train, validation, folder, device)
+    fold = Trainer(task, train, validation, folder, device)
     fold.build()
     return fold
 
@@ -187,10 +187,10 @@ def images(classes: int, each: int, size: int, channels: int) -> ImageSet:
     return ImageSet(pixels, np.repeat(np.arange(classes), each), names, "random")  # type: ignore[arg-type]
 
 
-def floor_steps(fold: FoldRun, batch: int, device: torch.device) -> Iterator[None]:
+def floor_steps(fold: Trainer, batch: int, device: torch.device) -> Iterator[None]:
     """Steps of an equal network and loss on one random batch, in a bare loop."""
     shape = input_shape(fold.train_set, fold.task.training)
-    learner = Learner(fold.task, fold.train_set.num_classes, shape, device)
+    learner = TrainingModule(fold.task, fold.train_set.num_classes, shape, device)
     learner.train()
     height, width, channels = shape
     x = torch.randn(batch, channels, height, width, device=device)
@@ -208,7 +208,7 @@ def floor_steps(fold: FoldRun, batch: int, device: torch.device) -> Iterator[Non
         yield
 
 
-def our_steps(fold: FoldRun) -> Iterator[None]:
+def our_steps(fold: Trainer) -> Iterator[None]:
     """Steps of the fold run, in stretches of an epoch."""
     count = fold.task.training.iterations_per_epoch
     while True:
@@ -218,7 +218,7 @@ def our_steps(fold: FoldRun) -> Iterator[None]:
 
 
 def data_loader_steps(
-    case: dict[str, Any], fold: FoldRun, batch: int, workers: int
+    case: dict[str, Any], fold: Trainer, batch: int, workers: int
 ) -> Iterator[None] | None:
     """The plain PyTorch way; None without torchvision."""
     try:
@@ -304,7 +304,7 @@ def images_per_second(
     return count * batch / (time.perf_counter() - started)
 
 
-def print_evaluation(fold: FoldRun, rate: float) -> None:
+def print_evaluation(fold: Trainer, rate: float) -> None:
     """Seconds of one evaluation beside those of the training since the last one."""
     assert fold.validation is not None
     fold._measure(fold.network)

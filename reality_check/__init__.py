@@ -15,12 +15,12 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 from reality_check._version import __version__
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 if TYPE_CHECKING:
+    from reality_check.api import load_results, run
     from reality_check.config import Experiment, load_experiment
     from reality_check.results import ExperimentResults, Record, ResultRow
-    from reality_check.running import load_results, run
 
 __all__ = [
     "Experiment",
@@ -41,8 +41,8 @@ _HOMES = {
     "ExperimentResults": "results",
     "Record": "results",
     "ResultRow": "results",
-    "load_results": "running",
-    "run": "running",
+    "load_results": "api",
+    "run": "api",
 }
 
 

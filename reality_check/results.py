@@ -13,28 +13,10 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from reality_check.config.metrics import STAGES
+
 if TYPE_CHECKING:
     from reality_check.config.published import PublishedResults
-
-#: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
-METRICS = {
-    "mean_average_precision_at_r": "MAP@R",
-    "r_precision": "RP",
-    "precision_at_1": "P@1",
-}
-
-#: The metric that selects checkpoints and hyper-parameters, and that verdicts are about.
-PRIMARY = "mean_average_precision_at_r"
-
-#: The metric that selects checkpoints where a protocol selects on the test classes, as the papers
-#: of the field do: P@1 is Recall@1.
-SELECTS_ON_TEST = "precision_at_1"
-
-#: The three categories in the order of the tables.
-CATEGORIES = ("aggregate", "ensemble", "complete")
-
-#: The three stages of a method, in the order in which they run.
-STAGES = ("search", "reproductions", "complete")
 
 
 @dataclass(frozen=True)
@@ -70,7 +52,7 @@ class TrialRecord:
     """One finished or unfinished unit of work of a stage (a search trial, a reproduction, ...).
 
     Attributes:
-        slot: 0-based number within the stage.
+        trial_index: 0-based number within the stage.
         state: ``"complete"``, ``"running"``, ``"waiting"`` or ``"failed"``.
         value: mean over folds of the best validation MAP@R (``None`` until complete).
         params: the sampled hyper-parameters, by dotted name.
@@ -78,13 +60,13 @@ class TrialRecord:
         fold_epochs: epoch of the best checkpoint of each fold.
         diverged: why the training diverged, or ``None``.
         seconds: wall time of the successful attempt.
-        attempts: how often the slot was started (more than 1 when a worker was lost).
+        attempts: how often the trial index was started (more than 1 when a worker was lost).
         curves: per fold, ``(epoch, validation MAP@R)`` pairs.
     """
 
     method: str
     stage: str
-    slot: int
+    trial_index: int
     state: str
     value: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
@@ -169,7 +151,8 @@ class Energy:
 
 @dataclass(frozen=True)
 class EmbeddingMap:
-    """Where the t-SNE of a method puts test images; see :mod:`reality_check.maps`.
+    """Where the t-SNE of a method puts test images; see
+    :mod:`reality_check.evaluation.embedding_map`.
 
     Attributes:
         points: float32 (N, 2).
@@ -334,7 +317,7 @@ class ExperimentResults:
             {
                 "method": trial.method,
                 "stage": trial.stage,
-                "number": trial.slot,
+                "number": trial.trial_index,
                 "state": trial.state,
                 "value": trial.value,
                 "diverged": trial.diverged,

@@ -6,11 +6,17 @@ import os
 import shutil
 import signal
 import subprocess
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
+import numpy as np
 import pytest
 import torch
+from support import servers
+from support.paths import TINY
+
+from reality_check.data import ImageSet
 
 # Worker processes that tests start inherit these.
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
@@ -86,3 +92,41 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["REALITY_CHECK_CACHE"]
     else:
         os.environ["REALITY_CHECK_CACHE"] = before
+
+
+MakeImages = Callable[..., ImageSet]
+
+
+@pytest.fixture
+def make_images() -> MakeImages:
+    """A function that makes classes of noisy 16 x 16 patterns."""
+
+    def make(classes: int = 8, each: int = 6, seed: int = 0, name: str = "patterns") -> ImageSet:
+        draw = np.random.default_rng(seed)
+        patterns = draw.uniform(0, 255, (classes, 1, 16, 16, 1))
+        images = np.clip(patterns + draw.normal(0, 60, (classes, each, 16, 16, 1)), 0, 255)
+        return ImageSet(
+            images.reshape(-1, 16, 16, 1).astype(np.uint8),
+            np.repeat(np.arange(classes), each),
+            tuple(f"class {label}" for label in range(classes)),
+            name,
+        )
+
+    return make
+
+
+@pytest.fixture(scope="session")
+def tiny() -> Path:
+    """The YAML of a whole experiment that takes seconds; overrides change it."""
+    return TINY
+
+
+@pytest.fixture(scope="session")
+def postgres() -> Iterator[Any]:
+    """A PostgreSQL of the tests' own (``servers.Postgres``); whoever stops it starts it again."""
+    if servers.Postgres.missing() is not None:
+        pytest.skip(f"{servers.Postgres.missing()} is not installed")
+    pytest.importorskip("psycopg")
+    made = servers.Postgres()
+    yield made
+    made.close()

@@ -2,18 +2,18 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import signal
 import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
+from support.imports import import_file
+from support.paths import ROOT
 
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc"),
@@ -26,14 +26,7 @@ Run = Callable[..., list[Row]]
 
 @pytest.fixture(scope="module")
 def scaling() -> Iterator[ModuleType]:
-    path = Path(__file__).parents[1] / "benchmarks" / "scaling.py"
-    spec = importlib.util.spec_from_file_location("scaling", path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    sys.modules["scaling"] = module  # dataclasses look their module up
-    spec.loader.exec_module(module)
-    yield module
+    yield import_file(ROOT / "benchmarks" / "scaling.py")
     del sys.modules["scaling"]
 
 

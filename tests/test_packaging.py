@@ -16,10 +16,9 @@ from typing import NamedTuple
 import pytest
 from packaging import metadata
 from packaging.requirements import Requirement
+from support.paths import ROOT
 
 import reality_check
-
-ROOT = Path(__file__).parents[1]
 
 
 def test_setup_cfg_lists_every_package() -> None:
@@ -105,7 +104,7 @@ def test_the_metadata_are_valid_and_say_what_setup_cfg_says(built: Built) -> Non
     assert set(found.provides_extra or ()) == set(config["options.extras_require"])
     assert f"{folder}/licenses/LICENSE" in archive.namelist()
     points = archive.read(f"{folder}/entry_points.txt").decode()
-    assert "reality-check = reality_check.cli:main" in points
+    assert "reality-check = reality_check.cli.main:main" in points
     assert "Root-Is-Purelib: true" in archive.read(f"{folder}/WHEEL").decode()
 
 

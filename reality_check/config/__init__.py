@@ -11,7 +11,7 @@ from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.training import Training
 from reality_check.config.values import Choices, Range
-from reality_check.named_files import configs_root
+from reality_check.utils.config_files import configs_root
 
 __all__ = [
     "Choices",

@@ -10,10 +10,9 @@ from typing import Annotated, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
+from reality_check.config.metrics import METRICS, PRIMARY, check_name, is_fraction
 from reality_check.config.types import Name
 from reality_check.config.values import Strict
-from reality_check.final_metrics import check_name, is_fraction
-from reality_check.results import METRICS, PRIMARY
 
 Category = Literal["aggregate", "ensemble", "complete"]
 Test = Literal["above", "not_below", "equal"]
@@ -42,7 +41,7 @@ class Claim(Strict):
     d > -margin and ``equal`` says -margin < d < margin. ``margin`` is in percentage points, of
     ``separability`` in its own unit; for ``above`` a difference that is certainly within the margin
     refutes the claim. ``than`` compares with another category or metric, as in "binary codes
-    retrieve as well as floats". How it is decided: :mod:`reality_check.claims`.
+    retrieve as well as floats". How it is decided: :mod:`reality_check.papers.claims`.
     """
 
     name: Name

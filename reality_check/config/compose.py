@@ -19,10 +19,11 @@ from reality_check.config import layers
 from reality_check.config.layers import merge
 from reality_check.config.messages import explain
 from reality_check.config.model import Model
+from reality_check.config.plugins import find_plugin, plugins
 from reality_check.config.schema import Experiment, Method, Protocol
-from reality_check.errors import UsageError, at_home, nearest
-from reality_check.named_files import config_files, paper_files, shipped_files
-from reality_check.plugins import find_plugin, plugins
+from reality_check.utils.config_files import config_files, paper_files, shipped_files
+from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.text import nearest
 
 #: Keys that say how files build on each other, and so stand in files only.
 _OF_FILES = ("base", "variants")

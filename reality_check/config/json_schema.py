@@ -13,8 +13,8 @@ from typing import Any
 
 from reality_check.config.compose import GROUPS, config_files
 from reality_check.config.descriptions import DESCRIPTIONS
+from reality_check.config.plugins import plugins
 from reality_check.config.schema import Experiment
-from reality_check.plugins import plugins
 
 Schema = dict[str, Any]
 

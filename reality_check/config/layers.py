@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reality_check.errors import UsageError, nearest
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
 
 #: Where changes of methods by name wait until the methods are read; no key of a YAML.
 CHANGES = " changes of methods"

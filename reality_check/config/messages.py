@@ -9,7 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from reality_check.config.datasets import Dataset
 from reality_check.config.schema import Experiment, Method, Protocol
-from reality_check.errors import nearest
+from reality_check.utils.text import nearest
 
 #: Values of ``reader``; in pydantic's error locations they are no keys of the YAML.
 _READERS = tuple(

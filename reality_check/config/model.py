@@ -11,7 +11,7 @@ from typing_extensions import Self
 from pml_extensions.modules import HEAD_PRESETS
 from reality_check.config.types import Name
 from reality_check.config.values import Strict, is_number
-from reality_check.errors import nearest
+from reality_check.utils.text import nearest
 
 #: Heads that end in a BatchNorm neck.
 _WITH_NECK = ("sgsl_official", "sgsl_paper")

@@ -6,9 +6,8 @@ from typing import Annotated, Any
 
 from pydantic import BeforeValidator, Field, WithJsonSchema, field_validator
 
+from reality_check.config.metrics import METRICS, check_name
 from reality_check.config.values import Strict, is_number
-from reality_check.final_metrics import check_name
-from reality_check.results import METRICS
 
 
 def _parse_figure(value: Any) -> Any:

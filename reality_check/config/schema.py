@@ -15,16 +15,15 @@ from typing_extensions import Self
 
 from reality_check.config.claims import Category, Claim
 from reality_check.config.datasets import Dataset
+from reality_check.config.metrics import METRICS, check_name
 from reality_check.config.model import Model
 from reality_check.config.published import PublishedResults
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
 from reality_check.config.values import Strict, find_searched, parse_value
-from reality_check.errors import nearest
-from reality_check.final_metrics import check_name
-from reality_check.passwords import without_password
-from reality_check.results import METRICS
+from reality_check.utils.passwords import without_password
+from reality_check.utils.text import nearest
 
 
 class Split(Strict):
@@ -89,8 +88,8 @@ class Protocol(Strict):
     is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
 
     ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
-    is selected by them (names: :mod:`reality_check.final_metrics`). ``gallery`` is a number of test
-    images whose nearest neighbours the report shows for each method.
+    is selected by them (names: :mod:`reality_check.config.metrics`). ``gallery`` is a number of
+    test images whose nearest neighbours the report shows for each method.
     """
 
     name: Name
@@ -374,3 +373,19 @@ class Experiment(Strict):
         if self.storage is not None:
             plain["storage"] = without_password(self.storage)
         return plain
+
+
+def count_trainings(experiment: Experiment) -> int:
+    """How often a network is trained in all: search, reproductions and complete."""
+    return _trainings_per_method(experiment) * len(experiment.methods)
+
+
+def _trainings_per_method(experiment: Experiment) -> int:
+    protocol = experiment.protocol
+    folds = protocol.split.folds
+    each = {
+        "search": protocol.search.trials * folds,
+        "reproductions": protocol.reproductions * folds,
+        "complete": protocol.reproductions,
+    }
+    return sum(each[stage] for stage in protocol.stages)

@@ -5,25 +5,26 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from reality_check.data.augment import Augmentation
-from reality_check.data.cars196 import list_cars196
-from reality_check.data.csv_list import list_csv
-from reality_check.data.cub200 import list_cub200
-from reality_check.data.decoded import decode_files, is_intact
-from reality_check.data.glyphs import make_glyphs
+from reality_check.config.classes import build, find_class
+from reality_check.data.augmentation.augment import Augmentation
+from reality_check.data.augmentation.normalize import Normalize
+from reality_check.data.cache.decoded import decode_files, is_intact
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.imagefolder import list_image_folder, read_image_folder
 from reality_check.data.imageset import ImageSet
-from reality_check.data.in_shop import list_in_shop
-from reality_check.data.mnist import read_mnist
-from reality_check.data.normalize import Normalize
-from reality_check.data.npz import read_npz
-from reality_check.data.omniglot import list_omniglot
-from reality_check.data.online_products import list_online_products
+from reality_check.data.readers.cars196 import list_cars196
+from reality_check.data.readers.csv_list import list_csv
+from reality_check.data.readers.cub200 import list_cub200
+from reality_check.data.readers.glyphs import make_glyphs
+from reality_check.data.readers.imagefolder import list_image_folder, read_image_folder
+from reality_check.data.readers.in_shop import list_in_shop
+from reality_check.data.readers.mnist import read_mnist
+from reality_check.data.readers.npz import read_npz
+from reality_check.data.readers.omniglot import list_omniglot
+from reality_check.data.readers.online_products import list_online_products
 from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
-from reality_check.errors import UsageError, nearest
-from reality_check.objects import build, find_class
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
 
 __all__ = [
     "Augmentation",

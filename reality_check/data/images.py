@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from torch import Tensor
 
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 
 class PixelBatch(NamedTuple):

@@ -12,7 +12,7 @@ import numpy as np
 
 from reality_check.data._digests import image_digests
 from reality_check.data.images import Images
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 
 class ClassBalancedSampler:

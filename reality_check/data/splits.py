@@ -31,7 +31,8 @@ from dataclasses import dataclass
 from typing import Literal, Protocol
 
 from reality_check.data.imageset import ImageSet
-from reality_check.errors import UsageError, nearest
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
 
 Rule = Literal["mlrc", "kfold", "halves"]
 

@@ -1,0 +1,1 @@
+"""Who does the work: workers, their processes and devices, and SLURM."""

@@ -13,14 +13,12 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reality_check.devices import environment
-from reality_check.errors import UsageError
-from reality_check.files import atomic_write
-from reality_check.search import WorkFailed
+from reality_check.launch.devices import environment
+from reality_check.studies.study import WorkFailed
+from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import DONE, UNTOLD, USAGE
+from reality_check.utils.files import atomic_write
 
-#: Exit status of a worker: its work is done, failed, found the user's input unusable, or it was
-#: asked to stop; or it failed and could not even write why.
-DONE, FAILED, USAGE, STOPPED, UNTOLD = 0, 1, 2, 75, 74
 #: What keeps a worker to one BLAS thread.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
 #: A worker that dies this soon after its start, this often in a row, will not get better.
@@ -40,10 +38,10 @@ class LocalWorkers:
 
     Args:
         out_dir: output folder of the experiment.
-        devices: of each worker, as :func:`reality_check.devices.share_out` deals them; as many
-            workers are started, and one without devices chooses for itself.
+        devices: of each worker, as :func:`reality_check.launch.devices.share_out` deals them; as
+            many workers are started, and one without devices chooses for itself.
         folds_at_once: how many folds of a trial each of them trains at a time.
-        together: how many processes train each network together.
+        processes_per_network: how many processes train each network together.
     """
 
     def __init__(
@@ -51,11 +49,11 @@ class LocalWorkers:
         out_dir: Path,
         devices: Sequence[Sequence[str]],
         folds_at_once: int = 1,
-        together: int = 1,
+        processes_per_network: int = 1,
     ) -> None:
         self.out_dir = out_dir
         self._devices = devices
-        self._folds_at_once, self._together = folds_at_once, together
+        self._folds_at_once, self._processes_per_network = folds_at_once, processes_per_network
         self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in range(len(devices))]
 
     def wait(self, on_tick: Callable[[], None]) -> None:
@@ -135,8 +133,14 @@ class LocalWorkers:
         me = str(os.getpid())
         what = [str(self.out_dir), str(number), "--folds-at-once", str(self._folds_at_once)]
         start = [sys.executable, "-m"]
-        if self._together > 1:
-            return [*start, "reality_check.launch.together", str(self._together), me, *what]
+        if self._processes_per_network > 1:
+            return [
+                *start,
+                "reality_check.launch.torchrun",
+                str(self._processes_per_network),
+                me,
+                *what,
+            ]
         return [*start, "reality_check.launch.worker", *what, "--parent", me]
 
 

@@ -17,14 +17,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reality_check import stopping
-from reality_check.campaign import Campaign
 from reality_check.config.slurm import Slurm
-from reality_check.errors import UsageError
-from reality_check.files import atomic_write
-from reality_check.launch.local import STOPPED, THREADS, USAGE, forget_failure, read_failure
-from reality_check.launch.queue import ENDING, OVER, cancel, job_states, states_or_complain
-from reality_check.search import WorkFailed
+from reality_check.launch.local import THREADS, forget_failure, read_failure
+from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.study import WorkFailed
+from reality_check.utils import interrupt as stopping
+from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import STOPPED, USAGE
+from reality_check.utils.files import atomic_write
 
 #: Seconds between two looks at the queue.
 POLL_SECONDS = 10.0

@@ -16,34 +16,27 @@ from typing import Any
 
 import torch
 
-from reality_check import stopping
-from reality_check.allocator import keep_freed_memory
-from reality_check.campaign import Campaign, check_studies, storage_url
-from reality_check.energy.counters import find_counters
-from reality_check.energy.meter import Meter
-from reality_check.errors import UsageError
-from reality_check.launch.local import (
-    DONE,
-    FAILED,
-    STOPPED,
-    UNTOLD,
-    USAGE,
-    write_failure,
-    write_progress,
-)
-from reality_check.output import load_locked
-from reality_check.processes import die_with_parent, this_process
-from reality_check.search import WorkFailed
-from reality_check.stopping import Stopped
-from reality_check.storage import open_storage, sole_worker
-from reality_check.team import DistributedTeam, Team
+from reality_check.launch.energy.counters import find_counters
+from reality_check.launch.energy.meter import Meter
+from reality_check.launch.local import write_failure, write_progress
+from reality_check.studies.campaign import Campaign, check_studies, storage_url
+from reality_check.studies.output_folder import load_locked
+from reality_check.studies.storage import open_storage, sole_worker
+from reality_check.studies.study import WorkFailed
+from reality_check.training.strategy import DistributedStrategy, Strategy
+from reality_check.utils import interrupt as stopping
+from reality_check.utils.allocator import keep_freed_memory
+from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNTOLD, USAGE
+from reality_check.utils.interrupt import Stopped
+from reality_check.utils.processes import die_with_parent, this_process
 
 
 def work(
     out_dir: Path,
     number: int,
     folds_at_once: int = 1,
-    team: Team | None = None,
+    strategy: Strategy | None = None,
     storage: str | None = None,
 ) -> int:
     """Work on the experiment of an output folder until nothing is left; return an exit status.
@@ -65,8 +58,8 @@ def work(
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
             check_studies(experiment, open_storage(storage))
-        campaign = Campaign(experiment, out_dir, on_progress, folds_at_once, team, True)
-        meter = Meter(out_dir, lambda: find_counters(campaign.device, campaign.team.size))
+        campaign = Campaign(experiment, out_dir, on_progress, folds_at_once, strategy, True)
+        meter = Meter(out_dir, lambda: find_counters(campaign.device, campaign.strategy.size))
         try:
             _work(campaign)
         finally:
@@ -85,7 +78,7 @@ def work(
 
 
 def _work(campaign: Campaign) -> None:
-    if not campaign.team.is_main:
+    if not campaign.strategy.is_main:
         campaign.follow()
         return
     with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
@@ -133,7 +126,7 @@ def _explain(
     return status
 
 
-def join_team() -> Team | None:
+def join_process_group() -> Strategy | None:
     """The process group that torchrun started this process in, if it did.
 
     A GPU each where there are GPUs; gloo carries plain data, NCCL what lies on a GPU.
@@ -145,10 +138,10 @@ def join_team() -> Team | None:
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     # The others wait while the main process scores and writes, which can take long.
     torch.distributed.init_process_group(backend, timeout=timedelta(days=7))
-    return DistributedTeam()
+    return DistributedStrategy()
 
 
-def leave_team() -> None:
+def leave_process_group() -> None:
     """End the process group, if there is one.
 
     A process that ends without this is now and then aborted by torch's own threads (its issue
@@ -170,9 +163,9 @@ def main() -> int:
     if options.parent is not None and os.getppid() != options.parent:
         return FAILED
     # Started with -m, so the current folder is already on the path: the user's own loss.
-    status = work(options.out_dir, options.number, options.folds_at_once, join_team())
+    status = work(options.out_dir, options.number, options.folds_at_once, join_process_group())
     if status == DONE:
-        leave_team()
+        leave_process_group()
     elif torch.distributed.is_initialized():
         # The others may wait for this one in the middle of a step; torchrun ends them.
         sys.stdout.flush()

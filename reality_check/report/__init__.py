@@ -7,24 +7,24 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.report._analysis import Analysis
-from reality_check.report._files import (
+from reality_check.report._summary import Summary
+from reality_check.report.figures.galleries import galleries
+from reality_check.report.figures.overview import draw_figures
+from reality_check.report.render.comparisons import comparisons_csv
+from reality_check.report.render.files import (
     Files,
     check_no_output_folder,
     files_of_report,
     remove,
 )
-from reality_check.report._summary import Summary
-from reality_check.report.comparisons import comparisons_csv
-from reality_check.report.figures import draw_figures
-from reality_check.report.galleries import galleries
-from reality_check.report.grouped import Group, grouped_html, grouped_md
-from reality_check.report.html import report_html
-from reality_check.report.latex import paired_tex, tables_tex
-from reality_check.report.markdown import report_md
-from reality_check.report.references import references_bib
+from reality_check.report.render.grouped import Group, grouped_html, grouped_md
+from reality_check.report.render.html import report_html
+from reality_check.report.render.latex import paired_tex, tables_tex
+from reality_check.report.render.markdown import report_md
+from reality_check.report.render.references import references_bib
+from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import statistics_sections
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
-from reality_check.report.summary_json import summary_data, summary_json
 from reality_check.report.tables import csv_text
 from reality_check.results import ExperimentResults, Folder
 

@@ -12,6 +12,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
+from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report._summary import Summary
 from reality_check.report.statistics import (
     CONFIDENCE,
@@ -33,7 +34,6 @@ from reality_check.report.statistics import (
     t_interval,
     with_training_noise,
 )
-from reality_check.results import METRICS, PRIMARY
 
 Array = NDArray[np.float64]
 

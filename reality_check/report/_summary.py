@@ -8,17 +8,9 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from reality_check.final_metrics import title
+from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, title
 from reality_check.report.statistics import Comparison, compare_pairs
-from reality_check.results import (
-    CATEGORIES,
-    METRICS,
-    PRIMARY,
-    ExperimentResults,
-    Folder,
-    MethodResults,
-    TrialRecord,
-)
+from reality_check.results import ExperimentResults, Folder, MethodResults, TrialRecord
 
 _PLANS = {
     "search": ("protocol", "search", "trials"),
@@ -113,7 +105,7 @@ class Summary:
         return {name: title(name) for name in asked or () if name in present}
 
     def progress(self, method: MethodResults, stage: str) -> Progress:
-        """How many slots of a stage are complete, and how many there will be."""
+        """How many trials of a stage are complete, and how many there will be."""
         records: tuple[TrialRecord, ...] = getattr(method, stage)
         done = sum(record.state == "complete" for record in records)
         if stage == "search" and not method.searched:
@@ -130,7 +122,7 @@ class Summary:
 def winner(method: MethodResults) -> TrialRecord | None:
     """The trial whose parameters are reproduced: complete, not diverged, of the highest value."""
     able = [t for t in method.search if completed(t) and t.diverged is None]
-    return max(able, key=lambda trial: (trial.value or 0.0, -trial.slot), default=None)
+    return max(able, key=lambda trial: (trial.value or 0.0, -trial.trial_index), default=None)
 
 
 def completed(record: TrialRecord) -> bool:

@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import pytest
+from support.paths import ROOT
 
-ROOT = Path(__file__).parents[2]
 COMPARISON = ROOT / "docs" / "comparison.md"
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 

@@ -24,15 +24,15 @@ from typing import Any
 
 import pytest
 import torch
+from support.paths import ROOT
 
 import reality_check
-from reality_check import cli
+from reality_check.cli import main as cli
 from reality_check.config import Experiment, config_files, load_experiment
 from reality_check.config.compose import compose, parse_yaml
 from reality_check.config.model import Model
 from reality_check.config.schema import Method
 
-ROOT = Path(__file__).parents[2]
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BlocksOf = Callable[[Path], list[Any]]
 
@@ -47,9 +47,9 @@ NOT_RUN = {
     r"--launcher slurm|^(srun|sbatch|squeue|scancel|sacct|sinfo|scontrol|salloc|module)\b": (
         "needs a cluster; the tests marked slurm start one"
     ),
-    r"--together|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
+    r"--processes-per-network|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
     r"postgres|mysql|mariadb|\bp(sql|g_)|--storage |dashboard|^(createdb|createuser|initdb)\b": (
-        "needs a database server; tests/reality_check/test_storage.py starts some"
+        "needs a database server; tests/reality_check/studies/test_storage.py starts some"
     ),
     r"^(ssh|scp|rsync|export|tail|sqlite3|optuna)\b|\.\.\.": "is for the reader's own machine",
     r"^python3? benchmarks/": "takes minutes",
@@ -310,7 +310,7 @@ def test_marks_are_heard(
     [
         ("pip install .", "installs"),
         ("reality-check run cub200_mlrc --launcher slurm", "cluster"),
-        ("reality-check run sop_mlrc --together 4", "GPUs"),
+        ("reality-check run sop_mlrc --processes-per-network 4", "GPUs"),
         ("reality-check run cub200_mlrc", "whole experiment"),
         ("reality-check status runs/quickstart", "output folder"),
     ],

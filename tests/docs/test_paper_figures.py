@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from pathlib import Path
 
 from PIL import Image
+from support.paths import ROOT
 
-from reality_check.paper_figures import FIGURES
+from reality_check.papers.figures import FIGURES
 
-DOCS = Path(__file__).parents[2] / "docs"
+DOCS = ROOT / "docs"
 SECTION = re.compile(
     r"^## .+\n\n<!-- run with: --quick -->\n```sh\nreality-check figure (\w+)\n```\n\n"
     r"!\[[^\]]{30,}\]\((images/\w+\.png)\)\n\n(?:.+\n)+\n\*\*Seen:\*\* ",

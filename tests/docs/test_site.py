@@ -12,22 +12,18 @@ from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import pytest
+from support.imports import import_file
+from support.paths import ROOT
 
 pytest.importorskip("mkdocs", reason="MkDocs is not installed: pip install -e '.[docs]'")
 
-ROOT = Path(__file__).parents[2]
 TOOLS = ROOT / "docs" / "_site"
 #: Attributes by which a page loads something.
 LOADS = {("link", "href"), ("script", "src"), ("img", "src"), ("iframe", "src"), ("source", "src")}
 
 
 def load(name: str) -> ModuleType:
-    spec = importlib.util.spec_from_file_location(name, TOOLS / f"{name}.py")
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return import_file(TOOLS / f"{name}.py")
 
 
 @pytest.fixture(scope="module")

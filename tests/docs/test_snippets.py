@@ -15,11 +15,11 @@ from typing import Any
 
 import pytest
 from pytorch_metric_learning.losses import BaseMetricLossFunction
+from support.paths import ROOT
 
 from pml_extensions import losses
 from pml_extensions.losses._proxy import ProxyLoss
 
-ROOT = Path(__file__).parents[2]
 DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
 BlocksOf = Callable[[Path], list[Any]]

@@ -7,10 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import DOCS
 
-from reality_check import cli
+from reality_check.cli import main as cli
 
-PAGE = Path(__file__).parents[2] / "docs" / "start.md"
+PAGE = DOCS / "start.md"
 
 
 def test_what_init_and_check_print_is_what_the_page_shows(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import importlib.util
 import os
 import subprocess
 import sys
@@ -14,24 +13,16 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning.utils import distributed as pml_distributed
+from support import distributed_steps as STEPS
+from support.paths import DOCS, ROOT
 
 from pml_extensions.distributed import DistributedLossWrapper
 from pml_extensions.losses import CrossBatchMemory, GradMLLoss, NormalizedSoftmaxLoss
 
-PROGRAM = Path(__file__).with_name("distributed_steps.py")
+PROGRAM = Path(STEPS.__file__)
 pytestmark = pytest.mark.xdist_group("distributed")
 
 
-def _steps() -> Any:
-    spec = importlib.util.spec_from_file_location("distributed_steps", PROGRAM)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-STEPS = _steps()
 Case = tuple[str, str]
 EXACT = [case for case in STEPS.cases() if case[1] in ("wrapper", "ddp_of_wrapper")] + [
     (name, "ddp") for name in STEPS.PER_SAMPLE
@@ -54,7 +45,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Case, list[dict
     processes = [
         subprocess.Popen(
             [sys.executable, "-W", "ignore", str(PROGRAM), str(rank), str(folder)],
-            cwd=Path(__file__).parents[2],
+            cwd=ROOT,
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,
@@ -127,13 +118,13 @@ def test_the_gate_opens_at_the_second_step() -> None:
 
 @pytest.mark.slow
 def test_the_script_of_the_docs_runs_under_torchrun(tmp_path: Path) -> None:
-    page = (Path(__file__).parents[2] / "docs" / "distributed.md").read_text(encoding="utf-8")
+    page = (DOCS / "distributed.md").read_text(encoding="utf-8")
     script = tmp_path / "train.py"
     script.write_text(page.partition("```python\n")[2].partition("```")[0], encoding="utf-8")
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node=2"]
     done = subprocess.run(
         [*command, str(script)],
-        cwd=Path(__file__).parents[2],
+        cwd=ROOT,
         env={**os.environ, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,

@@ -26,19 +26,15 @@ time of the test. What is not run, and why:
 
 from __future__ import annotations
 
-import importlib
-import importlib.util
-import os
-import sys
 import unittest
 from collections.abc import Callable, Iterator
 from math import sqrt
-from pathlib import Path
 from types import ModuleType
 from typing import Any
 
 import pytest
 import torch
+from support.imports import pml_tests
 from torch import Tensor
 
 from pml_extensions.functional import Power
@@ -167,26 +163,10 @@ class AsProxyNCA(AsPMLs):
 @pytest.fixture(scope="module")
 def pml() -> Iterator[Callable[[str], ModuleType]]:
     """Import modules of PML's tests, on the CPU, under a name that is not that of our tests."""
-    folder = Path(os.environ["PML_TESTS"]).resolve() / "tests"
-    settings = {"TEST_DEVICE": "cpu", "TEST_DTYPES": "float16,float32,float64"}
-    before, path = dict(os.environ), list(sys.path)
-    os.environ.update(settings)
-    spec = importlib.util.spec_from_file_location(
-        "pml_tests", folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    package = importlib.util.module_from_spec(spec)
-    sys.modules["pml_tests"] = package
-    try:
-        spec.loader.exec_module(package)
-        yield lambda name: importlib.import_module(f"pml_tests.{name}")
-    finally:
-        os.environ.clear()
-        os.environ.update(before)
-        sys.path[:] = path
-        for name in [name for name in sys.modules if name.partition(".")[0] == "pml_tests"]:
-            del sys.modules[name]
+    with pml_tests(
+        "pml_tests", TEST_DEVICE="cpu", TEST_DTYPES="float16,float32,float64"
+    ) as import_module:
+        yield import_module
 
 
 def run(module: ModuleType, case: str, test: str) -> None:

@@ -10,8 +10,8 @@ from torch import Tensor
 
 from reality_check.baseline_losses import LinearSoftmaxLoss, RingLoss, UniformByWidth
 from reality_check.config import compose
-from reality_check.errors import UsageError
-from reality_check.methods import MethodSettings, build_loss
+from reality_check.training.methods import MethodSettings, build_loss
+from reality_check.utils.errors import UsageError
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -90,7 +90,7 @@ def test_a_wrong_argument_within_a_list_names_the_class() -> None:
 
 
 def test_the_code_of_classes_within_a_list_counts() -> None:
-    from reality_check.checking import uses_class
+    from reality_check.launch.prepare import uses_class
 
     raw = {
         "name": "lists",

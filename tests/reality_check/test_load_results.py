@@ -13,11 +13,11 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 
 import reality_check as rc
-from reality_check.results import METRICS, STAGES
+from reality_check.config.metrics import METRICS, STAGES
 
-ROOT = Path(__file__).parents[2]
 SCRIPT = """
 import reality_check as rc
 

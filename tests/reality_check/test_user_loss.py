@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from reality_check.results import METRICS
+from reality_check.config.metrics import METRICS
 
 #: Small enough that the whole way takes seconds.
 TINY = [
@@ -31,7 +31,7 @@ TINY = [
 
 def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
-        [sys.executable, "-m", "reality_check.cli", *arguments],
+        [sys.executable, "-m", "reality_check", *arguments],
         cwd=folder,
         capture_output=True,
         text=True,
@@ -273,7 +273,7 @@ def test_five_kinds_of_losses(lab: Path) -> None:
 
 @pytest.mark.slow
 def test_code_of_every_own_class_is_recorded(lab: Path) -> None:
-    from reality_check.output import load_locked
+    from reality_check.studies.output_folder import load_locked
 
     (lab / "my_miners.py").write_text(
         "from pytorch_metric_learning.miners import PairMarginMiner\n\n\n"

@@ -6,8 +6,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from reality_check.report._sections import PlainTable
-from reality_check.report.figures import DrawnFigure
+from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.sections.overview import PlainTable
 
 
 @dataclass(frozen=True)

@@ -5,10 +5,11 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reality_check.report._sections import PlainTable
+from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report._summary import Summary, sound_reproductions, winner
 from reality_check.report._text import NOTHING, interval_text, p_text, percent, points, true_minus
 from reality_check.report.sections._section import Block, Bullets, Note, Section
+from reality_check.report.sections.overview import PlainTable
 from reality_check.report.statistics import (
     Agreement,
     Interval,
@@ -17,7 +18,7 @@ from reality_check.report.statistics import (
     selection_gap,
     t_interval,
 )
-from reality_check.results import METRICS, PRIMARY, MethodResults
+from reality_check.results import MethodResults
 
 _METRIC = METRICS[PRIMARY]
 _NOTE = (
@@ -73,11 +74,13 @@ def _runs(
     """Validation and test of each reproduction that has both."""
     tests = summary.values.get((category, PRIMARY, method.name), {})
     sound = [
-        run for run in sound_reproductions(method) if math.isfinite(tests.get(run.slot, math.nan))
+        run
+        for run in sound_reproductions(method)
+        if math.isfinite(tests.get(run.trial_index, math.nan))
     ]
     if not sound:
         return None
-    return [run.value or 0.0 for run in sound], [tests[run.slot] for run in sound]
+    return [run.value or 0.0 for run in sound], [tests[run.trial_index] for run in sound]
 
 
 def agreement_sentence(found: Agreement, category: str, things: str, who: str) -> str:

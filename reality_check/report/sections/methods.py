@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reality_check.report._plotting import render
-from reality_check.report._sections import PlainTable
+from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report._summary import Summary, winner
 from reality_check.report._text import (
     NOTHING,
@@ -15,12 +14,14 @@ from reality_check.report._text import (
     parameter,
     percent,
 )
-from reality_check.report.figures import UNTRAINED_NOTE, DrawnFigure
+from reality_check.report.figures._plotting import render
+from reality_check.report.figures.overview import UNTRAINED_NOTE, DrawnFigure
+from reality_check.report.figures.statistics_figures import curves_figure, slices_figure
 from reality_check.report.sections._section import Block, Folded, Section
+from reality_check.report.sections.overview import PlainTable
 from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.statistics import t_interval
-from reality_check.report.statistics_figures import curves_figure, slices_figure
-from reality_check.results import METRICS, PRIMARY, MethodResults, TrialRecord
+from reality_check.results import MethodResults, TrialRecord
 
 _METRIC = METRICS[PRIMARY]
 
@@ -69,8 +70,8 @@ def _parameters(method: MethodResults, best: TrialRecord) -> PlainTable:
         for name, value in best.params.items()
     )
     caption = (
-        f"Hyper-parameters of the winner of the search (trial {best.slot}, validation {_METRIC} "
-        f"{percent(best.value)}), and the values that were tried."
+        f"Hyper-parameters of the winner of the search (trial {best.trial_index}, validation "
+        f"{_METRIC} {percent(best.value)}), and the values that were tried."
     )
     return PlainTable(caption, header, rows, words=("Hyper-parameter", "Tried"))
 

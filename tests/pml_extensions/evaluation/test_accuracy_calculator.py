@@ -7,12 +7,8 @@ run, except that nothing happens in ``test_specify_gpu`` and ``test_within_autoc
 from __future__ import annotations
 
 import copy
-import importlib
-import importlib.util
 import logging
-import os
 import pickle
-import sys
 import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -33,6 +29,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import logging_presets
 from pytorch_metric_learning.utils.inference import CustomKNN, FaissKMeans, FaissKNN
 from sklearn import metrics as sklearn_metrics
+from support.imports import pml_tests
 from torch import Tensor
 
 from pml_extensions.evaluation import AccuracyCalculator, retrieval_metrics
@@ -628,27 +625,10 @@ def test_a_trainer_stops_and_saves_by_it(tmp_path: Path) -> None:
 
 
 @pytest.fixture(scope="module")
-def pml_tests() -> Iterator[Callable[[str], ModuleType]]:
-    """Import modules of PML's tests, on the CPU, under a name that is not that of our tests."""
-    folder = Path(os.environ["PML_TESTS"]).resolve() / "tests"
-    before, path, name = os.environ.get("TEST_DEVICE"), list(sys.path), "pml_calculator_tests"
-    os.environ["TEST_DEVICE"] = "cpu"
-    spec = importlib.util.spec_from_file_location(
-        name, folder / "__init__.py", submodule_search_locations=[str(folder)]
-    )
-    assert spec is not None
-    assert spec.loader is not None
-    sys.modules[name] = importlib.util.module_from_spec(spec)
-    try:
-        spec.loader.exec_module(sys.modules[name])
-        yield lambda module: importlib.import_module(f"{name}.{module}")
-    finally:
-        os.environ.pop("TEST_DEVICE")
-        if before is not None:
-            os.environ["TEST_DEVICE"] = before
-        sys.path[:] = path
-        for module in [module for module in sys.modules if module.partition(".")[0] == name]:
-            del sys.modules[module]
+def pmls_own_tests() -> Iterator[Callable[[str], ModuleType]]:
+    """Import modules of PML's tests, on the CPU."""
+    with pml_tests("pml_calculator_tests", TEST_DEVICE="cpu") as import_module:
+        yield import_module
 
 
 @pytest.mark.pml
@@ -664,10 +644,10 @@ def pml_tests() -> Iterator[Callable[[str], ModuleType]]:
         "utils.test_calculate_accuracies_large_k",
     ],
 )
-def test_pmls_tests_pass(pml_tests: Any, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
+def test_pmls_tests_pass(pmls_own_tests: Any, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
     monkeypatch.setattr(pml, "AccuracyCalculator", AccuracyCalculator)
     monkeypatch.setattr(base_tester, "AccuracyCalculator", AccuracyCalculator)
-    suite = unittest.defaultTestLoader.loadTestsFromModule(pml_tests(module))
+    suite = unittest.defaultTestLoader.loadTestsFromModule(pmls_own_tests(module))
     assert suite.countTestCases() > 0
     result = unittest.TestResult()
     torch.manual_seed(0)

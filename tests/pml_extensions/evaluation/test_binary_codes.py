@@ -6,7 +6,6 @@ import json
 import math
 from collections.abc import Iterator
 from itertools import permutations
-from pathlib import Path
 from typing import Any
 
 import faiss
@@ -15,15 +14,14 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import paths
 
 from pml_extensions.evaluation import binary_codes
 from pml_extensions.evaluation.binary_codes import expected_hamming_recall, hamming_retrieval
 from pml_extensions.evaluation.retrieval_metrics import RetrievalMetrics
 from pml_extensions.modules import BinaryEmbedding
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
-)["cases"]["binary_retrieval"]
+GOLDEN = json.loads((paths.GOLDEN).read_text(encoding="utf-8"))["cases"]["binary_retrieval"]
 KS = (1, 2, 3, 5)
 bits = st.integers(1, 11).flatmap(
     lambda d: st.lists(

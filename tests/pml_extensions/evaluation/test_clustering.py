@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from itertools import combinations, permutations
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import FaissKMeans
 from sklearn.metrics.cluster import pair_confusion_matrix
+from support import paths
 
 from pml_extensions.evaluation.clustering import (
     adjusted_mutual_information,
@@ -26,9 +26,7 @@ from pml_extensions.evaluation.clustering import (
     pairwise_f1,
 )
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
-)["cases"]["metrics"]
+GOLDEN = json.loads((paths.GOLDEN).read_text(encoding="utf-8"))["cases"]["metrics"]
 LABELS = GOLDEN["inputs"]["labels"]
 CLUSTERS = GOLDEN["inputs"]["cluster_assignment"]
 partitions = st.lists(st.tuples(st.integers(0, 4), st.integers(0, 4)), min_size=2, max_size=40)

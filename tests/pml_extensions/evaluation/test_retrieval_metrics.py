@@ -7,7 +7,6 @@ import json
 import math
 from collections import defaultdict
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -17,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import average_precision_score
+from support import paths
 from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics, retrieval_metrics
@@ -26,7 +26,7 @@ ALL = (*NAMES, "mean_average_precision", "mean_reciprocal_rank")
 RECALL_AT = (1, 2, 5, 40)
 EVERY = (*ALL, *(f"recall_at_{k}" for k in RECALL_AT))
 RAW = RetrievalMetrics(normalize=False)
-GOLDEN = Path(__file__).parents[2] / "golden" / "golden.json"
+GOLDEN = paths.GOLDEN
 
 
 @pytest.fixture(scope="module", autouse=True, params=["counted", "counted or sorted", "sorted"])

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -12,13 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import paths
 
 from pml_extensions.evaluation import separability
 from pml_extensions.evaluation.separability import average_distance_to_proxy, class_separability
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
-)["cases"]["metrics"]
+GOLDEN = json.loads((paths.GOLDEN).read_text(encoding="utf-8"))["cases"]["metrics"]
 X, Y, PROXIES = (GOLDEN["inputs"][name] for name in ("x", "labels", "proxies"))
 
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -13,6 +12,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from sklearn.model_selection import KFold
+from support import paths
 
 from pml_extensions.evaluation.verification import (
     merge_mirrored,
@@ -20,9 +20,7 @@ from pml_extensions.evaluation.verification import (
     verification_accuracy,
 )
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
-)["cases"]["pair_verification_10fold"]
+GOLDEN = json.loads((paths.GOLDEN).read_text(encoding="utf-8"))["cases"]["pair_verification_10fold"]
 
 
 def by_loops(d: Any, same: Any, thresholds: Any, folds: int) -> tuple[list[float], list[float]]:

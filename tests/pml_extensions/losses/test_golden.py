@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from pytorch_metric_learning.reducers import DoNothingReducer
+from support.paths import GOLDEN
 from torch import Tensor
 
 from pml_extensions.losses import (
@@ -23,9 +23,7 @@ from pml_extensions.losses import (
 )
 
 Case = dict[str, Any]
-CASES: dict[str, Case] = json.loads(
-    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
-)["cases"]
+CASES: dict[str, Case] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 pytestmark = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float64", "float32"])
 chunked = pytest.mark.parametrize("chunk", [None, 1, 2, 100], ids=lambda c: f"chunk{c}")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import inspect
 import itertools
 import re
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -16,12 +15,13 @@ from hypothesis import strategies as st
 from pytorch_metric_learning import distances, miners, reducers, samplers
 from pytorch_metric_learning.reducers import DoNothingReducer, MeanReducer
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from support.paths import DOCS
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from pml_extensions.losses import GradMLLoss
 
-PAGE = Path(__file__).parents[3] / "docs" / "losses" / "grad_ml.md"
+PAGE = DOCS / "losses" / "grad_ml.md"
 EXAMPLES = [
     code
     for code in re.findall(r"```python\n(.*?)```", PAGE.read_text(encoding="utf-8"), re.DOTALL)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib
 import re
-from pathlib import Path
 
 import pytest
+from support.paths import DOCS
 
-PAGE = (Path(__file__).parents[3] / "docs" / "modules.md").read_text(encoding="utf-8")
+PAGE = (DOCS / "modules.md").read_text(encoding="utf-8")
 EXAMPLES = re.findall(r"```python\n(.*?)```", PAGE, re.DOTALL)
 
 

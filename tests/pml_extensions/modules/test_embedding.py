@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from pathlib import Path
 
 import faiss
 import numpy as np
@@ -12,13 +11,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support import paths
 from torch import nn
 
 from pml_extensions.modules import BinaryEmbedding, UnitLength, embedder
 
-GOLDEN = json.loads(
-    (Path(__file__).parents[2] / "golden" / "golden.json").read_text(encoding="utf-8")
-)["cases"]["binary_retrieval"]
+GOLDEN = json.loads((paths.GOLDEN).read_text(encoding="utf-8"))["cases"]["binary_retrieval"]
 
 
 def test_default_embedder_is_torchs() -> None:

@@ -2,32 +2,21 @@
 
 from __future__ import annotations
 
-import importlib.util
 import os
 import subprocess
 import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support import broken_losses
+from support.paths import ROOT
 
 from pml_extensions.testing import LossContract
 
-FILE = Path(__file__).with_name("broken_losses.py")
-
-
-def toys() -> dict[str, Any]:
-    spec = importlib.util.spec_from_file_location("broken_losses", FILE)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return {name: toy for name, toy in vars(module).items() if name.startswith("Test")}
-
-
-TOYS = toys()
+FILE = Path(broken_losses.__file__)
+TOYS = {name: toy for name, toy in vars(broken_losses).items() if name.startswith("Test")}
 
 
 @pytest.fixture(scope="module")
@@ -37,7 +26,7 @@ def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
     done = subprocess.run(
         [*command, f"--junitxml={report}", str(FILE)],
-        cwd=Path(__file__).parents[3],
+        cwd=ROOT,
         env={**os.environ, "PYTEST_ADDOPTS": ""},
         capture_output=True,
         text=True,

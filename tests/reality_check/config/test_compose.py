@@ -25,9 +25,9 @@ from reality_check.config.compose import (
     value_at,
 )
 from reality_check.config.values import find_searched
-from reality_check.errors import UsageError
-from reality_check.methods import search_space
-from reality_check.named_files import configs_root
+from reality_check.training.methods import search_space
+from reality_check.utils.config_files import configs_root
+from reality_check.utils.errors import UsageError
 
 VALID: dict[str, Any] = {
     "name": "mine",

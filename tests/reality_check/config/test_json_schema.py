@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
+from reality_check.cli.init import SCHEMA, write_starter
+from reality_check.cli.show import print_listing
 from reality_check.config import config_files, load_experiment
 from reality_check.config.compose import parse_yaml, read_yaml
 from reality_check.config.descriptions import DESCRIPTIONS
 from reality_check.config.json_schema import json_schema
-from reality_check.inspecting import print_listing
-from reality_check.starter import SCHEMA, write_starter
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 

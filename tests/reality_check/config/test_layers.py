@@ -9,7 +9,7 @@ import pytest
 
 from reality_check.config import Experiment, compose, load_experiment
 from reality_check.config.compose import dump_yaml, parse_yaml
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 BASE: dict[str, Any] = {
     "dataset": "glyphs",

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from reality_check.config import compose
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 VALID: dict[str, Any] = {
     "name": "mine",

@@ -8,8 +8,8 @@ import pytest
 
 from reality_check.config import compose, load_experiment
 from reality_check.config.compose import dump_yaml, named_model, parse_yaml
-from reality_check.deviations import find_deviations
-from reality_check.errors import UsageError
+from reality_check.report.deviations import find_deviations
+from reality_check.utils.errors import UsageError
 
 RAW: dict[str, Any] = {
     "name": "mine",

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import pytest
 
-from reality_check.cli import main
+from reality_check.cli.main import main
 from reality_check.config import compose, load_experiment
 from reality_check.config.compose import dump_yaml, parse_yaml, shipped_files
-from reality_check.deviations import find_deviations
-from reality_check.methods import search_space
+from reality_check.report.deviations import find_deviations
+from reality_check.training.methods import search_space
 
 FILES = shipped_files("experiments")
 MLRC = ["cub200_mlrc", "cars196_mlrc", "sop_mlrc", "in_shop_mlrc"]

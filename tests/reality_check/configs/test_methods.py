@@ -8,8 +8,8 @@ from torch import Tensor
 
 from reality_check.config import Model, Range, named_protocol
 from reality_check.config.compose import named_method, shipped_files
-from reality_check.learner import Learner
-from reality_check.methods import (
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import (
     MethodSettings,
     SecondPhaseSettings,
     build_loss,
@@ -18,7 +18,7 @@ from reality_check.methods import (
     middle_params,
     search_space,
 )
-from reality_check.tasks import FoldTask
+from reality_check.training.module import TrainingModule
 
 FILES = sorted(shipped_files("methods"))
 MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 8}, pooling="flatten")
@@ -125,10 +125,10 @@ def middle_settings(file: str, protocol: str = "mlrc") -> MethodSettings:
     return fill_settings(method, rules, params)
 
 
-def learner_of(settings: MethodSettings, num_classes: int = 32) -> Learner:
+def learner_of(settings: MethodSettings, num_classes: int = 32) -> TrainingModule:
     training = named_protocol("mlrc").training
     task = FoldTask(settings, MODEL, training, 64, network_seed=1, loss_seed=2)
-    return Learner(task, num_classes, (16, 16, 1), torch.device("cpu"))
+    return TrainingModule(task, num_classes, (16, 16, 1), torch.device("cpu"))
 
 
 def batch(samples_per_class: int, size: int = 32) -> tuple[Tensor, Tensor]:

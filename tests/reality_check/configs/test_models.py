@@ -8,12 +8,13 @@ from pathlib import Path
 import pytest
 import torch
 import yaml
+from support.paths import ROOT
 
 from reality_check.config.model import Model
-from reality_check.model import build_network
-from reality_check.trunks import TRUNKS, preprocessing
+from reality_check.models import TRUNKS, preprocessing
+from reality_check.models.network import build_network
 
-FILES = sorted((Path(__file__).parents[3] / "configs" / "models").glob("*.yaml"))
+FILES = sorted((ROOT / "configs" / "models").glob("*.yaml"))
 
 
 def read(file: Path) -> Model:

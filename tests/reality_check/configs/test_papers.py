@@ -9,19 +9,20 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.paths import DOCS
 
-from reality_check.cli import main
+from reality_check.cli.main import main
 from reality_check.config import Experiment, Method, Model, Training, compose, load_experiment
 from reality_check.config.compose import dump_yaml, paper_files, parse_yaml, read_experiment
+from reality_check.config.metrics import recall_depth
 from reality_check.config.published import PAPERS
 from reality_check.data import ImageSet
-from reality_check.deviations import find_deviations
-from reality_check.final_metrics import recall_depth
-from reality_check.methods import fill_settings, middle_params, search_space
-from reality_check.paper_figures import FIGURES
-from reality_check.papers import BEGIN, END, checked_on_small_data, items_in, paper_configs
-from reality_check.tasks import FoldTask
-from reality_check.training import FoldRun
+from reality_check.papers.figures import FIGURES
+from reality_check.papers.tables import BEGIN, END, checked_on_small_data, items_in, paper_configs
+from reality_check.report.deviations import find_deviations
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import fill_settings, middle_params, search_space
+from reality_check.training.trainer import Trainer
 
 CPU = torch.device("cpu")
 FILES = paper_files()
@@ -122,7 +123,7 @@ def small(training: Training) -> Training:
     return Training.model_validate(plain | {"autocast": "none"})
 
 
-def parameters(run: FoldRun) -> dict[str, torch.Tensor]:
+def parameters(run: Trainer) -> dict[str, torch.Tensor]:
     parts = {"trunk": run.network.trunk, "embedder": run.network.embedder, "loss": run.loss}
     return {
         part: torch.cat([torch.zeros(1), *(p.detach().flatten() for p in module.parameters())])
@@ -140,7 +141,7 @@ def train(experiment: Experiment, method: Method, images: ImageSet, folder: Path
     task = FoldTask(
         settings, model, training, size, network_seed=1, loss_seed=2, fixed_epochs=(1, 1)
     )
-    run = FoldRun(task, images, None, folder, CPU)
+    run = Trainer(task, images, None, folder, CPU)
     run.build()
     before = parameters(run)
     value = run.train_steps(2)
@@ -334,7 +335,7 @@ def test_show_lists_them_and_shows_one(capsys: pytest.CaptureFixture[str]) -> No
 
 
 def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (Path(__file__).parents[3] / "docs" / "papers.md").read_text(encoding="utf-8")
+    page = (DOCS / "papers.md").read_text(encoding="utf-8")
     assert main(["show", "papers", "--markdown"]) == 0
     table = capsys.readouterr().out
     written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()

@@ -9,17 +9,18 @@ import numpy as np
 import pytest
 import torch
 
-from reality_check.checking import check_data, check_model, count_trainings
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.compose import shipped_files
+from reality_check.config.metrics import by_corruption
+from reality_check.config.schema import count_trainings
 from reality_check.data import ImageSet, load_dataset
-from reality_check.final_metrics import by_corruption
-from reality_check.methods import fill_settings, middle_params, search_space
-from reality_check.model import build_network
-from reality_check.pipeline import build_pipeline, input_shape
-from reality_check.scoring import score_folds, score_networks
-from reality_check.tasks import FoldTask
-from reality_check.training import FoldRun
+from reality_check.evaluation.categories import score_folds, score_networks
+from reality_check.models.network import build_network
+from reality_check.models.pipeline import build_pipeline, input_shape
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import fill_settings, middle_params, search_space
+from reality_check.training.preflight import check_data, check_model
+from reality_check.training.trainer import Trainer
 
 FILES = {
     name: path
@@ -69,7 +70,7 @@ def test_every_method_trains_two_iterations_and_is_scored(
         epochs = (2, 0) if settings.second_phase is None else (1, 1)
         model = experiment.model_of(method)
         task = FoldTask(settings, model, short, size, 0, 0, fixed_epochs=epochs)
-        result = FoldRun(task, images, None, tmp_path / method.name, CPU).run()
+        result = Trainer(task, images, None, tmp_path / method.name, CPU).run()
         assert result.epochs_spent == 2
         networks.append(build_network(model, shape, size, seed=0))
         state = torch.load(tmp_path / method.name / "model.pt", weights_only=True)

@@ -14,7 +14,7 @@ import torch
 
 from reality_check.config import named_protocol
 from reality_check.config.compose import named_method
-from reality_check.methods import build_loss, fill_settings, middle_params
+from reality_check.training.methods import build_loss, fill_settings, middle_params
 
 CLASSES, DIM = 4, 6
 LABELS = [0, 0, 0, 1, 1, 2, 2, 3, 3, 3]

@@ -1,11 +1,11 @@
 from __future__ import annotations
 
-import importlib.util
 import os
 from pathlib import Path
 from types import ModuleType
 
 import pytest
+from support import genuine_trees
 
 
 @pytest.fixture(autouse=True)
@@ -28,10 +28,4 @@ def real_data() -> Path:
 @pytest.fixture(scope="session")
 def trees() -> ModuleType:
     """Builders of small data sets in the genuine layouts: see genuine_trees.py."""
-    file = Path(__file__).with_name("genuine_trees.py")
-    spec = importlib.util.spec_from_file_location("genuine_trees", file)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
+    return genuine_trees

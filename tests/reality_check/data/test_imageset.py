@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from reality_check.data import ImageSet
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 
 def make(**changes: object) -> ImageSet:

@@ -10,7 +10,7 @@ import pytest
 from PIL import Image
 
 from reality_check.data import load_dataset, make_glyphs
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 
 def test_glyphs() -> None:

@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reality_check.data import ClassBalancedSampler
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 
 def labels_of(sizes: list[int], seed: int = 0) -> np.ndarray:

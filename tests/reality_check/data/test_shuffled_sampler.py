@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from reality_check.data import ClassBalancedSampler, ShuffledSampler, build_sampler, class_splits
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 LABELS = np.repeat(np.arange(5), [1, 2, 3, 4, 1])
 

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from reality_check.data import ClassSplits, Fold, ImageSet, class_splits, split_dataset
-from reality_check.errors import UsageError
+from reality_check.utils.errors import UsageError
 
 # classes, trainval, test, first and last validation class per fold, train classes per fold
 MLRC = {

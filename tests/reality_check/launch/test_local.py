@@ -11,12 +11,14 @@ from typing import Any
 import pytest
 import torch
 
-from reality_check.campaign import Campaign
+from reality_check.api import run
 from reality_check.config import load_experiment
-from reality_check.errors import UsageError, WorkFailed
 from reality_check.launch import local, worker
-from reality_check.launch.local import FAILED, UNTOLD, USAGE, LocalWorkers
-from reality_check.running import prepare, run
+from reality_check.launch.local import LocalWorkers
+from reality_check.launch.prepare import prepare
+from reality_check.studies.campaign import Campaign
+from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.exit_status import FAILED, UNTOLD, USAGE
 
 #: A loss that notes which GPUs its process sees.
 LOSS = """\
@@ -120,7 +122,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         given.extend(arguments)
         raise Started
 
-    monkeypatch.setattr("reality_check.running.LocalWorkers", start)
+    monkeypatch.setattr("reality_check.api.LocalWorkers", start)
     return given
 
 
@@ -163,7 +165,7 @@ def test_a_gpu_that_is_not_here_is_refused_before_anything_is_written(
     ("devices", "how", "seen"),
     [
         ([("cuda:1",), ("cuda:3",)], {"folds_at_once": 2}, {"1 -", "3 -"}),
-        ([("cuda:1", "cuda:2")], {"together": 2}, {"1,2 0", "1,2 1"}),
+        ([("cuda:1", "cuda:2")], {"processes_per_network": 2}, {"1,2 0", "1,2 1"}),
     ],
 )
 def test_all_processes_of_a_worker_see_its_devices_only(

@@ -13,16 +13,18 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.paths import DOCS
 
-from reality_check import stopping
-from reality_check.campaign import Campaign
+from reality_check.api import load_results
 from reality_check.config import load_experiment
-from reality_check.energy.counters import Counter
 from reality_check.launch import worker
-from reality_check.launch.local import DONE, FAILED, STOPPED, USAGE
+from reality_check.launch.energy.counters import Counter
+from reality_check.launch.prepare import prepare
 from reality_check.launch.worker import work
-from reality_check.output import lock_experiment
-from reality_check.running import load_results, prepare
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import lock_experiment
+from reality_check.utils import interrupt as stopping
+from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE
 
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
@@ -112,7 +114,7 @@ def test_a_process_of_a_team_that_failed_does_not_wait_for_the_others(
     assert ended == [FAILED]
 
 
-PAGE = Path(__file__).parents[3] / "docs" / "cluster.md"
+PAGE = DOCS / "cluster.md"
 
 
 @pytest.mark.parametrize("status", [DONE, FAILED, STOPPED])

@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import pytest
 
+from reality_check.config.metrics import CATEGORIES, METRICS
 from reality_check.results import (
-    CATEGORIES,
-    METRICS,
     Deviation,
     ExperimentResults,
     MethodResults,
@@ -27,7 +26,7 @@ LEVELS = {"warped": 0.28, "my_loss_50%": 0.277, "<b>x</b>": 0.25, "late & slow":
 OFFSETS = {"aggregate": -0.05, "ensemble": 0.0, "complete": -0.01}
 
 
-def trial(method: str, slot: int, generator: random.Random) -> TrialRecord:
+def trial(method: str, trial_index: int, generator: random.Random) -> TrialRecord:
     """One complete search trial with four folds and their curves."""
     level = LEVELS[method] + 0.15 - 0.1 * generator.random()
     folds = tuple(level + generator.gauss(0, 0.01) for _ in range(4))
@@ -38,7 +37,7 @@ def trial(method: str, slot: int, generator: random.Random) -> TrialRecord:
     return TrialRecord(
         method=method,
         stage="search",
-        slot=slot,
+        trial_index=trial_index,
         state="complete",
         value=sum(folds) / 4,
         params={"loss.scale": generator.uniform(1, 100), "learning_rates.loss": 1.5e-6},
@@ -49,11 +48,11 @@ def trial(method: str, slot: int, generator: random.Random) -> TrialRecord:
     )
 
 
-def run_record(method: str, stage: str, slot: int, state: str = "complete") -> TrialRecord:
+def run_record(method: str, stage: str, trial_index: int, state: str = "complete") -> TrialRecord:
     """One reproduction or complete run."""
-    seconds = 700.0 + slot if state == "complete" else None
+    seconds = 700.0 + trial_index if state == "complete" else None
     value = 0.4 if state == "complete" else None
-    return TrialRecord(method, stage, slot, state, value=value, seconds=seconds)
+    return TrialRecord(method, stage, trial_index, state, value=value, seconds=seconds)
 
 
 def method_results(name: str, runs: int, generator: random.Random) -> MethodResults:
@@ -62,7 +61,7 @@ def method_results(name: str, runs: int, generator: random.Random) -> MethodResu
     return MethodResults(
         name=name,
         loss="pml_extensions.losses.WarpedSoftmaxLoss",
-        search=tuple(trial(name, slot, generator) for slot in range(TRIALS)),
+        search=tuple(trial(name, trial_index, generator) for trial_index in range(TRIALS)),
         reproductions=tuple(run_record(name, "reproductions", i, s) for i, s in enumerate(states)),
         complete=tuple(run_record(name, "complete", i, s) for i, s in enumerate(states)),
         searched=("loss.scale", "learning_rates.loss"),

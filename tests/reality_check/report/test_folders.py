@@ -11,12 +11,13 @@ from typing import Any
 
 import pytest
 
-from reality_check import running
-from reality_check.cli import main
-from reality_check.errors import UsageError
-from reality_check.report import _plotting, write_report
+from reality_check import api as running
+from reality_check.api import report_folders
+from reality_check.cli.main import main
+from reality_check.report import write_report
+from reality_check.report.figures import _plotting
 from reality_check.results import ExperimentResults
-from reality_check.running import report_folders
+from reality_check.utils.errors import UsageError
 
 
 @pytest.fixture(scope="module")

@@ -13,9 +13,9 @@ from PIL import Image
 
 from reality_check.report._analysis import Analysis
 from reality_check.report._summary import Summary
-from reality_check.report.figures import DrawnFigure, draw_figures
+from reality_check.report.figures.overview import DrawnFigure, draw_figures
+from reality_check.report.figures.statistics_figures import log_ticks
 from reality_check.report.sections import statistics_sections
-from reality_check.report.statistics_figures import log_ticks
 
 INCHES = 6.9
 

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from reality_check.report._text import number, percent, points, rounded, true_minus
-from reality_check.report.published import _difference
+from reality_check.report.sections.published import _difference
 
 
 @pytest.mark.parametrize(

@@ -1,0 +1,119 @@
+"""The command ``reality-check figure``, and what ``reality-check show figures`` prints."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+
+from reality_check.utils.errors import UsageError, WorkFailed
+
+TITLE = "draw a figure of one of the papers"
+MORE = """\
+Writes NAME.png (or .pdf), NAME.csv with the numbers that are drawn and NAME.txt
+with what was run. `reality-check show figures` lists the names. Some figures
+come from formulas alone. Others train small networks on MNIST or Omniglot in
+the folder REALITY_CHECK_DATA, for minutes on one core; finished and unfinished
+trainings are kept in DIR/runs, so the same command goes on where it was
+stopped and trains nothing twice.
+
+examples:
+  reality-check figure warped_softmax_landscape
+  reality-check figure heated_up_softmax_embeddings --out figures --format pdf
+  reality-check figure heated_up_softmax_embeddings --quick
+
+exit status: 0 done, 1 a training failed, 2 wrong usage, 130 stopped
+"""
+#: Of pictures.
+FORMATS = ("png", "pdf")
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Say what the command takes."""
+    command.add_argument("name", metavar="NAME", help="one of `reality-check show figures`")
+    command.add_argument(
+        "--out",
+        type=Path,
+        default=Path("figures"),
+        metavar="DIR",
+        help="output folder (default: figures)",
+    )
+    command.add_argument(
+        "--format",
+        type=_format,
+        default=FORMATS[0],
+        metavar="|".join(FORMATS),
+        help=f"of the picture (default: {FORMATS[0]})",
+    )
+    budget = command.add_mutually_exclusive_group()
+    budget.add_argument(
+        "--quick",
+        action="store_const",
+        dest="budget",
+        const="quick",
+        default="default",
+        help="a look within seconds: tiny trainings on made-up images, no data needed",
+    )
+    budget.add_argument(
+        "--full",
+        action="store_const",
+        dest="budget",
+        const="full",
+        help="all images and many epochs, as the paper where it prints them: hours without a GPU",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Draw one figure; return the exit status."""
+    from reality_check.papers.figures import Settings, find_figure, write_figure
+
+    figure = find_figure(options.name)
+    _check_folder(options.out)
+    settings = Settings(options.budget, options.out, lambda line: print(line, flush=True))
+    try:
+        paths = write_figure(figure, settings, options.format)
+    except (WorkFailed, OSError) as error:
+        print(f"reality-check: {error}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print(f"\nStopped; nothing is lost. To go on: {options.again}", file=sys.stderr)
+        return 130
+    for path in paths:
+        print(f"wrote {path}")
+    return 0
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise UsageError if nothing could be written there, before anything is trained."""
+    there = folder
+    while not there.exists():
+        there = there.parent
+    if not there.is_dir() or not os.access(there, os.W_OK):
+        raise UsageError(
+            f"--out {str(folder)!r} cannot be written: {str(there)!r} is no folder that takes "
+            "files; name another one."
+        )
+
+
+def print_figures() -> int:
+    """Print all figures with their sources and what they need."""
+    from rich.console import Console
+    from rich.table import Table
+
+    from reality_check.papers.figures import FIGURES
+
+    table = Table(box=None, pad_edge=False)
+    for column in ("name", "source", "what it shows", "trains on"):
+        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    for figure in FIGURES.values():
+        table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
+    Console().print(table)
+    print("reality-check figure NAME draws one.")
+    return 0
+
+
+def _format(text: str) -> str:
+    if text not in FORMATS:
+        raise argparse.ArgumentTypeError(f"must be {' or '.join(FORMATS)}, got {text!r}")
+    return text

@@ -1,0 +1,96 @@
+"""What a campaign is doing, as one live table: what runs, the best so far, and when it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from rich.console import Console, Group
+from rich.live import Live
+from rich.table import Table
+from rich.text import Text
+
+from reality_check.config.metrics import STAGES
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.progress import UNIT_NAMES, Row, seconds_left, stage_rows, worker_states
+from reality_check.utils.text import duration
+
+
+def render(campaign: Campaign, workers: int, started: float) -> Group:
+    """The live table."""
+    rows = stage_rows(campaign)
+    left = seconds_left(rows, workers)
+    eta = (
+        "end not known before the first trial" if left is None else f"about {duration(left)} to go"
+    )
+    lines = [worker_line(state) for state in worker_states(campaign.out_dir)]
+    footer = f"running for {duration(time.monotonic() - started)}, {eta}"
+    return Group(
+        overview(rows), *[Text(line, style="dim") for line in lines[:workers]], Text(footer)
+    )
+
+
+def overview(rows: Sequence[Row]) -> Table:
+    """One line a method: how far each stage is, and the best trial so far."""
+    table = Table(box=None, pad_edge=False)
+    table.add_column("method", overflow="fold")
+    for stage in STAGES:
+        table.add_column(stage, justify="right", no_wrap=True)
+    table.add_column("best validation\nMAP@R in %", justify="right", no_wrap=True)
+    for name in dict.fromkeys(row.method for row in rows):
+        own = {row.stage: row for row in rows if row.method == name}
+        cells = [
+            f"{own[stage].done} of {own[stage].wanted}" if stage in own else "-" for stage in STAGES
+        ]
+        best = own["search"].best if "search" in own else None
+        table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
+    return table
+
+
+def worker_line(state: dict[str, Any]) -> str:
+    """What a worker does, in words."""
+    if not state.get("method"):
+        return f"  {state.get('doing', 'starting')}"
+    line = f"  {state['method']}: {UNIT_NAMES[state['doing']]} {state['trial_index'] + 1}"
+    if "fold" in state:
+        line += f", fold {state['fold'] + 1}, epoch {state.get('epoch', 0)}"
+        if state.get("max_epochs"):
+            line += f" of at most {state['max_epochs']}"
+    return line
+
+
+class LiveView:
+    """Shows a campaign on a terminal; says nothing when the output is not one."""
+
+    def __init__(self, console: Console, workers: int) -> None:
+        self._console = console
+        self._workers = workers
+        self._started = time.monotonic()
+        self._latest = 0.0
+        self._live: Live | None = None
+        self._stack: contextlib.ExitStack | None = None
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[LiveView]:
+        """Show the view from its first refresh, after data are read, until the end of the block."""
+        with contextlib.ExitStack() as stack:
+            self._stack = stack if self._console.is_terminal else None
+            yield self
+        self._live, self._stack = None, None
+
+    def __call__(self, campaign: Campaign) -> None:
+        """Refresh, at most once a second."""
+        now = time.monotonic()
+        if self._stack is None or now - self._latest < 1.0:
+            return
+        if self._live is None:
+            live = Live(console=self._console, auto_refresh=False, transient=True)
+            self._live = self._stack.enter_context(live)
+        self._latest = now
+        try:
+            shown: Group | Text = render(campaign, self._workers, self._started)
+        except Exception as error:  # a busy storage, say: looking on must not end the work
+            shown = Text(f"no news from the storage ({type(error).__name__}); trying again")
+        self._live.update(shown, refresh=True)

@@ -1,0 +1,56 @@
+"""The command ``reality-check verdicts``: what became of the claims of experiments."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+TITLE = "say which claims of the papers were confirmed"
+MORE = """\
+An experiment may say before it runs what it is to show (claims: ... in its
+YAML). With output folders, this decides their claims from the records:
+confirmed, not confirmed or cannot tell. Without, it lists the claims of the
+replications that ship with the package (docs/replications.md).
+
+examples:
+  reality-check verdicts
+  reality-check verdicts runs/sgsl_omniglot
+  reality-check verdicts --markdown runs/*_omniglot runs/*_caltech101
+"""
+
+
+def add_arguments(command: argparse.ArgumentParser) -> None:
+    """Add the options of this command to its parser."""
+    command.add_argument(
+        "dirs", nargs="*", type=Path, metavar="DIR", help="output folders of finished experiments"
+    )
+    command.add_argument(
+        "--markdown",
+        action="store_true",
+        help="all replications as the table of docs/replications.md, with the verdicts of the "
+        "folders",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the claims; return the exit status."""
+    from reality_check.papers.tables import replications
+    from reality_check.papers.verdicts import claim_rows, markdown, tally
+
+    listed = replications() if options.markdown or not options.dirs else []
+    rows = claim_rows(listed, options.dirs, lambda sentence: print(sentence, file=sys.stderr))
+    if options.markdown:
+        print(markdown(rows), end="")
+        return 0
+    experiment = None
+    for row in rows:
+        if row.experiment != experiment:
+            experiment = row.experiment
+            print(f"{experiment}:")
+        print(f"  {row.claim.name} ({row.claim.source}): {row.claim.text}")
+        print(f"    confirmed if {row.criterion.replace('`', '')}")
+        print(f"    {row.verdict.replace('`', '').replace('**', '')}")
+    for line in tally(rows):
+        print(line)
+    return 0

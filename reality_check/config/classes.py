@@ -1,0 +1,272 @@
+"""Classes named in a YAML: found by registered name or import path, and built with checks."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+import inspect
+import sys
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.plugins import find_plugin, plugin_of_module, plugins
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest, one_line
+
+#: Where a plain name (without a dot) of each kind is looked up, in this order.
+NAMESPACES = {
+    "loss": ("pml_extensions.losses", "pytorch_metric_learning.losses"),
+    "miner": ("pytorch_metric_learning.miners",),
+    "distance": ("pytorch_metric_learning.distances",),
+    "reducer": ("pytorch_metric_learning.reducers",),
+    "regularizer": ("pytorch_metric_learning.regularizers",),
+}
+#: What messages call several of a kind; the words of ``reality-check show``.
+PLURALS = {kind: f"{kind}s" for kind in (*NAMESPACES, "trunk", "dataset")} | {"loss": "losses"}
+#: A module's classes are listed in a message up to this number; beyond, the nearest has to do.
+_MOST_LISTED = 12
+
+#: Constructor arguments whose value names a class, and the kind of it.
+_KINDS_OF_ARGUMENTS = {
+    "distance": "distance",
+    "reducer": "reducer",
+    "embedding_regularizer": "regularizer",
+    "weight_regularizer": "regularizer",
+    "loss": "loss",
+    "miner": "miner",
+}
+#: Constructor arguments whose value lists classes (PML's MultipleLosses), by what each entry is.
+_LISTS_OF_ARGUMENTS = {"losses": "loss", "miners": "miner"}
+
+
+def find_class(name: str, kind: str) -> Any:
+    """The class (or function) that a YAML names.
+
+    Args:
+        name: a plain name such as ``ProxyAnchorLoss``, or of a plugin; or an import path
+            ``my_losses.MyLoss``, for which the current folder is searched too.
+        kind: a key of :data:`PLURALS`.
+
+    Raises:
+        UsageError: nothing importable has that name, and the nearest that exists is named; or
+            several packages have it.
+    """
+    if "." not in name:
+        return _find_registered(name, kind)
+    module_name, _, attribute = name.rpartition(".")
+    if not all(part.isidentifier() for part in name.split(".")):
+        raise UsageError(f"{kind} {name!r} is no import path; write one such as my_losses.MyLoss.")
+    here = str(Path.cwd())
+    if here not in sys.path and "" not in sys.path:
+        sys.path.insert(0, here)
+    importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
+    try:
+        module = importlib.import_module(module_name)
+    except ModuleNotFoundError as error:
+        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+            raise UsageError(
+                f"{kind} {name!r}: importing {module_name} failed: {one_line(error)}."
+            ) from None
+        raise UsageError(
+            f"{kind} {name!r}: there is no module {error.name!r} in the current folder ({here}) "
+            f"or among the installed packages; expected a file {error.name.split('.')[0]}.py."
+        ) from None
+    except SystemExit as error:
+        raise UsageError(
+            f"{kind} {name!r}: importing {module_name} ends the program "
+            f"(sys.exit({error.code!r})); put what is a script of its own under "
+            'if __name__ == "__main__":.'
+        ) from None
+    except Exception as error:
+        raise UsageError(
+            f"{kind} {name!r}: importing {module_name} failed: {type(error).__name__}: "
+            f"{one_line(error)}."
+        ) from error
+    if not hasattr(module, attribute):
+        names = [key for key, value in vars(module).items() if inspect.isclass(value)]
+        shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
+        raise UsageError(
+            f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
+            f"{shown or 'none'}.{nearest(attribute, names)}"
+        )
+    found = getattr(module, attribute)
+    if not callable(found):
+        raise UsageError(
+            f"{kind} {name!r} is {one_line(found, 60)}, but it must be a class or a function."
+        )
+    return found
+
+
+def registered_names(kind: str) -> dict[str, str]:
+    """All plain names of a kind with the module they come from, without those of plugins."""
+    names: dict[str, str] = {}
+    for module_name in NAMESPACES.get(kind, ()):
+        module = importlib.import_module(module_name)
+        for key, value in vars(module).items():
+            hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
+            if inspect.isclass(value) and not hidden:
+                names.setdefault(key, module_name)
+    return names
+
+
+def _find_registered(name: str, kind: str) -> Any:
+    names = registered_names(kind)
+    ours = [(names[name], f"{names[name]}.{name}")] if name in names else []
+    plugin = find_plugin(kind, name, ours)
+    if plugin is not None:
+        return plugin.load()
+    if name in names:
+        return getattr(importlib.import_module(names[name]), name)
+    example = name if name.isidentifier() else "MyClass"
+    raise UsageError(
+        f"there is no {kind} named {name!r}; write an import path such as my_module.{example}, or "
+        f"one of the known names (reality-check show {PLURALS[kind]})."
+        f"{nearest(name, [*names, *plugins(kind)])}"
+    )
+
+
+def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str, Any]) -> Any:
+    """Construct ``cls`` with the arguments of a YAML.
+
+    Args:
+        cls: a class or function.
+        arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
+        what: how messages call it, e.g. ``"loss ProxyAnchorLoss"``.
+        extra: arguments passed only when the constructor takes them and ``arguments`` does not
+            say ``null`` for them.
+
+    Raises:
+        UsageError: an unknown or missing argument, or the constructor refused the values.
+    """
+    accepted, open_ended = constructor_arguments(cls)
+    withheld = {key for key, value in arguments.items() if key in extra and value is None}
+    given = {
+        key: _build_nested(key, value, what, extra)
+        for key, value in arguments.items()
+        if key not in withheld
+    }
+    for key in given:
+        if key in extra:
+            raise UsageError(
+                f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
+                f"{key}: null, and the class is not told of it)."
+            )
+        if key not in accepted and not open_ended:
+            valid = [name for name in accepted if name not in extra]
+            raise UsageError(
+                f"{what} has no argument {key!r}; its arguments: {', '.join(valid) or 'none'}."
+                f"{nearest(key, valid)}"
+            )
+    passed = [key for key in extra if key in accepted and key not in withheld]
+    given.update({key: extra[key] for key in passed})
+    missing = [name for name in _required_arguments(cls) if name not in given]
+    if missing:
+        raise UsageError(
+            f"{what} needs the argument {missing[0]!r}, which has no default; write "
+            f"{missing[0]}: VALUE among its arguments."
+        )
+    try:
+        return cls(**given)
+    except UsageError:
+        raise
+    except Exception as error:
+        shown = ", ".join(f"{key}={one_line(value, 60)}" for key, value in given.items())
+        raise UsageError(
+            f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}: "
+            f"{type(error).__name__}: {one_line(error)}"
+        ) from error
+
+
+def _required_arguments(cls: Any) -> list[str]:
+    """Names that the outermost constructor cannot do without."""
+    function = vars(cls).get("__init__", cls.__init__) if inspect.isclass(cls) else cls
+    try:
+        parameters = list(inspect.signature(function).parameters.values())
+    except (TypeError, ValueError):
+        return []
+    named = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+    own = parameters[1:] if inspect.isclass(cls) else parameters
+    return [p.name for p in own if p.kind in named and p.default is p.empty]
+
+
+def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+    if isinstance(value, list) and key in _LISTS_OF_ARGUMENTS:
+        return [_build_nested(_LISTS_OF_ARGUMENTS[key], item, what, extra) for item in value]
+    kind = _KINDS_OF_ARGUMENTS.get(key)
+    if isinstance(value, str) and kind:
+        value = {"class": value}
+    if not (isinstance(value, Mapping) and "class" in value):
+        return value
+    name = str(value["class"])
+    inner = {name: item for name, item in value.items() if name != "class"}
+    return build(find_class(name, kind or key), inner, f"{what}: {key} {name}", extra)
+
+
+def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
+    """Names that a constructor accepts, following ``**kwargs`` to the base classes.
+
+    Returns:
+        The names, and whether names beyond them may be accepted too.
+    """
+    if not inspect.isclass(cls):
+        taken = list(inspect.signature(cls).parameters.values())
+        names = [p.name for p in taken if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY)]
+        return names, any(p.kind is p.VAR_KEYWORD for p in taken)
+    names = []
+    for base in cls.__mro__:
+        init = vars(base).get("__init__")
+        if init is None or base is object:
+            continue
+        if base.__module__.startswith("torch.") and base is not cls:
+            return names, False
+        parameters = list(inspect.signature(init).parameters.values())[1:]
+        names += [
+            p.name
+            for p in parameters
+            if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in names
+        ]
+        if not any(p.kind is p.VAR_KEYWORD for p in parameters):
+            return names, False
+    return names, True
+
+
+def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
+    """Yield ``(name, kind)`` of every class that the arguments of a YAML name, at any depth."""
+    if isinstance(arguments, Mapping):
+        for key, value in arguments.items():
+            kind = _KINDS_OF_ARGUMENTS.get(key)
+            if isinstance(value, str) and kind:
+                yield value, kind
+            elif isinstance(value, Mapping):
+                if "class" in value:
+                    yield str(value["class"]), kind or key
+                yield from named_classes(value)
+            elif isinstance(value, list) and key in _LISTS_OF_ARGUMENTS:
+                for item in value:
+                    yield from named_classes({_LISTS_OF_ARGUMENTS[key]: item})
+
+
+def source_fingerprint(name: str, kind: str) -> str | None:
+    """What a result depends on in the code of a class that is not of a known package.
+
+    Returns:
+        The SHA-256 of the file that defines a user's own class;
+        :meth:`~reality_check.config.plugins.Plugin.fingerprint` of a class of a plugin's package,
+        however it is named; None for other installed packages.
+    """
+    plugin = plugin_of_module(name.rpartition(".")[0]) if "." in name else find_plugin(kind, name)
+    if plugin is not None:
+        return plugin.fingerprint()
+    if "." not in name:
+        return None
+    try:
+        file = inspect.getsourcefile(find_class(name, kind))
+    except TypeError:
+        return None
+    if file is None or "site-packages" in file:
+        return None
+    root = Path(__file__).parents[2]
+    if Path(file).is_relative_to(root / "pml_extensions"):
+        return None
+    return hashlib.sha256(Path(file).read_bytes()).hexdigest()

@@ -1,0 +1,151 @@
+"""Metrics that an experiment may ask for beside the protocol's three: names, titles and units.
+
+They are measured on the test classes only, when a reproduction is scored (``final_metrics`` of the
+protocol); nothing is ever selected by them.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterable
+
+from pml_extensions.evaluation import CORRUPTIONS
+
+#: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
+METRICS = {
+    "mean_average_precision_at_r": "MAP@R",
+    "r_precision": "RP",
+    "precision_at_1": "P@1",
+}
+
+
+#: The metric that selects checkpoints and hyper-parameters, and that verdicts are about.
+PRIMARY = "mean_average_precision_at_r"
+
+
+#: The metric that selects checkpoints where a protocol selects on the test classes, as the papers
+#: of the field do: P@1 is Recall@1.
+SELECTS_ON_TEST = "precision_at_1"
+
+
+#: The three categories in the order of the tables.
+CATEGORIES = ("aggregate", "ensemble", "complete")
+
+
+#: The three stages of a method, in the order in which they run.
+STAGES = ("search", "reproductions", "complete")
+
+#: Those of one name, and how tables print them.
+RETRIEVAL = {"mean_average_precision": "MAP", "mean_reciprocal_rank": "MRR"}
+CLUSTERING = {"NMI": "NMI", "AMI": "AMI", "F1": "F1"}
+SEPARABILITY = "separability"
+
+#: What the names of metrics of binary codes begin with.
+BINARY = "binary_"
+
+_NAMED = {
+    **RETRIEVAL,
+    **CLUSTERING,
+    SEPARABILITY: "separability (ratio)",
+    **{BINARY + name: f"binary {title}" for name, title in METRICS.items()},
+}
+_RECALL = re.compile(r"(?:binary_)?recall_at_([1-9][0-9]{0,5})")
+_CORRUPTED = re.compile(rf"({'|'.join(CORRUPTIONS)})_(.+)")
+
+
+def recall_depth(name: str) -> int | None:
+    """The K of ``recall_at_K`` or ``binary_recall_at_K``; ``None`` for any other name."""
+    match = _RECALL.fullmatch(name)
+    return int(match[1]) if match else None
+
+
+def corrupted(name: str) -> tuple[str, str] | None:
+    """Corruption and metric of ``dropout_precision_at_1``; ``None`` for any other name.
+
+    Any of the protocol's three metrics and ``recall_at_K`` can be asked for on test images that
+    were corrupted (:data:`pml_extensions.evaluation.CORRUPTIONS`).
+    """
+    match = _CORRUPTED.fullmatch(name)
+    if match is None or not (
+        match[2] in METRICS or (recall_depth(match[2]) and not is_binary(match[2]))
+    ):
+        return None
+    return match[1], match[2]
+
+
+def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
+    """The metrics asked for on each kind of corrupted images, in the order given."""
+    found: dict[str, list[str]] = {}
+    for corruption, metric in filter(None, map(corrupted, names)):
+        found.setdefault(corruption, []).append(metric)
+    return found
+
+
+def clean(names: Iterable[str]) -> list[str]:
+    """Those of the metrics that are measured on the test images as they are."""
+    return [name for name in names if corrupted(name) is None]
+
+
+def is_binary(name: str) -> bool:
+    """Whether the metric is one of binary codes, which are the same in both geometries."""
+    return name.startswith(BINARY)
+
+
+def other_geometry(normalize: bool) -> str:
+    """What names end in that are measured on the geometry that a method does not use.
+
+    Args:
+        normalize: whether the method retrieves by unit vectors.
+    """
+    return "_raw" if normalize else "_normalized"
+
+
+def is_fraction(name: str) -> bool:
+    """Whether the metric lies in 0..1 and is printed in percent; else it is a plain number."""
+    return name != SEPARABILITY
+
+
+def title(name: str) -> str:
+    """How tables print a metric, those of the protocol too: ``recall_at_2`` as ``R@2``."""
+    if name in METRICS:
+        return METRICS[name]
+    changed = corrupted(name)
+    if changed is not None:
+        return f"{title(changed[1])} ({changed[0].replace('_', ' ')})"
+    depth = recall_depth(name)
+    if depth is None:
+        return _NAMED[name]
+    return f"binary R@{depth}" if is_binary(name) else f"R@{depth}"
+
+
+def check_name(name: str) -> None:
+    """Make sure that a metric can be asked for.
+
+    Raises:
+        ValueError: it is always measured, or there is none of that name.
+    """
+    if name in METRICS:
+        raise ValueError(
+            f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
+            "out"
+        )
+    if name in _NAMED or recall_depth(name) or corrupted(name):
+        return
+    known = [*_NAMED, "recall_at_K", "binary_recall_at_K", "CORRUPTION_precision_at_1"]
+    raise ValueError(f"there is no metric {name!r}; known: {', '.join(known)}.{_hint(name)}")
+
+
+def _hint(name: str) -> str:
+    """The nearest valid name as a question, whatever the case in which the user wrote."""
+    spelled = {valid.lower(): valid for valid in (*_NAMED, *METRICS)}
+    depth = re.search(r"\d*$", name)[0].lstrip("0")  # type: ignore[index]
+    recalls = [f"{prefix}recall_at_{depth or 1}" for prefix in ("", BINARY)]
+    spelled |= {recall: recall for recall in recalls if recall_depth(recall)}
+    spelled |= {
+        f"{corruption}_{metric}": f"{corruption}_{metric}"
+        for corruption in CORRUPTIONS
+        for metric in METRICS
+    }
+    close = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
+    return f" Did you mean {spelled[close[0]]!r}?" if close else ""

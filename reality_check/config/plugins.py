@@ -1,0 +1,211 @@
+"""Names that installed packages add to a YAML, by entry points.
+
+A package declares them in its metadata, and they are names like those of this package once it is
+installed::
+
+    [project.entry-points."reality_check.losses"]
+    SharpLoss = "sharp_losses.sharp:SharpLoss"
+
+The groups are ``reality_check.losses``, ``reality_check.trunks`` and ``reality_check.datasets``
+(functions that return an :class:`reality_check.data.ImageSet`). A package is imported when one of
+its names is used or shown, not before.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import importlib.util
+import re
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import lru_cache
+from importlib.machinery import ModuleSpec
+from importlib.metadata import EntryPoint, entry_points
+from pathlib import Path
+from typing import Any
+
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import one_line
+
+#: The entry point group of each kind.
+GROUPS = {
+    "loss": "reality_check.losses",
+    "dataset": "reality_check.datasets",
+    "trunk": "reality_check.trunks",
+}
+#: What a kind is called in messages.
+WORDS = {"loss": "loss", "dataset": "data set", "trunk": "trunk"}
+#: A YAML takes names with a dot for import paths, and with a colon for those of a library.
+_USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
+_CODE = (".py", ".so", ".pyd")
+
+
+@dataclass(frozen=True)
+class Plugin:
+    """One name that an installed package adds.
+
+    Attributes:
+        kind: a key of :data:`GROUPS`.
+        name: as a YAML writes it.
+        target: where the object is, ``package.module:Object``.
+        package: the distribution that it comes from.
+        version: of the distribution.
+    """
+
+    kind: str
+    name: str
+    target: str
+    package: str
+    version: str
+
+    @property
+    def title(self) -> str:
+        """The package with its version."""
+        return f"{self.package} {self.version}".strip()
+
+    @property
+    def import_path(self) -> str:
+        """What names the object without the entry point."""
+        return self.target.replace(":", ".")
+
+    @property
+    def module(self) -> str:
+        """The module that the object is in."""
+        return self.target.partition(":")[0].strip()
+
+    def load(self) -> Any:
+        """Import the class or function.
+
+        Raises:
+            UsageError: the package cannot be imported, has no such object, or it is none to call.
+        """
+        try:
+            found = EntryPoint(self.name, self.target, GROUPS[self.kind]).load()
+        except (Exception, SystemExit) as error:
+            raise self._unusable(f"{type(error).__name__}: {one_line(error)}") from error
+        if not callable(found):
+            raise self._unusable(f"it is of type {type(found).__name__}, no class or function")
+        return found
+
+    def _unusable(self, reason: str) -> UsageError:
+        return UsageError(
+            f"{WORDS[self.kind]} {self.name!r} comes from the installed package {self.title}, "
+            f"whose {self.target} cannot be used ({reason.rstrip('.')}); mend or uninstall that "
+            "package, or use another name."
+        )
+
+    def fingerprint(self) -> str:
+        """The package, its version and the SHA-256 of its code, on which a result depends.
+
+        Raises:
+            UsageError: the package cannot be imported.
+        """
+        spec = _package_spec(self.module)
+        if spec is None:
+            self.load()  # says why
+        files = _code_files(spec)
+        if not files:
+            return self.title  # in an archive: the version has to do
+        digest = hashlib.sha256()
+        for name, file in files:
+            digest.update(f"{name}\0{file.stat().st_size}\0".encode())
+            digest.update(file.read_bytes())
+        return f"{self.title}, sha256:{digest.hexdigest()}"
+
+
+def plugins(kind: str) -> dict[str, list[Plugin]]:
+    """What installed packages add, by name; a name that several claim has several entries."""
+    found: dict[str, list[Plugin]] = {}
+    if kind in GROUPS:
+        for plugin in _installed(GROUPS[kind], kind, tuple(sys.path)):
+            found.setdefault(plugin.name, []).append(plugin)
+    return found
+
+
+@lru_cache(maxsize=16)
+def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
+    """The plugins on a ``sys.path``: reading all metadata again for each training takes a while."""
+    found = {
+        Plugin(
+            kind,
+            entry.name,
+            entry.value.partition("[")[0].strip(),
+            entry.dist.metadata["Name"] if entry.dist else "unknown",
+            entry.dist.version if entry.dist else "",
+        )
+        for entry in entry_points(group=group)
+    }
+    return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.package, plugin.target)))
+
+
+def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) -> Plugin | None:
+    """The plugin of that name.
+
+    Args:
+        kind: a key of :data:`GROUPS`; there are none of other kinds.
+        name: as a YAML writes it.
+        others: who has the name without any plugin, and what names theirs beyond doubt.
+
+    Raises:
+        UsageError: the name is not only this plugin's.
+    """
+    found = plugins(kind).get(name, [])
+    if not found:
+        return None
+    claims = [*others, *((plugin.title, plugin.import_path) for plugin in found)]
+    if len(claims) > 1:
+        owners = " and ".join(owner for owner, _ in claims)
+        raise UsageError(
+            f"{WORDS[kind]} {name!r} is a name of {owners}; write which: "
+            f"{' or '.join(path for _, path in claims)}."
+        )
+    return found[0] if is_usable(name) else None
+
+
+def is_usable(name: str) -> bool:
+    """Whether a YAML can hold the name of a plugin."""
+    return _USABLE.fullmatch(name) is not None
+
+
+def plugin_of_module(module: str) -> Plugin | None:
+    """A plugin of the package that a module belongs to, whatever its name."""
+    for kind in GROUPS:
+        for plugin in (one for found in plugins(kind).values() for one in found):
+            root = _package_name(plugin.module)
+            if module == root or module.startswith(f"{root}."):
+                return plugin
+    return None
+
+
+def _package_name(module: str) -> str:
+    spec = _package_spec(module)
+    return module if spec is None else spec.name
+
+
+def _package_spec(module: str) -> ModuleSpec | None:
+    """The outermost package or module that has code: namespaces are shared with others."""
+    parts = module.split(".")
+    for depth in range(1, len(parts) + 1):
+        try:
+            spec = importlib.util.find_spec(".".join(parts[:depth]))
+        except Exception:  # a parent that cannot be imported; `load` says so
+            return None
+        if spec is None or spec.origin is not None:
+            return spec
+    return None
+
+
+def _code_files(spec: ModuleSpec | None) -> list[tuple[str, Path]]:
+    """The files of a package or module with their names in it, sorted."""
+    if spec is None or spec.origin is None:
+        return []
+    if spec.submodule_search_locations is None:
+        file = Path(spec.origin)
+        return [(file.name, file)] if file.is_file() else []
+    return sorted(
+        (file.relative_to(root).as_posix(), file)
+        for root in map(Path, spec.submodule_search_locations)
+        for file in root.rglob("*")
+        if file.suffix in _CODE and file.is_file()
+    )

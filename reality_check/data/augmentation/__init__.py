@@ -1,0 +1,1 @@
+"""Transforms of batches of images, on the device."""

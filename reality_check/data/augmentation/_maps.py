@@ -1,0 +1,81 @@
+"""The affine map of each image, from the pixels of the output back to those of the input."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reality_check.data.augmentation._windows import Windows
+
+
+def inverse_motions(angle: np.ndarray, shear: np.ndarray, factor: np.ndarray) -> np.ndarray:
+    """Undo shearing along y, then x, then rotating and enlarging about the centre.
+
+    Args:
+        angle: (B,) in degrees.
+        shear: (B, 2) in degrees, along x and along y.
+        factor: (B,) enlargement.
+
+    Returns:
+        (B, 2, 2), y before x.
+    """
+    radians, (along_x, along_y) = np.radians(angle), np.tan(np.radians(shear.T))
+    cos, sin = np.cos(radians) / factor, np.sin(radians) / factor
+    inverse = np.empty((len(angle), 2, 2))
+    inverse[:, 1, 1] = cos + along_x * sin
+    inverse[:, 1, 0] = sin - along_x * cos
+    inverse[:, 0, 1] = -along_y * inverse[:, 1, 1] - sin
+    inverse[:, 0, 0] = -along_y * inverse[:, 1, 0] + cos
+    return inverse
+
+
+def compose(
+    windows: Windows,
+    output: tuple[int, int],
+    inverse: np.ndarray | None = None,
+    shift: np.ndarray | None = None,
+    flip: np.ndarray | None = None,
+) -> np.ndarray:
+    """Compose resize, motion, window and flip into one map per image.
+
+    Args:
+        windows: which part of the resized and moved image becomes the output.
+        output: height and width of the output.
+        inverse: (B, 2, 2) from :func:`inverse_motions`, about the centre of the image.
+        shift: (B, 2) of the content, y before x, as a fraction of the image's sides.
+        flip: (B,) whether the output is mirrored left and right.
+
+    Returns:
+        (B or 1, 2, 3): output position (y, x, 1), 0.5 for the first pixel, to input position.
+    """
+    step = windows.extent / output
+    start = windows.start
+    if flip is not None:
+        start, step = np.broadcast_arrays(start, step, subok=False)
+        mirror = np.stack([np.zeros_like(flip), flip], axis=1)
+        start = np.where(mirror, start + windows.extent, start)
+        step = np.where(mirror, -step, step)
+    back = windows.sizes / windows.scaled
+    if inverse is None:
+        offset, linear = start, step[:, :, None] * np.eye(2)
+    else:
+        assert shift is not None
+        centre = windows.scaled / 2
+        moved = start - centre - shift * windows.scaled
+        offset = (inverse @ moved[:, :, None])[:, :, 0] + centre
+        linear = inverse * step[:, None, :]
+    parts = (linear * back[:, :, None], (offset * back)[:, :, None])
+    count = max(len(part) for part in parts)
+    return np.concatenate([np.broadcast_to(p, (count, *p.shape[1:])) for p in parts], axis=2)
+
+
+def axes_of(maps: np.ndarray, windows: Windows) -> np.ndarray:
+    """The maps of the two axes where they are independent: offset, step and what is seen.
+
+    Returns:
+        (B or 1, 4, 2), see :func:`reality_check.data.augmentation._resample.resample`.
+    """
+    axes = np.empty((max(len(maps), len(windows.start)), 4, 2))
+    axes[:, 0], axes[:, 1] = maps[:, :, 2], maps[:, [0, 1], [0, 1]]
+    axes[:, 2] = windows.start if windows.bounded else 0
+    axes[:, 3] = windows.start + windows.extent if windows.bounded else windows.sizes
+    return axes

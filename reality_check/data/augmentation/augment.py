@@ -1,0 +1,200 @@
+"""Augmentation of whole batches on the device that trains: drawn per image, resampled once."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.data.augmentation import _color
+from reality_check.data.augmentation._augment_checks import check_options
+from reality_check.data.augmentation._maps import axes_of, compose, inverse_motions
+from reality_check.data.augmentation._resample import Interpolation, resample, resample_grid
+from reality_check.data.augmentation._windows import (
+    CROP_NUMBERS,
+    Windows,
+    random_crops,
+    resized_crops,
+    scaled_sizes,
+)
+from reality_check.data.augmentation.normalize import Normalize
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.images import PixelBatch
+
+# Columns of the random numbers of an image. All are drawn whatever options are on, so that turning
+# one on leaves the others' numbers as they are.
+_ANGLE, _FACTOR, _FLIP, _GREY = 0, 1, 2, 3
+_SHEAR, _SHIFT, _FACTORS, _KEYS = slice(4, 6), slice(6, 8), slice(8, 12), slice(12, 16)
+_CROP = slice(16, 16 + CROP_NUMBERS)
+_COUNT = 16 + CROP_NUMBERS
+_LEAST_FACTORS = np.asarray([0.0, 0.0, 0.0, -0.5])
+
+
+class Augmentation:
+    """Random changes of a whole batch, each image with its own, then what :class:`Normalize` does.
+
+    In this order: resize, motion about the centre (shear, rotation, scale, translation), crop,
+    horizontal flip, colour jitter, grey, preprocessing. Resize, motion, crop and flip are composed
+    into one map per image that is resampled once. Without rotation and shear this is separable and
+    filtered as Pillow and torchvision do (``antialias=True``), and a plain cut where no pixel
+    moves; with them it is bilinear without a low-pass filter. Beyond the border the edge pixels
+    are repeated, which keeps paper white. The random numbers are drawn on the CPU, so that all
+    devices see the same ones. All options are off by default; then nothing is drawn and the result
+    is that of :class:`Normalize`.
+
+    Args:
+        rotation: largest angle in degrees, drawn from [-rotation, rotation].
+        scale: (low, high) enlargement of the content, drawn log-uniformly; positive.
+        shear: largest shear angle in degrees along x and along y, each from [-shear, shear].
+        translation: largest shift along each axis as a fraction of the image's side.
+        horizontal_flip: probability of mirroring left and right.
+        resized_crop_scale: (low, high) fraction of the image's area that a random crop keeps,
+            within (0, 1]; None for no such crop. Windows are drawn in whole pixels with the rule of
+            torchvision's RandomResizedCrop.
+        resized_crop_ratio: (low, high) width / height of that crop, drawn log-uniformly.
+        random_crop: whether the crop of ``crop_size`` lies anywhere in the image instead of in its
+            centre.
+        brightness: b draws the factor from [max(0, 1 - b), 1 + b], as torchvision's ColorJitter;
+            the order of the four jitters is drawn for each image.
+        contrast: the same, for the blend with the mean grey.
+        saturation: the same, for the blend with the grey image.
+        hue: h draws the turn of the hue from [-h, h] full circles; at most 0.5.
+        grayscale: probability of turning a colour image grey.
+        crop_size: side of the result in pixels; None keeps the image's size.
+        resize: see :class:`Normalize`.
+        interpolation: see :class:`Normalize`; rotation and shear need ``"bilinear"``.
+        preprocessing: see :class:`Normalize`.
+
+    Raises:
+        UsageError: if an option is out of its range, or contradicts another.
+    """
+
+    def __init__(
+        self,
+        *,
+        rotation: float = 0.0,
+        scale: tuple[float, float] = (1.0, 1.0),
+        shear: float = 0.0,
+        translation: float = 0.0,
+        horizontal_flip: float = 0.0,
+        resized_crop_scale: tuple[float, float] | None = None,
+        resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
+        random_crop: bool = False,
+        brightness: float = 0.0,
+        contrast: float = 0.0,
+        saturation: float = 0.0,
+        hue: float = 0.0,
+        grayscale: float = 0.0,
+        crop_size: int | None = None,
+        resize: int | tuple[int, int] | None = None,
+        interpolation: Interpolation = "bilinear",
+        preprocessing: Preprocessing | None = None,
+    ) -> None:
+        options = {name: value for name, value in locals().items() if name != "self"}
+        check_options(**options)
+        self.rotation, self.scale, self.shear = rotation, tuple(scale), shear
+        self.translation, self.horizontal_flip = translation, horizontal_flip
+        self.resized_crop_scale, self.resized_crop_ratio = resized_crop_scale, resized_crop_ratio
+        self.random_crop, self.grayscale = random_crop, grayscale
+        self.jitter = np.asarray([brightness, contrast, saturation, hue])
+        self._normalize = Normalize(
+            preprocessing, crop_size=crop_size, resize=resize, interpolation=interpolation
+        )
+
+    @property
+    def is_off(self) -> bool:
+        """Whether no option is on, so that nothing is random."""
+        crops = self.random_crop or self.resized_crop_scale is not None
+        others = (self.horizontal_flip, self.grayscale, *self.jitter)
+        return not (self._moves or crops or any(others))
+
+    @property
+    def _turns(self) -> bool:
+        return bool(self.rotation or self.shear)
+
+    @property
+    def _moves(self) -> bool:
+        return bool(self._turns or self.translation or self.scale != (1.0, 1.0))
+
+    def evaluation_transform(self) -> Normalize:
+        """Return the transform without chance that fits this augmentation."""
+        return self._normalize
+
+    def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
+        """Draw the random numbers of some images.
+
+        Args:
+            count: number of images.
+            generator: a CPU generator; left untouched where all options are off.
+
+        Returns:
+            float64, shape (count, K) within [0, 1), one row per image. K depends on nothing but on
+            whether any option is on, so neither do the numbers that are drawn next.
+        """
+        if self.is_off:
+            return np.empty((count, 0))
+        return torch.rand((count, _COUNT), generator=generator, dtype=torch.float64).numpy()
+
+    def __call__(self, batch: Tensor | PixelBatch, generator: torch.Generator) -> Tensor:
+        """Draw numbers for a batch and augment it, see :meth:`draw` and :meth:`apply`."""
+        pixels = batch if isinstance(batch, Tensor) else batch.pixels
+        return self.apply(batch, self.draw(len(pixels), generator))
+
+    def apply(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
+        """Augment and normalise a batch with given random numbers.
+
+        Args:
+            batch: uint8, shape (B, H, W, C), on any device, alone or with the images' sizes.
+            numbers: B rows of :meth:`draw`.
+
+        Returns:
+            float32, shape (B, C, H, W) or (B, C, crop_size, crop_size), on the batch's device.
+
+        Raises:
+            UsageError: if the batch has another type, or images of different sizes (``crop_size``
+                None).
+        """
+        if self.is_off:
+            return self._normalize(batch)
+        images = self._geometry(batch, numbers)
+        if self.jitter.any():
+            images = _color.jitter(images, self._factors(numbers), numbers[:, _KEYS])
+        if self.grayscale:
+            images = _color.to_grey(images, np.flatnonzero(numbers[:, _GREY] < self.grayscale))
+        return self._normalize.frame.preprocessing.normalize(images)
+
+    def _geometry(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
+        frame = self._normalize.frame
+        pixels, windows, output = frame.centre(batch)
+        windows = self._windows(windows, numbers)
+        flip = numbers[:, _FLIP] < self.horizontal_flip if self.horizontal_flip else None
+        if not self._moves:
+            return frame.render(pixels, windows, output, flip)
+        windows = replace(windows, bounded=False)
+        maps = compose(windows, output, *self._motion(numbers), flip)
+        if self._turns:
+            return resample_grid(pixels, maps, windows.sizes, output)
+        return resample(pixels, axes_of(maps, windows), output, frame.interpolation)
+
+    def _windows(self, centre: Windows, numbers: np.ndarray) -> Windows:
+        drawn = numbers[:, _CROP]
+        if self.resized_crop_scale is not None:
+            bounds = self.resized_crop_scale, self.resized_crop_ratio
+            scaled = scaled_sizes(centre.sizes, self._normalize.frame.resize, None)
+            return resized_crops(centre.sizes, scaled, *bounds, drawn)
+        return random_crops(centre, drawn[:, :2]) if self.random_crop else centre
+
+    def _motion(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The inverse of each image's linear map, and its shift as a fraction of the sides."""
+        signed = 2 * numbers - 1
+        low, high = np.log(self.scale)
+        factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
+        angle, shear = self.rotation * signed[:, _ANGLE], self.shear * signed[:, _SHEAR]
+        return inverse_motions(angle, shear, factor), self.translation * signed[:, _SHIFT]
+
+    def _factors(self, numbers: np.ndarray) -> np.ndarray:
+        low = np.maximum(_color.NEUTRAL - self.jitter, _LEAST_FACTORS)
+        high = _color.NEUTRAL + self.jitter
+        return low + (high - low) * numbers[:, _FACTORS]

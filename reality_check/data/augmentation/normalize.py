@@ -1,0 +1,131 @@
+"""From stored pixels to what a trunk takes, without chance: resize, centre crop, preprocessing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from pml_extensions.evaluation import corrupt
+from reality_check.data.augmentation._augment_checks import check_batch, check_frame, check_options
+from reality_check.data.augmentation._maps import axes_of, compose
+from reality_check.data.augmentation._resample import Interpolation, cut, resample
+from reality_check.data.augmentation._windows import Windows, centre_crops, scaled_sizes
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.images import PixelBatch
+from reality_check.utils.errors import UsageError
+
+#: Of the random numbers of corrupted images.
+SEED = 0
+
+
+@dataclass(frozen=True)
+class _Frame:
+    """What training and evaluation share: resize, size of the crop, filter, preprocessing."""
+
+    preprocessing: Preprocessing
+    crop_size: int | None
+    resize: int | tuple[int, int] | None
+    interpolation: Interpolation
+
+    def centre(self, batch: Tensor | PixelBatch) -> tuple[Tensor, Windows, tuple[int, int]]:
+        """Check the batch and return its pixels, its centre crops and their size."""
+        pixels, given = (batch, None) if isinstance(batch, Tensor) else batch
+        check_batch(pixels, given)
+        slots = np.asarray([pixels.shape[1:3]]) if given is None else given.numpy()
+        sizes = slots.astype(np.float64)
+        scaled = scaled_sizes(sizes, self.resize, self.crop_size)
+        if self.crop_size is None:
+            check_frame(sizes)
+        side = sizes[0] if self.crop_size is None else (self.crop_size, self.crop_size)
+        output = (int(side[0]), int(side[1]))
+        return pixels, centre_crops(sizes, scaled, output), output
+
+    def render(
+        self,
+        pixels: Tensor,
+        windows: Windows,
+        output: tuple[int, int],
+        flip: np.ndarray | None = None,
+    ) -> Tensor:
+        """Cut or resample the windows, mirrored where ``flip``: float32 (B, C, h, w), 0..255."""
+        if windows.need_resampling(output):
+            axes = axes_of(compose(windows, output, flip=flip), windows)
+            return resample(pixels, axes, output, self.interpolation)
+        images = cut(pixels, windows.start, output)
+        if flip is not None and flip.any():
+            rows = torch.from_numpy(np.flatnonzero(flip)).to(images.device, non_blocking=True)
+            images.index_copy_(0, rows, images[rows].flip(3))
+        return images
+
+
+class Normalize:
+    """Turn uint8 images into what a trunk takes, without chance: what evaluation uses.
+
+    The image is resized (only where ``resize`` asks for another size than it has, or where it is
+    smaller than the crop: then its short side becomes ``crop_size``), cut to its centre and
+    preprocessed.
+
+    Args:
+        preprocessing: mean, deviation, range and channel order of the trunk.
+        crop_size: side of the square centre crop in pixels; None keeps the image's size.
+        resize: new length of the short side, or new (height, width), in pixels, none smaller than
+            ``crop_size``, which must be given too; None keeps the image's size.
+        interpolation: ``"bilinear"`` or ``"bicubic"``, both with the low-pass filter of Pillow and
+            of torchvision's ``antialias=True``.
+
+    Raises:
+        UsageError: if an option is out of its range.
+    """
+
+    def __init__(
+        self,
+        preprocessing: Preprocessing | None = None,
+        *,
+        crop_size: int | None = None,
+        resize: int | tuple[int, int] | None = None,
+        interpolation: Interpolation = "bilinear",
+    ) -> None:
+        check_options(crop_size=crop_size, resize=resize, interpolation=interpolation)
+        preprocessing = Preprocessing() if preprocessing is None else preprocessing
+        self.frame = _Frame(preprocessing, crop_size, resize, interpolation)
+
+    def __call__(self, batch: Tensor | PixelBatch) -> Tensor:
+        """Transform a batch.
+
+        Args:
+            batch: uint8, shape (B, H, W, C), on any device, alone or with the images' sizes.
+
+        Returns:
+            float32, shape (B, C, H, W) or (B, C, crop_size, crop_size), on the same device.
+
+        Raises:
+            UsageError: if the batch has another type, or images of different sizes (``crop_size``
+                None).
+        """
+        images = self.frame.render(*self.frame.centre(batch))
+        return self.frame.preprocessing.normalize(images)
+
+    def corrupted(self, batch: Tensor | PixelBatch, corruption: str, first_index: int) -> Tensor:
+        """Transform a batch whose crops are corrupted, as uint8, before the preprocessing.
+
+        Args:
+            batch: as in a call.
+            corruption: a name of :data:`pml_extensions.evaluation.CORRUPTIONS`.
+            first_index: index of the first image in its set, from which its random numbers follow.
+
+        Returns:
+            As a call does.
+
+        Raises:
+            UsageError: as a call does, or the corruption does not fit the images.
+        """
+        crops = self.frame.render(*self.frame.centre(batch))
+        pixels = crops.round().clamp(0, 255).to(torch.uint8).permute(0, 2, 3, 1).contiguous()
+        try:
+            changed = corrupt(pixels, corruption, SEED, first_index=first_index)
+        except ValueError as error:
+            raise UsageError(str(error)) from None
+        return self.frame.preprocessing.normalize(changed.permute(0, 3, 1, 2).float())

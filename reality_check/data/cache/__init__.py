@@ -1,0 +1,1 @@
+"""Images decoded once, kept as one memory-mapped array."""

@@ -1,0 +1,64 @@
+"""Numbers of bytes: how they are written, how far they are, whether the disk holds them."""
+
+from __future__ import annotations
+
+import contextlib
+import shutil
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+from reality_check.data.cache._progress import progress
+from reality_check.utils.errors import UsageError
+
+_MEGABYTE = 10**6
+
+
+def format_bytes(count: float) -> str:
+    """Return bytes as people write them: ``"1.2 GB"``, ``"340 MB"``, ``"12 kB"``."""
+    for unit, factor in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if count >= factor:
+            return f"{count / factor:.{1 if unit == 'GB' else 0}f} {unit}"
+    return f"{count:.0f} bytes"
+
+
+@contextlib.contextmanager
+def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
+    """Show how many megabytes are done while the block runs.
+
+    Args:
+        what: the work, such as ``"Downloading x.tgz"``.
+        total: bytes of the whole, 0 if unknown.
+        done: bytes that were done before.
+
+    Yields:
+        A function that takes the number of bytes just done.
+    """
+    seen = done
+    with progress(f"{what} (MB)", total // _MEGABYTE, done // _MEGABYTE) as advance:
+
+        def advance_bytes(count: int) -> None:
+            nonlocal seen
+            before, seen = seen // _MEGABYTE, seen + count
+            if seen // _MEGABYTE > before:
+                advance(seen // _MEGABYTE - before)
+
+        yield advance_bytes
+
+
+def check_space(folder: Path, needed: int, what: str) -> None:
+    """Refuse work that cannot fit on the disk.
+
+    Args:
+        folder: existing folder that is written to.
+        needed: bytes, at least.
+        what: the work, such as ``"Unpacking x.zip"``.
+
+    Raises:
+        UsageError: fewer bytes are free.
+    """
+    free = shutil.disk_usage(folder).free
+    if free < needed:
+        raise UsageError(
+            f"{what} needs {format_bytes(needed)}, but only {format_bytes(free)} are free in "
+            f"{str(folder)!r}; make room there or name another folder."
+        )

@@ -1,0 +1,253 @@
+"""Data sets decoded once into the cache folder, and opened memory-mapped from then on."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import re
+import warnings
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+import PIL
+
+from reality_check.data._digests import image_digest
+from reality_check.data.cache._building import Chunk, Job, obtain_entry, remove_entry
+from reality_check.data.cache._decode import Resize, decode_image, image_size, resized_size
+from reality_check.data.cache._entry import META, RECORD, Entry, open_entry
+from reality_check.data.cache._progress import say
+from reality_check.data.cache._sources import Sources
+from reality_check.data.image_files import ImageFiles
+from reality_check.data.imageset import ImageSet
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import cache_folder
+from reality_check.utils.text import nearest
+
+_FORMAT = 2  # part of the cache's key: raise it when the decoded pixels or the files change
+_SAMPLE = 64  # headers read to estimate the size of the whole
+
+
+def decode_files(
+    files: ImageFiles,
+    size: int,
+    channels: Literal[1, 3] = 3,
+    resize: Resize = "short_side",
+    on_broken: Literal["error", "skip"] = "error",
+) -> ImageSet:
+    """Decode a data set, or open what was decoded before.
+
+    The decoded images are kept in the cache folder (``REALITY_CHECK_CACHE``), one entry per data
+    set, size, channels and resize rule. Where a file was added, removed or changed (by size or
+    time) everything is decoded again. All cores decode; of several processes one does, the others
+    wait for it; what a killed one leaves is continued.
+
+    Args:
+        files: the data set. A path may go through a ``.zip`` file as through a folder.
+        size: short side of the decoded images in pixels; without effect for ``resize="none"``.
+        channels: 1 (grey) or 3 (RGB); every image is converted.
+        resize: ``"short_side"`` resizes the short side to ``size`` (bilinear, antialiased, long
+            side rounded down, as torchvision's ``Resize``) and keeps the whole image;
+            ``"square"`` then cuts out the centre; ``"none"`` keeps the size of the files.
+        on_broken: what to do with files that are missing or cannot be decoded: ``"error"`` names
+            the first, ``"skip"`` leaves them out and lists them in :attr:`ImageSet.skipped`.
+
+    Returns:
+        The images in the order of ``files``, memory-mapped read-only.
+
+    Raises:
+        UsageError: an option is out of range, a file is broken (or, for ``"skip"``, all of a
+            class), or the cache folder cannot be written.
+    """
+    _check_options(size, channels, resize, on_broken)
+    with Sources(files.root) as sources:
+        stamps = sources.stamps(files.paths)
+        missing = stamps[:, 0] < 0
+        if on_broken == "error":
+            _check_none_missing(files, missing)
+        options = {"size": 0 if resize == "none" else size, "channels": channels, "resize": resize}
+        decoder = _Decoder(files, sources, missing, size, channels, resize)
+        meta = {"name": files.name, "root": str(files.root.resolve()), **options}
+        meta |= {"format": _FORMAT, "files": len(files), "pillow": PIL.__version__}
+        job = Job(files.name, len(files), channels, decoder.decode, decoder.expected_bytes, meta)
+        entry = obtain_entry(cache_folder() / _entry_name(files, stamps, options), job)
+    return _image_set(files, entry, on_broken)
+
+
+def is_intact(data: ImageSet) -> bool:
+    """Compare decoded images with their checksums; read everything, on all cores.
+
+    A damaged entry is removed from the cache with a line on stderr, so that reading the data set
+    again decodes it again.
+
+    Args:
+        data: any data set; one that is not from the cache of decoded images counts as intact.
+
+    Returns:
+        False if the data must be read again.
+    """
+    pixels = data.images.pixels
+    file = getattr(pixels, "filename", None)
+    if not isinstance(pixels, np.memmap) or file is None or not (Path(file).parent / META).exists():
+        return True
+    folder = Path(file).parent
+    entry = open_entry(folder)
+    damaged = entry.first_damaged() if entry is not None else 0
+    if damaged is None:
+        return True
+    say(
+        f"The decoded images of {data.name!r} in {folder} are damaged (image {damaged} differs "
+        "from its checksum); they are removed."
+    )
+    remove_entry(folder, data.name)
+    return False
+
+
+class _Decoder:
+    """Decodes rows of a data set, from many threads."""
+
+    def __init__(
+        self,
+        files: ImageFiles,
+        sources: Sources,
+        missing: np.ndarray,
+        size: int,
+        channels: int,
+        resize: Resize,
+    ) -> None:
+        self._files, self._sources, self._missing = files, sources, missing
+        self._size, self._channels, self._resize = size, channels, resize
+
+    def decode(self, first: int, last: int) -> Chunk:
+        """Decode the files ``first`` to ``last`` (exclusive)."""
+        chunk = Chunk([], np.zeros(last - first, RECORD), [])
+        for row in range(first, last):
+            image = self._decode_row(row)
+            if isinstance(image, str):
+                chunk.broken.append((row, image))
+            else:
+                digest = image_digest(image)
+                chunk.records[row - first] = (image.shape[0], image.shape[1], digest)
+                chunk.pixels.append(image)
+        return chunk
+
+    def expected_bytes(self, first: int) -> int:
+        """Estimate the pixels of the files from ``first`` on, from the headers of some."""
+        rows = np.unique(np.linspace(first, len(self._files) - 1, _SAMPLE).astype(int))
+        found: list[int] = []
+        for row in rows if first < len(self._files) else ():
+            try:
+                width, height = image_size(self._sources.read(self._files.paths[row]))
+                width, height = resized_size(width, height, self._size, self._resize)
+            except Exception:  # broken: it is named when its turn comes
+                continue
+            found.append(width * height)
+        mean = sum(found) / len(found) if found else 0
+        return int(mean * self._channels * (len(self._files) - first))
+
+    def _decode_row(self, row: int) -> np.ndarray | str:
+        """Return the pixels, or why there are none."""
+        if self._missing[row]:
+            return "there is no such file"
+        path = self._files.paths[row]
+        try:
+            data = self._sources.read(path)
+        except OSError as error:  # of the disk, not of the image: not to be remembered as broken
+            raise UsageError(
+                f"{str(self._files.root / path)!r} cannot be read ({error}); mend that and try "
+                "again."
+            ) from error
+        except Exception as error:
+            return _reason(error)
+        try:
+            return decode_image(data, self._size, self._channels, self._resize)
+        except MemoryError:
+            raise
+        except Exception as error:  # Pillow raises nearly anything for a damaged file
+            return _reason(error)
+
+
+def _reason(error: Exception) -> str:
+    if isinstance(error, PIL.UnidentifiedImageError):
+        return "it is no image that Pillow knows"
+    return " ".join(str(error).split()) or type(error).__name__
+
+
+def _image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
+    rows = entry.rows
+    skipped = tuple(
+        f"{_printable(files.paths[row])}: {entry.broken.get(int(row), 'it cannot be decoded')}"
+        for row in np.flatnonzero(entry.index["height"] == 0)
+    )
+    if skipped and on_broken == "error":
+        path, _, reason = skipped[0].partition(": ")
+        others = f", nor can {len(skipped) - 1} more" if len(skipped) > 1 else ""
+        raise UsageError(
+            f"The image {path!r} of {files.name!r} cannot be decoded ({reason}){others}; repair or "
+            "remove what is broken, or write on_broken: skip."
+        )
+    labels = files.labels[rows]
+    _check_none_empty(files, labels)
+    if skipped:
+        warnings.warn(
+            f"Skipped {len(skipped)} of {len(files)} images of {files.name!r}; the first is "
+            f"{skipped[0]}",
+            stacklevel=3,
+        )
+    queries = None if files.queries is None else files.queries[rows]
+    return ImageSet(
+        entry.images(),
+        labels,
+        files.class_names,
+        files.name,
+        test_classes=files.test_classes,
+        queries=queries,
+        skipped=skipped,
+    )
+
+
+def _printable(path: str) -> str:
+    return path.encode("utf-8", "backslashreplace").decode()
+
+
+def _check_options(size: int, channels: int, resize: str, on_broken: str) -> None:
+    if size < 1:
+        raise UsageError(f"size={size}, but images need at least 1 pixel; write size: 256.")
+    if channels not in (1, 3):
+        raise UsageError(f"channels={channels}, but it must be 1 (grey) or 3 (RGB).")
+    rules = ("short_side", "square", "none")
+    if resize not in rules:
+        raise UsageError(
+            f"resize={resize!r}, but it must be 'short_side', 'square' or 'none'."
+            + nearest(str(resize), rules)
+        )
+    if on_broken not in ("error", "skip"):
+        raise UsageError(f"on_broken={on_broken!r}, but it must be 'error' or 'skip'.")
+
+
+def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:
+    rows = np.flatnonzero(missing)
+    if rows.size:
+        more = f" and {rows.size - 1} more files" if rows.size > 1 else ""
+        raise UsageError(
+            f"{files.name!r} lists {_printable(files.paths[rows[0]])!r}{more}, but there is no "
+            f"such file below {str(files.root)!r}; complete it, or write on_broken: skip."
+        )
+
+
+def _check_none_empty(files: ImageFiles, labels: np.ndarray) -> None:
+    empty = np.flatnonzero(np.bincount(labels, minlength=len(files.class_names)) == 0)
+    if empty.size:
+        raise UsageError(
+            f"No image of the class {files.class_names[empty[0]]!r} of {files.name!r} can be "
+            "decoded; repair them or remove the class."
+        )
+
+
+def _entry_name(files: ImageFiles, stamps: np.ndarray, options: Mapping[str, object]) -> str:
+    digest = hashlib.sha256(json.dumps([_FORMAT, str(files.root.resolve()), options]).encode())
+    digest.update("\0".join(files.paths).encode("utf-8", "surrogateescape"))
+    digest.update(stamps.tobytes())
+    name = re.sub(r"[^A-Za-z0-9.]+", "_", files.name)[:40]
+    return f"decoded-{name}-{digest.hexdigest()[:24]}"

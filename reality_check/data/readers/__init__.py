@@ -1,0 +1,1 @@
+"""One file for each format or published data set that can be read."""

@@ -1,0 +1,182 @@
+"""Images of one character: its faces, bent, thickened, blurred and printed on grey paper.
+
+Positions are computed in float64 and rounded to 1/64 pixel, all pixel values in integers, so that
+the same random numbers give the same bytes on every machine.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from reality_check.data.readers._glyph_fonts import draw, faces_of
+
+_OVERSAMPLING = 2  # drawn with this many points per pixel and axis, then averaged
+_FRACTION = 64  # positions are rounded to this part of a pixel
+_KNOTS = 5  # the random displacement field has this many knots per axis
+
+# How far each image is from its font's drawing. Lengths are fractions of half the image's side.
+_RADIUS = (0.58, 0.88)  # half of the ink's longer side
+_ANGLE = 0.17  # radians
+_SHEAR = 0.17
+_STRETCH = 0.13  # log of the change of the aspect ratio
+_SHIFT = 0.08
+_BEND = 0.11  # largest displacement of a knot
+_INK = (0, 120)
+_PAPER = (190, 256)
+_NOISE = 40  # largest noise amplitude in grey levels
+
+
+def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
+    """Draw a number of different images of one character.
+
+    Args:
+        code: the code point.
+        count: number of images; they take turns over all faces that have the character.
+        size: side of the images in pixels.
+        seed: seed of the data set; each character has random numbers of its own.
+
+    Returns:
+        uint8, shape (count, size, size): dark ink on light paper.
+    """
+    random = np.random.default_rng([seed, code])
+    inks = [draw(code, face, 2 * size) for face in faces_of(code)]
+    inks = [ink for ink in inks if ink is not None]
+    order = np.concatenate(
+        [np.argsort(random.random(len(inks))) for _ in range(-(-count // len(inks)))]
+    )[:count]
+    masters = _weigh(_stack([inks[i] for i in order]), random.integers(-1, 3, count))
+    extents = np.array([max(inks[i].shape) / 2 for i in order])
+    x, y = _positions(count, size * _OVERSAMPLING, extents, random)
+    coverage = _average(_sample(masters, x, y), _OVERSAMPLING)
+    return _print(_blur(coverage, random.integers(0, 3, count)), random)
+
+
+def _stack(inks: list[np.ndarray]) -> np.ndarray:
+    """Centre drawings on one canvas (M, S, S) with room to thicken around them."""
+    side = max(max(ink.shape) for ink in inks) + 8
+    canvas = np.zeros((len(inks), side, side), dtype=np.uint8)
+    for page, ink in zip(canvas, inks, strict=True):
+        top, left = (side - ink.shape[0]) // 2, (side - ink.shape[1]) // 2
+        page[top : top + ink.shape[0], left : left + ink.shape[1]] = ink
+    return canvas
+
+
+def _weigh(masters: np.ndarray, weights: np.ndarray) -> np.ndarray:
+    """Thin (-1) or thicken (1, 2) strokes; drawings that would lose most of their ink stay."""
+    thicker = masters.copy()
+    for times in (1, 2):
+        rows = np.flatnonzero(weights >= times)
+        thicker[rows] = _spread(thicker[rows])
+    rows = np.flatnonzero(weights < 0)
+    thinner = 255 - _spread(255 - masters[rows])
+    ink = masters[rows].sum(axis=(1, 2), dtype=np.int64)
+    enough = 2 * thinner.sum(axis=(1, 2), dtype=np.int64) >= ink
+    thicker[rows[enough]] = thinner[enough]
+    return thicker
+
+
+def _spread(pages: np.ndarray) -> np.ndarray:
+    """Grey dilation with a plus of 3 x 3 pixels."""
+    wide = pages.copy()
+    wide[:, 1:] = np.maximum(wide[:, 1:], pages[:, :-1])
+    wide[:, :-1] = np.maximum(wide[:, :-1], pages[:, 1:])
+    wide[:, :, 1:] = np.maximum(wide[:, :, 1:], pages[:, :, :-1])
+    wide[:, :, :-1] = np.maximum(wide[:, :, :-1], pages[:, :, 1:])
+    return wide
+
+
+def _positions(
+    count: int, points: int, extents: np.ndarray, random: np.random.Generator
+) -> tuple[np.ndarray, np.ndarray]:
+    """Draw the maps from image points to the drawings.
+
+    Returns:
+        x and y, each (count, points, points): pixels of the drawing relative to its centre.
+    """
+    axis = (np.arange(points) + 0.5) * (2 / points) - 1
+    bend = _BEND * _symmetric(random, (2, count, _KNOTS, _KNOTS))
+    basis = _basis(axis)
+    moved_x, moved_y = basis @ bend @ basis.T
+    shift = _SHIFT * _symmetric(random, (2, count, 1, 1))
+    moved_x += axis[None, None, :] - shift[0]
+    moved_y += axis[None, :, None] - shift[1]
+    a, b, c, d = _linear_maps(count, random)
+    radius = _RADIUS[0] + (_RADIUS[1] - _RADIUS[0]) * random.random((count, 1, 1))
+    zoom = extents[:, None, None] / radius
+    return zoom * (a * moved_x + b * moved_y), zoom * (c * moved_x + d * moved_y)
+
+
+def _linear_maps(count: int, random: np.random.Generator) -> np.ndarray:
+    """Draw rotation, shear and stretch: the entries of (count, 1, 1) 2 x 2 matrices, row by row."""
+    shape = (count, 1, 1)
+    angle = _ANGLE * _symmetric(random, shape)
+    shear = _SHEAR * _symmetric(random, shape)
+    stretch = np.exp(_STRETCH * _symmetric(random, shape))
+    cos, sin = np.cos(angle), np.sin(angle)
+    return np.stack(
+        [
+            cos * stretch - shear * sin * stretch,
+            sin * stretch + shear * cos * stretch,
+            -sin / stretch,
+            cos / stretch,
+        ]
+    )
+
+
+def _symmetric(random: np.random.Generator, shape: tuple[int, ...]) -> np.ndarray:
+    return 2 * random.random(shape) - 1
+
+
+def _basis(axis: np.ndarray) -> np.ndarray:
+    """Cubic B-splines of knots spread evenly over -1..1, at the points: (points, _KNOTS)."""
+    knots = np.linspace(-1, 1, _KNOTS)
+    distance = np.abs(axis[:, None] - knots) * (_KNOTS - 1) / 2
+    near = 2 / 3 - distance**2 + distance**3 / 2
+    far = np.maximum(2 - distance, 0) ** 3 / 6
+    return np.where(distance < 1, near, far)
+
+
+def _sample(masters: np.ndarray, x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Interpolate drawings (M, S, S) at positions (M, P, P) relative to their centres."""
+    side = masters.shape[1]
+    column, right = _split(x, side)
+    row, below = _split(y, side)
+    flat = masters.ravel()
+    start = np.arange(len(masters), dtype=np.int32)[:, None, None] * (side * side)
+    index = start + row * side + column
+    top = flat[index] * (_FRACTION - right) + flat[index + 1] * right
+    bottom = flat[index + side] * (_FRACTION - right) + flat[index + side + 1] * right
+    return (top * (_FRACTION - below) + bottom * below) // (_FRACTION * _FRACTION)
+
+
+def _split(position: np.ndarray, side: int) -> tuple[np.ndarray, np.ndarray]:
+    """Split positions into the pixel before them and the part of the way to the next one."""
+    fine = np.rint((position + (side - 1) / 2) * _FRACTION)
+    fine = np.clip(fine, 0, (side - 1) * _FRACTION - 1).astype(np.int32)
+    return fine // _FRACTION, fine % _FRACTION
+
+
+def _average(fine: np.ndarray, factor: int) -> np.ndarray:
+    count, side = fine.shape[0], fine.shape[1] // factor
+    return fine.reshape(count, side, factor, side, factor).sum(axis=(2, 4)) // factor**2
+
+
+def _blur(coverage: np.ndarray, passes: np.ndarray) -> np.ndarray:
+    """Blur each image with the kernel 1-2-1 along both axes, as often as ``passes`` says."""
+    blurred = coverage.copy()
+    for number in range(1, int(passes.max(initial=0)) + 1):
+        rows = passes >= number
+        pages = np.pad(blurred[rows], ((0, 0), (1, 1), (1, 1)), mode="edge")
+        across = pages[:, :, :-2] + 2 * pages[:, :, 1:-1] + pages[:, :, 2:]
+        blurred[rows] = (across[:, :-2] + 2 * across[:, 1:-1] + across[:, 2:] + 8) // 16
+    return blurred
+
+
+def _print(coverage: np.ndarray, random: np.random.Generator) -> np.ndarray:
+    """Turn coverage 0..255 into grey ink on grey paper with noise of each image's own strength."""
+    shape = (len(coverage), 1, 1)
+    ink, paper = random.integers(*_INK, shape), random.integers(*_PAPER, shape)
+    strength = random.integers(0, _NOISE + 1, shape)
+    noise = random.integers(0, 256, coverage.shape) + random.integers(0, 256, coverage.shape)
+    printed = paper - (paper - ink) * coverage // 255 + strength * (noise - 255) // 255
+    return np.clip(printed, 0, 255).astype(np.uint8)

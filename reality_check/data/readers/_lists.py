@@ -1,0 +1,128 @@
+"""The list files of published data sets, and the data set that they make."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import NamedTuple, TypeVar
+
+import numpy as np
+
+from reality_check.data.image_files import ImageFiles
+from reality_check.utils.errors import UsageError
+
+Id = TypeVar("Id", int, str)
+
+
+class Line(NamedTuple):
+    """A line of a list file, split into its fields."""
+
+    file: Path
+    number: int
+    fields: list[str]
+
+    def integer(self, index: int) -> int:
+        """Return a field as a whole number.
+
+        Raises:
+            UsageError: it is none.
+        """
+        try:
+            return int(self.fields[index])
+        except ValueError:
+            raise UsageError(
+                f"{self.place()} has {self.fields[index]!r} where a whole number must be; restore "
+                "the file from its archive."
+            ) from None
+
+    def place(self) -> str:
+        """Return ``"Line 3 of '/a/b.txt'"``."""
+        return f"Line {self.number} of {str(self.file)!r}"
+
+
+def read_lines(file: Path, fields: Sequence[str], wide: int = -1, skip: int = 0) -> Iterator[Line]:
+    """Read a list file whose fields are parted by blanks.
+
+    Line ends of any system, a byte order mark and empty lines do no harm; file names that are not
+    UTF-8 are kept as they are.
+
+    Args:
+        file: the list.
+        fields: what each line holds.
+        wide: index of the one field that may hold blanks itself, first or last.
+        skip: number of lines before the first.
+
+    Raises:
+        UsageError: the file cannot be read or a line has too few fields.
+    """
+    blanks = len(fields) - 1
+    try:
+        with open(file, encoding="utf-8-sig", errors="surrogateescape") as lines:
+            for number, line in enumerate(lines, start=1):
+                text = line.strip()
+                if number <= skip or not text:
+                    continue
+                split = text.rsplit if wide == 0 else text.split
+                parts = [part.strip() for part in split(maxsplit=blanks)]
+                if len(parts) != len(fields):
+                    raise UsageError(
+                        f"Line {number} of {str(file)!r} is {text!r}, but it must hold "
+                        f"{', '.join(fields)}; restore the file from its archive."
+                    )
+                yield Line(file, number, parts)
+    except OSError as error:
+        raise UsageError(f"{str(file)!r} cannot be read: {error.strerror or error}.") from error
+
+
+def assemble(
+    name: str,
+    root: Path,
+    paths: Sequence[str],
+    class_ids: Sequence[Id],
+    class_name: Callable[[Id], str],
+    test_ids: set[Id],
+    queries: Sequence[bool] | None = None,
+) -> ImageFiles:
+    """Make a data set of what its lists say.
+
+    Args:
+        name: how reports call it.
+        root: folder that ``paths`` are below.
+        paths: one per image, in the data set's own order.
+        class_ids: official class of each image; a label is the rank of its class.
+        class_name: name of a class.
+        test_ids: the classes of the official test.
+        queries: which images are the queries of the official test.
+
+    Raises:
+        UsageError: there is no image, or one is listed twice.
+    """
+    if not paths:
+        raise UsageError(f"The lists in {str(root)!r} name no image; restore them.")
+    path, times = Counter(paths).most_common(1)[0]
+    if times > 1:
+        raise UsageError(
+            f"The lists in {str(root)!r} name the image {path!r} {times} times; restore them from "
+            "their archive."
+        )
+    ids, labels = np.unique(np.array(class_ids), return_inverse=True)
+    classes: list[Id] = ids.tolist()
+    names = [class_name(value) for value in classes]
+    if len(set(names)) < len(names):
+        names = [f"{text} ({value})" for text, value in zip(names, classes, strict=True)]
+    test = tuple(label for label, value in enumerate(classes) if value in test_ids)
+    return ImageFiles(
+        name,
+        root,
+        tuple(paths),
+        labels.astype(np.int64),
+        tuple(names),
+        test_classes=test if 0 < len(test) < len(classes) else None,
+        queries=None if queries is None else np.array(queries, dtype=bool),
+    )
+
+
+def count_test_images(files: ImageFiles) -> int:
+    """Return the number of images of the official test classes."""
+    return int(np.isin(files.labels, files.test_classes or ()).sum())

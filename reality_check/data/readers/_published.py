@@ -1,0 +1,193 @@
+"""Where a published data set lies, or else where to get it."""
+
+from __future__ import annotations
+
+import os
+import zipfile
+from dataclasses import dataclass
+from pathlib import Path, PurePosixPath
+
+from reality_check.data.cache._progress import say
+from reality_check.data.readers.archives import unpack
+from reality_check.data.readers.download import RemoteFile, check_file, download
+from reality_check.utils.errors import UsageError
+from reality_check.utils.locks import locked
+from reality_check.utils.paths import expand_path
+
+
+@dataclass(frozen=True)
+class Published:
+    """A published data set.
+
+    Args:
+        title: its name in messages.
+        experiment: an experiment that uses it, and ``folder``, how its folder is mostly called: for
+            the command that messages show.
+        layouts: the genuine layouts, the preferred one first: the paths that must be in the root
+            folder, each with its alternatives as ``"a|b"``.
+        archives: the archives it comes in, with their paths below the root folder.
+        source: what to download from where, as the words after "download".
+        counts: what is counted, with the published numbers.
+    """
+
+    title: str
+    experiment: str
+    folder: str
+    layouts: tuple[tuple[str, ...], ...]
+    archives: tuple[RemoteFile, ...]
+    source: str
+    counts: dict[str, int]
+
+
+def locate(path: str | Path, published: Published, fetch: bool = False) -> Path:
+    """Return the root folder of a data set; unpack and download its archives if need be.
+
+    Args:
+        path: the root folder, its parent or an archive in it; ``~`` and ``${VAR}`` are expanded.
+        published: the data set.
+        fetch: download what is missing, where that is possible.
+
+    Raises:
+        UsageError: it is not there, with what to download and where to put it, or its archive
+            cannot be unpacked.
+    """
+    try:
+        folder = expand_path(path)
+    except UsageError as error:
+        raise UsageError(f"{error} {_advice(None, published)}") from None
+    if folder.is_file():
+        folder = folder.parent
+    root = _find(folder, published)
+    if root is None and (fetch or any((folder / a.name).is_file() for a in published.archives)):
+        root = _unpack(folder, published, fetch)
+    if root is None:
+        raise UsageError(f"{_what_is_missing(folder, published)} {_advice(folder, published)}")
+    return root
+
+
+def first_existing(root: Path, alternatives: str) -> str | None:
+    """Return the first of ``"a|b"`` that exists below ``root``."""
+    return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
+
+
+def compare_counts(found: dict[str, int], published: Published, root: Path) -> None:
+    """Compare what was found with what is published.
+
+    Raises:
+        UsageError: a number differs.
+    """
+    wrong = [what for what, number in published.counts.items() if found[what] != number]
+    if wrong:
+        raise UsageError(
+            f"{published.title} in {str(root)!r} has {_listed(found, wrong)}, but "
+            f"{_listed(published.counts, wrong)} are published: it is incomplete or another "
+            "version. Download and unpack it again, or, if it is meant to be a part of it, write "
+            "dataset.check_counts=false."
+        )
+
+
+def _listed(counts: dict[str, int], names: list[str]) -> str:
+    return ", ".join(f"{counts[name]:,} {name}" for name in names)
+
+
+def _find(folder: Path, published: Published) -> Path | None:
+    """The folder or the one below it that has all of a layout."""
+    for candidates in ([folder], _folders_in(folder)):
+        found = [
+            candidate
+            for candidate in candidates
+            if any(not _missing(candidate, layout) for layout in published.layouts)
+        ]
+        if len(found) > 1:
+            raise UsageError(
+                f"{published.title} lies twice in {str(folder)!r}: in {found[0].name!r} and in "
+                f"{found[1].name!r}; write dataset.path={found[0]} or the other."
+            )
+        if found:
+            return found[0]
+    return None
+
+
+def _folders_in(folder: Path) -> list[Path]:
+    try:
+        entries = sorted(folder.iterdir())
+    except OSError:
+        return []
+    return [entry for entry in entries if os.path.isdir(entry) and not entry.name.startswith(".")]
+
+
+def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
+    return [paths.split("|")[0] for paths in layout if first_existing(root, paths) is None]
+
+
+def _unpack(folder: Path, published: Published, fetch: bool) -> Path | None:
+    """Unpack archives, downloaded first if asked for, until the data set is complete."""
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with locked(folder / ".unpacking.lock", lambda holder: _wait_for(holder, folder)):
+            root = _find(folder, published)  # who held the lock before may have done it
+            for archive in published.archives:
+                if root is None and (fetch and archive.urls):
+                    download(archive, folder)
+                file = folder / archive.name
+                if root is None and file.is_file() and _may_hold(file, archive, published):
+                    check_file(file, archive)
+                    unpack(file, file.parent)
+                    root = _find(folder, published)
+            return root
+    except OSError as error:
+        raise UsageError(
+            f"{published.title} cannot be unpacked in {str(folder)!r} ({error.strerror or error}); "
+            "unpack it where you may write, and name that folder with dataset.path=..."
+        ) from error
+
+
+def _may_hold(file: Path, archive: RemoteFile, published: Published) -> bool:
+    """Whether an archive looks like one of the data set, not only by its name."""
+    if archive.checksum is not None or not zipfile.is_zipfile(file):
+        return True
+    folder = PurePosixPath(archive.name).parent
+    parts = (PurePosixPath(p) for layout in published.layouts for a in layout for p in a.split("|"))
+    wanted = [part.relative_to(folder) for part in parts if part.is_relative_to(folder)]
+    try:
+        with zipfile.ZipFile(file) as content:
+            names = [PurePosixPath(name) for name in content.namelist()]
+    except (zipfile.BadZipFile, OSError):
+        return True  # unpacking says what is wrong
+    inside = [*names, *(PurePosixPath(*name.parts[1:]) for name in names)]
+    return any(path.is_relative_to(part) for path in inside for part in wanted)
+
+
+def _wait_for(holder: str, folder: Path) -> None:
+    say(f"Waiting for {holder}, which unpacks an archive in {str(folder)!r}.")
+
+
+def _what_is_missing(folder: Path, published: Published) -> str:
+    if not folder.is_dir():
+        return f"There is no folder {str(folder)!r} with {published.title}."
+    nearest: tuple[Path, list[str], int] | None = None
+    for candidate in (folder, *_folders_in(folder)):
+        for layout in published.layouts:
+            missing = _missing(candidate, layout)
+            have = len(layout) - len(missing)
+            if have and (nearest is None or have > nearest[2]):
+                nearest = (candidate, missing, have)
+    if nearest is None:
+        return f"The folder {str(folder)!r} does not hold {published.title}."
+    root, missing, _ = nearest
+    return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
+
+
+def _advice(folder: Path | None, published: Published) -> str:
+    fetchable = any(archive.urls for archive in published.archives)
+    if folder is None:
+        there = "name a folder for it" + (" and add dataset.download=true" if fetchable else "")
+        start, where = f"{there}, or " if fetchable else f"{there}, ", "it there"
+    else:
+        start = "add dataset.download=true, or " if fetchable else ""
+        where = f"it into {str(folder)!r}"
+    return (
+        f"If you have {published.title}, name its folder: reality-check run "
+        f"{published.experiment} dataset.path=/my/{published.folder}. If not, {start}download "
+        f"{published.source} and put {where}; archives are unpacked."
+    )

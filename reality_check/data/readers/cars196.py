@@ -1,0 +1,178 @@
+"""Cars196 (Stanford Cars) from its genuine files, in each of the three layouts in use."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._lists import assemble, count_test_images, read_lines
+from reality_check.data.readers._published import Published, compare_counts, first_existing, locate
+from reality_check.data.readers.download import RemoteFile
+from reality_check.utils.errors import UsageError
+
+_ORIGINAL = ("cars_annos.mat", "car_ims")
+_DEVKIT = (
+    "cars_test_annos_withlabels.mat|devkit/cars_test_annos_withlabels.mat",
+    "devkit/cars_train_annos.mat|car_devkit/devkit/cars_train_annos.mat|cars_train_annos.mat",
+    "devkit/cars_meta.mat|car_devkit/devkit/cars_meta.mat|cars_meta.mat",
+    "cars_train/cars_train|cars_train",
+    "cars_test/cars_test|cars_test",
+)
+_BY_CLASS = (
+    "anno_train.csv",
+    "anno_test.csv",
+    "names.csv",
+    "car_data/car_data/train|car_data/train",
+    "car_data/car_data/test|car_data/test",
+)
+CARS196 = Published(
+    title="Cars196",
+    experiment="cars196_mlrc",
+    folder="cars196",
+    layouts=(_ORIGINAL, _DEVKIT, _BY_CLASS),
+    archives=(
+        RemoteFile("car_ims.tgz", (), "md5:d5c8f0aa497503f355e17dc7886c3f14"),
+        RemoteFile("car_devkit.tgz", (), "md5:c3b158d763b6e2245038c8ad08e45376"),
+        RemoteFile("cars_train.tgz", (), "md5:065e5b463ae28d29e77c1b4b166cfe61"),
+        RemoteFile("cars_test.tgz", (), "md5:4ce7ebf6a94d07f1952d94dd34c4d501"),
+        RemoteFile("stanford-car-dataset-by-classes-folder.zip"),
+        RemoteFile("archive.zip"),  # what a browser calls it
+    ),
+    source=(
+        "the archive (2 GB) of "
+        "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder (the "
+        "original site is gone; its car_ims.tgz with cars_annos.mat, or cars_train.tgz, "
+        "cars_test.tgz and car_devkit.tgz with cars_test_annos_withlabels.mat, do as well)"
+    ),
+    counts={"classes": 196, "images": 16_185, "test images": 8_131},
+)
+_FIRST_TEST_CLASS = 99
+
+
+class _Cars(NamedTuple):
+    paths: list[str]
+    classes: list[int]
+    names: list[str]
+
+
+def list_cars196(path: str | Path, check_counts: bool = True) -> ImageFiles:
+    """List the images of Cars196 (Krause et al. 2013).
+
+    Args:
+        path: folder, or its parent, with ``cars_annos.mat`` and ``car_ims/``; or with
+            ``cars_train/``, ``cars_test/``, ``devkit/`` and ``cars_test_annos_withlabels.mat``; or
+            with ``car_data/``, ``anno_train.csv``, ``anno_test.csv`` and ``names.csv`` (the mirror
+            that PML downloads). Unopened archives there are unpacked. ``~`` and ``${VAR}`` are
+            expanded.
+        check_counts: refuse all but 196 classes and 16,185 images.
+
+    Returns:
+        The images in the order of the lists, which differs from layout to layout; classes and
+        images do not. Labels are the official classes 1..196 less 1; classes 99..196 are the test
+        classes (not the layouts' train and test images, which share their classes).
+
+    Raises:
+        UsageError: the data set is not there, incomplete, or its lists are damaged.
+    """
+    root = locate(path, CARS196)
+    readers = {_ORIGINAL: _read_original, _DEVKIT: _read_devkit, _BY_CLASS: _read_by_class}
+    layout = next(
+        layout for layout in CARS196.layouts if all(first_existing(root, p) for p in layout)
+    )
+    cars = readers[layout](root)
+    outside = [number for number in cars.classes if not 1 <= number <= len(cars.names)]
+    if outside:
+        raise UsageError(
+            f"An image of Cars196 in {str(root)!r} is of class {outside[0]}, but there are names "
+            f"for the classes 1..{len(cars.names)} only; restore the lists from their archive."
+        )
+    files = assemble(
+        "cars196",
+        root,
+        cars.paths,
+        cars.classes,
+        lambda number: cars.names[number - 1],
+        test_ids={number for number in cars.classes if number >= _FIRST_TEST_CLASS},
+    )
+    if check_counts:
+        found = {"classes": len(files.class_names), "images": len(files)}
+        compare_counts(found | {"test images": count_test_images(files)}, CARS196, root)
+    return files
+
+
+def _read_original(root: Path) -> _Cars:
+    content = _load_mat(root / "cars_annos.mat", ("annotations", "class_names"))
+    paths, classes = _columns(root / "cars_annos.mat", content, "relative_im_path")
+    return _Cars(paths, classes, _texts(content["class_names"]))
+
+
+def _read_devkit(root: Path) -> _Cars:
+    test, train, meta, train_images, test_images = (
+        str(first_existing(root, alternatives)) for alternatives in _DEVKIT
+    )
+    paths: list[str] = []
+    classes: list[int] = []
+    for list_file, folder in ((train, train_images), (test, test_images)):
+        content = _load_mat(root / list_file, ("annotations",))
+        names, numbers = _columns(root / list_file, content, "fname")
+        paths += [f"{folder}/{name}" for name in names]
+        classes += numbers
+    names = _texts(_load_mat(root / meta, ("class_names",))["class_names"])
+    return _Cars(paths, classes, names)
+
+
+def _read_by_class(root: Path) -> _Cars:
+    names = [line.fields[0] for line in read_lines(root / "names.csv", ("name",))]
+    paths: list[str] = []
+    classes: list[int] = []
+    for part in ("train", "test"):
+        folder = first_existing(root, f"car_data/car_data/{part}|car_data/{part}")
+        for line in read_lines(root / f"anno_{part}.csv", ("file, box and class",)):
+            name, *_, text = line.fields[0].split(",")
+            if not text.strip().isdigit() or not 1 <= int(text) <= len(names):
+                raise UsageError(
+                    f"{line.place()} ends with {text!r}, but it must be a class from 1 to "
+                    f"{len(names)}, the lines of names.csv; restore both from their archive."
+                )
+            classes.append(int(text))
+            # The class "Ram C/V Cargo Van Minivan 2012" cannot be a folder under its own name.
+            paths.append(f"{folder}/{names[int(text) - 1].replace('/', '-')}/{name.strip()}")
+    return _Cars(paths, classes, names)
+
+
+def _load_mat(file: Path, variables: Sequence[str]) -> dict[str, Any]:
+    from scipy.io import loadmat
+
+    try:
+        content: dict[str, Any] = loadmat(file, squeeze_me=True, variable_names=list(variables))
+    except Exception as error:  # damaged files raise nearly anything there
+        raise UsageError(
+            f"{str(file)!r} cannot be read as a MATLAB file ({error}); restore it from its archive."
+        ) from error
+    absent = [name for name in variables if name not in content]
+    if absent:
+        raise UsageError(
+            f"{str(file)!r} holds no {absent[0]!r}; take the file of that name from Cars196."
+        )
+    return content
+
+
+def _columns(file: Path, content: dict[str, Any], path: str) -> tuple[list[str], list[int]]:
+    """The paths and classes of the annotations."""
+    table = np.atleast_1d(content["annotations"])
+    missing = [name for name in (path, "class") if name not in (table.dtype.names or ())]
+    if missing:
+        hint = " (cars_test_annos.mat has no classes; cars_test_annos_withlabels.mat has them)"
+        raise UsageError(
+            f"The annotations of {str(file)!r} have no {missing[0]!r}{hint}; take the file of that "
+            "name from Cars196."
+        )
+    return _texts(table[path]), [int(number) for number in table["class"]]
+
+
+def _texts(array: Any) -> list[str]:
+    return [str(text) for text in np.atleast_1d(array)]

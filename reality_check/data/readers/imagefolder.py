@@ -1,0 +1,106 @@
+"""Reader of image folders: ``path/class/.../image.jpg``, also inside one ``.zip`` file."""
+
+from __future__ import annotations
+
+import os
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from reality_check.data.cache._decode import Resize
+from reality_check.data.cache._sources import files_below
+from reality_check.data.cache.decoded import decode_files
+from reality_check.data.image_files import ImageFiles
+from reality_check.data.imageset import ImageSet
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+
+#: File name endings that count as images (any case); all other files are ignored.
+EXTENSIONS = frozenset(
+    (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
+)
+
+
+def read_image_folder(
+    path: str | Path,
+    size: int,
+    channels: Literal[1, 3] = 3,
+    on_broken: Literal["error", "skip"] = "error",
+    resize: Resize = "short_side",
+) -> ImageSet:
+    """Read a folder that has one sub-folder per class, with images at any depth below it.
+
+    Args:
+        path: the folder, or a ``.zip`` file of it (which is not unpacked); ``~`` and ``${VAR}`` are
+            expanded.
+        size: short side of the decoded images in pixels.
+        channels: 1 (grey) or 3 (RGB); every image is converted.
+        on_broken: ``"error"`` or ``"skip"``, see :func:`decode_files`.
+        resize: ``"short_side"``, ``"square"`` or ``"none"``, see :func:`decode_files`.
+
+    Returns:
+        The images, sorted by class name and path. The classes are the sub-folders, sorted.
+
+    Raises:
+        UsageError: if there is no such folder, a class has no image, an image cannot be decoded or
+            an option is out of range.
+    """
+    return decode_files(list_image_folder(path), size, channels, resize, on_broken)
+
+
+def list_image_folder(path: str | Path) -> ImageFiles:
+    """List an image folder, see :func:`read_image_folder`.
+
+    Raises:
+        UsageError: if there is no such folder or a class has no image.
+    """
+    place = expand_path(path)
+    zipped = place.is_file() and place.suffix.lower() == ".zip"
+    if not zipped and not place.is_dir():
+        raise UsageError(
+            f"There is no folder {str(place)!r}; write the path of a folder that has one "
+            "sub-folder per class, or of a .zip file of it."
+        )
+    found = [name for name in files_below(place) if "/" in name and _is_image(name)]
+    start = _shared_folder(found) if zipped else ""
+    found = sorted((name[len(start) :] for name in found), key=lambda name: name.split("/"))
+    class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in found))
+    _check_classes(place, class_names)
+    rank = {name: label for label, name in enumerate(class_names)}
+    labels = np.array([rank[name.split("/", 1)[0]] for name in found], np.int64)
+    if zipped:
+        paths = tuple(f"{place.name}/{start}{name}" for name in found)
+        return ImageFiles(place.stem, place.parent, paths, labels, class_names)
+    return ImageFiles(place.resolve().name, place, tuple(found), labels, class_names)
+
+
+def _is_image(name: str) -> bool:
+    return os.path.splitext(name)[1].lower() in EXTENSIONS
+
+
+def _shared_folder(names: list[str]) -> str:
+    """The folders that hold the class folders of a .zip file, ``""`` or ending with a slash."""
+    start = ""
+    while names and all(name.count("/", len(start)) > 1 for name in names):
+        folder = names[0][len(start) :].split("/", 1)[0] + "/"
+        if not all(name.startswith(folder, len(start)) for name in names):
+            break
+        start += folder
+    return start
+
+
+def _check_classes(place: Path, class_names: tuple[str, ...]) -> None:
+    endings = ", ".join(sorted(EXTENSIONS))
+    if not class_names:
+        raise UsageError(
+            f"{str(place)!r} has no sub-folders with images ({endings}); put the images of each "
+            "class into a sub-folder of its own."
+        )
+    folders = [entry.name for entry in place.iterdir() if entry.is_dir()] if place.is_dir() else []
+    empty = sorted(name for name in folders if name[0] != "." and name not in class_names)
+    if empty:
+        raise UsageError(
+            f"The class folder {str(place / empty[0])!r} holds no image ({endings}); add images or "
+            "remove the folder."
+        )

@@ -1,0 +1,114 @@
+"""In-Shop Clothes Retrieval (DeepFashion) from its genuine files."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._lists import Line, assemble, read_lines
+from reality_check.data.readers._published import Published, compare_counts, first_existing, locate
+from reality_check.data.readers.download import RemoteFile
+from reality_check.utils.errors import UsageError
+
+_PARTITION = "Eval/list_eval_partition.txt|list_eval_partition.txt|Anno/list_eval_partition.txt"
+_IMAGES = "Img/img|img|Img/img_highres|img_highres"
+IN_SHOP = Published(
+    title="In-Shop Clothes Retrieval",
+    experiment="in_shop_mlrc",
+    folder="In-shop",
+    layouts=((_PARTITION, _IMAGES),),
+    archives=tuple(
+        RemoteFile(name)
+        for name in ("Img/img.zip", "img.zip", "Img/img_highres.zip", "img_highres.zip")
+    ),
+    source=(
+        "Img/img.zip and Eval/list_eval_partition.txt of the In-shop benchmark from "
+        "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (a Google Drive "
+        "folder, to be fetched by hand)"
+    ),
+    counts={
+        "classes": 7_982,
+        "images": 52_712,
+        "training images": 25_882,
+        "query images": 14_218,
+        "gallery images": 12_612,
+    },
+)
+_FIELDS = ("image_name", "item_id", "evaluation_status")
+_PARTS = ("train", "query", "gallery")
+
+
+def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
+    """List the images of In-Shop Clothes Retrieval (Liu et al. 2016, DeepFashion).
+
+    Args:
+        path: folder with ``Eval/list_eval_partition.txt`` and ``Img/img/`` (or both without the
+            folders ``Eval`` and ``Img``), or its parent; an unopened ``img.zip`` there is unpacked.
+            The large images, ``img_highres``, are taken where there are no others. ``~`` and
+            ``${VAR}`` are expanded.
+        check_counts: refuse all but 7,982 items and 25,882 training, 14,218 query and
+            12,612 gallery images.
+
+    Returns:
+        The images in the order of the list. A label is the rank of its item id; the items of the
+        query and gallery images are the test classes.
+
+    Raises:
+        UsageError: the data set is not there, incomplete, or its list is damaged.
+    """
+    root = locate(path, IN_SHOP)
+    partition = root / str(first_existing(root, _PARTITION))
+    images = str(first_existing(root, _IMAGES))
+    lines = list(read_lines(partition, _FIELDS, wide=0, skip=_header_lines(partition)))
+    parts = [_part(line) for line in lines]
+    items = [line.fields[1] for line in lines]
+    test = {item for item, part in zip(items, parts, strict=True) if part != "train"}
+    both = {item for item, part in zip(items, parts, strict=True) if part == "train"} & test
+    if both:
+        raise UsageError(
+            f"The item {min(both)!r} of {str(partition)!r} is in the training and in the test "
+            "images; restore the file."
+        )
+    listed = [line.fields[0] for line in lines]
+    first_of = dict(zip(reversed(items), reversed(listed), strict=True))
+    files = assemble(
+        "in_shop",
+        root,
+        [f"{images}/{path.removeprefix('img/')}" for path in listed],
+        items,
+        lambda item: _readable(item, first_of[item]),
+        test_ids=test,
+        queries=[part == "query" for part in parts],
+    )
+    if check_counts:
+        found = {"classes": len(files.class_names), "images": len(files)}
+        names = dict(zip(_PARTS, list(IN_SHOP.counts)[2:], strict=True))
+        compare_counts(found | {names[p]: parts.count(p) for p in _PARTS}, IN_SHOP, root)
+    return files
+
+
+def _header_lines(partition: Path) -> int:
+    """Lines up to the one with the names of the columns; before it, the number of images."""
+    for line in read_lines(partition, ("header",)):
+        if line.fields[0].split() == list(_FIELDS):
+            return line.number
+        if line.number > 2:
+            break
+    raise UsageError(
+        f"{str(partition)!r} is not In-Shop's list: no line among its first says "
+        f"{' '.join(_FIELDS)!r}; take the one from the In-shop benchmark."
+    )
+
+
+def _part(line: Line) -> str:
+    if line.fields[2] not in _PARTS:
+        raise UsageError(
+            f"{line.place()} ends with {line.fields[2]!r}, but it must be train, query or gallery; "
+            "take the file from the In-shop benchmark."
+        )
+    return line.fields[2]
+
+
+def _readable(item: str, listed: str) -> str:
+    """``WOMEN Dresses id_00000002``: the folders of the item's first image before its id."""
+    return " ".join([*listed.split("/")[1:-2], item])

@@ -1,0 +1,1 @@
+"""Scores of a network: metrics, categories, scores of every query, galleries, maps."""

@@ -1,0 +1,235 @@
+"""The three categories, measured on the test classes. The only room that is handed them.
+
+aggregate: the mean of the fold models' metrics; ensemble: the fold embeddings concatenated;
+complete: one wide model trained on all trainval classes (protocol sections 4 to 6).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.config.metrics import METRICS, by_corruption, clean
+from reality_check.config.model import Model
+from reality_check.config.training import Training
+from reality_check.data.imageset import ImageSet
+from reality_check.evaluation.metrics import (
+    Metrics,
+    embed,
+    evaluate,
+    evaluate_both_geometries,
+    measure,
+    require_finite,
+)
+from reality_check.models.network import Network, build_network
+from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.utils import checkpoints
+
+#: From embeddings and the names of further metrics to what is measured, by category.
+Score = Callable[[Sequence[Tensor], Sequence[str]], dict[str, Metrics]]
+
+
+def score_folds(
+    embeddings: Sequence[Tensor],
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
+) -> dict[str, Metrics]:
+    """Aggregate and ensemble of one reproduction.
+
+    Args:
+        embeddings: of the test images by each fold's best model, in fold order; each (N, D), raw.
+        labels: (N,).
+        normalize: whether the method's own geometry is that of unit vectors.
+        also: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
+        queries: bool (N,): which images are queries, see
+            :func:`reality_check.evaluation.metrics.measure`.
+
+    Returns:
+        ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
+        :func:`reality_check.evaluation.metrics.measure`.
+    """
+    per_fold = [measure(fold, labels, normalize, also, queries) for fold in embeddings]
+    return {
+        "aggregate": _mean(per_fold),
+        "ensemble": ensemble(embeddings, labels, normalize, also, queries),
+    }
+
+
+def _mean(folds: Sequence[Metrics]) -> Metrics:
+    """The mean over the folds, also of each query."""
+    means = {name: float(np.mean([fold[name] for fold in folds])) for name in folds[0]}
+    per_query = {
+        name: np.mean([fold.per_query[name] for fold in folds], axis=0)
+        for name in folds[0].per_query
+    }
+    return Metrics(means, per_query)
+
+
+def ensemble(
+    embeddings: Sequence[Tensor],
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
+) -> Metrics:
+    """Metrics of the concatenated embeddings, in both geometries.
+
+    Each fold's rows are L2-normalised before they are concatenated, so that every fold has equal
+    weight (protocol section 5); the raw geometry concatenates raw rows, which weights folds by
+    their norms.
+    """
+    unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
+    return evaluate_both_geometries(unit, raw, labels, normalize, also, queries)
+
+
+def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
+    """The embeddings of the ensemble: each fold's rows, of unit length or raw, side by side."""
+    parts = [torch.nn.functional.normalize(fold) if normalize else fold for fold in embeddings]
+    return torch.cat(parts, dim=1)
+
+
+def load_network(
+    path: Path, model: Model, image_shape: tuple[int, int, int], embedding_size: int
+) -> Network:
+    """The trained network that a fold run left in ``model.pt``.
+
+    Args:
+        path: the file.
+        model: of the experiment.
+        image_shape: (H, W, C) of the network's input.
+        embedding_size: width of the embedding.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+    """
+    state = checkpoints.load(path)
+    if state is None:
+        raise FileNotFoundError(path)
+    network = build_network(model, image_shape, embedding_size, seed=0, pretrained=False)
+    network.load_state_dict(state)
+    return network
+
+
+def embed_test(network: Network, images: Pipeline, device: torch.device) -> Tensor:
+    """Embed the test images: float32 (N, D), raw, on the device.
+
+    Raises:
+        Diverged: an embedding is not finite.
+    """
+    network.to(device)
+    return require_finite(embed(network, network, images.evaluation_batches()))
+
+
+def score_networks(
+    networks: Sequence[Network],
+    images: Pipeline,
+    device: torch.device,
+    score: Score,
+    wanted: Sequence[str],
+) -> tuple[dict[str, Metrics], list[Tensor]]:
+    """Measure networks on the test images, and on corrupted ones where metrics ask for them.
+
+    Args:
+        networks: of one reproduction.
+        images: the test images.
+        device: where to compute.
+        score: measures the embeddings by each network.
+        wanted: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
+
+    Returns:
+        The metrics by category, and the embeddings of the images as they are by each network.
+
+    Raises:
+        Diverged: an embedding is not finite.
+    """
+    embeddings = [embed_test(network, images, device) for network in networks]
+    scores = score(embeddings, clean(wanted))
+    for corruption, names in by_corruption(wanted).items():
+        changed = _embed_corrupted(networks, networks, images, corruption)
+        found = score(changed, [name for name in names if name not in METRICS])
+        for category, metrics in scores.items():
+            metrics.update(_on_corrupted(found[category], corruption, names))
+    return scores, embeddings
+
+
+def _embed_corrupted(
+    forwards: Sequence[Callable[[Tensor], Tensor]],
+    networks: Sequence[Network],
+    images: Pipeline,
+    corruption: str,
+) -> list[Tensor]:
+    """Embed corrupted images, each made once for all networks: making them takes longer."""
+    parts: list[list[Tensor]] = [[] for _ in forwards]
+    for batch in images.corrupted_batches(corruption):
+        for part, forward, network in zip(parts, forwards, networks, strict=True):
+            part.append(embed(forward, network, [batch]))
+    return [require_finite(torch.cat(part)) for part in parts]
+
+
+def _on_corrupted(found: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
+    """What was asked for, in both geometries, under the names of the corruption."""
+    every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
+    return {f"{corruption}_{name}": found[name] for name in every if name in found}
+
+
+def score_baselines(
+    model: Model,
+    training: Training,
+    network_seed: int,
+    test: ImageSet,
+    device: torch.device,
+    raw_pixels: bool = True,
+    also: Sequence[str] = (),
+) -> dict[str, Metrics]:
+    """What no training at all reaches on the test classes, on unit vectors.
+
+    Args:
+        model: of the experiment.
+        training: of the protocol.
+        network_seed: of the untrained weights.
+        test: the test classes.
+        device: where to compute.
+        raw_pixels: whether to score the pixels too, which do not depend on the seed. Images beyond
+            64 x 64 are averaged down to 32 x 32.
+        also: metrics beside the protocol's three.
+
+    Returns:
+        Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol: pretrained where
+        the model is) and ``untrained embedder`` (epoch 0).
+    """
+    shape = input_shape(test, training)
+    images = build_pipeline(test, model, training, device)
+    network = build_network(model, shape, training.embedding_size, network_seed)
+    network.to(device)
+    forwards: dict[str, Callable[[Tensor], Tensor]] = {}
+    if raw_pixels:
+        forwards["raw pixels"] = _pixels
+    forwards |= {
+        "untrained trunk": network.features,
+        "untrained embedder": network,
+    }
+    scores = {}
+    for name, forward in forwards.items():
+        embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
+        scores[name] = evaluate(embeddings, test.labels, True, clean(also), test.queries)
+    networks = [network] * len(forwards)
+    for corruption, names in by_corruption(also).items():
+        changed = _embed_corrupted(list(forwards.values()), networks, images, corruption)
+        more = [name for name in names if name not in METRICS]
+        for metrics, embeddings in zip(scores.values(), changed, strict=True):
+            found = evaluate(embeddings, test.labels, True, more, test.queries)
+            metrics.update(_on_corrupted(found, corruption, names))
+    return scores
+
+
+def _pixels(images: Tensor) -> Tensor:
+    """Pixels as a vector: of large images the means of 32 x 32 cells."""
+    if max(images.shape[2:]) > 64:
+        images = torch.nn.functional.adaptive_avg_pool2d(images, 32)
+    return images.flatten(1)

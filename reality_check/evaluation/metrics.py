@@ -1,0 +1,204 @@
+"""Embedding a set of images with a network, and metrics of the result."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from pml_extensions.evaluation import (
+    RetrievalMetrics,
+    adjusted_mutual_information,
+    class_separability,
+    hamming_retrieval,
+    kmeans_clusters,
+    normalized_mutual_information,
+    pairwise_f1,
+)
+from pml_extensions.functional import directions
+from reality_check.config.metrics import (
+    BINARY,
+    METRICS,
+    RETRIEVAL,
+    SEPARABILITY,
+    is_binary,
+    other_geometry,
+    recall_depth,
+)
+
+
+class Metrics(dict[str, float]):
+    """Means by name.
+
+    Attributes:
+        per_query: the protocol's three metrics of each query in the method's own geometry: float64
+            (Q,), NaN for a query without a reference of its class.
+    """
+
+    def __init__(
+        self, means: Mapping[str, float], per_query: Mapping[str, NDArray[np.float64]]
+    ) -> None:
+        super().__init__(means)
+        self.per_query = dict(per_query)
+
+
+#: Scores of k-means clusters, from classes and clusters.
+_CLUSTERING: dict[str, Callable[[Tensor, Tensor], float]] = {
+    "NMI": normalized_mutual_information,
+    "AMI": adjusted_mutual_information,
+    "F1": lambda labels, clusters: pairwise_f1(labels, clusters).f1,
+}
+
+
+class Diverged(Exception):
+    """Training has left the numbers: a NaN or infinite loss or embedding."""
+
+
+@torch.no_grad()
+def embed(
+    forward: Callable[[Tensor], Tensor], module: nn.Module, batches: Iterable[Tensor]
+) -> Tensor:
+    """Embed images in evaluation mode; the module's mode is restored.
+
+    Args:
+        forward: e.g. the network itself or ``network.features``.
+        module: the module whose mode matters.
+        batches: what ``forward`` takes, on its device; see
+            :meth:`reality_check.models.pipeline.Pipeline.evaluation_batches`.
+
+    Returns:
+        float32 (N, D) on the device of the batches.
+    """
+    modes = {name: part.training for name, part in module.named_modules()}
+    module.eval()
+    parts = [forward(batch).float() for batch in batches]
+    for name, part in module.named_modules():
+        part.training = modes[name]
+    return torch.cat(parts)
+
+
+def require_finite(embeddings: Tensor) -> Tensor:
+    """The embeddings.
+
+    Raises:
+        Diverged: one of them is not finite.
+    """
+    if not torch.isfinite(embeddings).all():
+        raise Diverged("the network gave NaN or infinite embeddings")
+    return embeddings
+
+
+def measure(
+    embeddings: Tensor,
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
+) -> Metrics:
+    """MAP@R, RP and P@1, in both geometries.
+
+    Args:
+        embeddings: (N, D), raw.
+        labels: (N,).
+        normalize: which geometry is the method's own.
+        also: further metrics, by the names of :mod:`reality_check.config.metrics`.
+        queries: bool (N,): which rows are queries, the others are the gallery; None: all are both
+            (self-retrieval). Clusters and separability are of all rows.
+
+    Returns:
+        The metrics of the method's geometry under their names, those of the other one with the
+        suffix ``_raw`` or ``_normalized``; binary codes are the same in both, and there once.
+    """
+    return evaluate_both_geometries(embeddings, embeddings, labels, normalize, also, queries)
+
+
+def evaluate_both_geometries(
+    unit: Tensor,
+    raw: Tensor,
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
+) -> Metrics:
+    """As :func:`measure`, with the vectors of each geometry given apart.
+
+    Args:
+        unit: (N, D), compared after scaling to unit length.
+        raw: (N, D), compared as they are.
+        labels: (N,).
+        normalize: which geometry is the method's own.
+        also: further metrics.
+        queries: see :func:`measure`.
+    """
+    own, other = (unit, raw) if normalize else (raw, unit)
+    suffix = other_geometry(normalize)
+    geometric = [name for name in also if not is_binary(name)]
+    others = evaluate(other, labels, not normalize, geometric, queries)
+    found = evaluate(own, labels, normalize, also, queries)
+    suffixed = {name + suffix: value for name, value in others.items()}
+    return Metrics({**found, **suffixed}, found.per_query)
+
+
+def evaluate(
+    embeddings: Tensor,
+    labels: np.ndarray,
+    normalize: bool,
+    also: Sequence[str] = (),
+    queries: np.ndarray | None = None,
+) -> Metrics:
+    """The three metrics, and those asked for, in one geometry.
+
+    Args:
+        embeddings: (N, D).
+        labels: (N,).
+        normalize: whether to scale them to unit length first.
+        also: further metrics.
+        queries: see :func:`measure`.
+    """
+    plain, binary = ([n for n in also if is_binary(n) == wanted] for wanted in (False, True))
+    retrieval = RetrievalMetrics(
+        normalize=normalize,
+        metrics=[*METRICS, *(name for name in plain if name in RETRIEVAL)],
+        recall_at=[depth for name in plain if (depth := recall_depth(name))],
+    )
+    sides = _sides(embeddings, labels, queries)
+    per_query = retrieval.per_query(*sides)
+    found = {name: float(np.nanmean(values)) for name, values in per_query.items()}
+    embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
+    if any(name in _CLUSTERING for name in plain):
+        found |= _clustering(embeddings, labels, normalize, plain)
+    if SEPARABILITY in plain:
+        found[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
+    if binary:
+        found |= _binary(_sides(embeddings, labels, queries), binary)
+    means = {name: found[name] for name in (*METRICS, *also)}
+    return Metrics(means, {name: per_query[name] for name in METRICS})
+
+
+def _clustering(
+    embeddings: Tensor, labels: np.ndarray, normalize: bool, names: Sequence[str]
+) -> dict[str, float]:
+    """Only what is asked for: with many classes AMI takes longer than all the rest."""
+    classes = torch.from_numpy(labels)
+    points = directions(embeddings) if normalize else embeddings
+    clusters = kmeans_clusters(points, len(classes.unique()))
+    return {name: _CLUSTERING[name](classes, clusters) for name in names if name in _CLUSTERING}
+
+
+def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:
+    """Queries and their labels and, where it is a set of its own, the gallery and its labels."""
+    if queries is None:
+        return embeddings, labels
+    rows = torch.from_numpy(queries).to(embeddings.device)
+    return embeddings[rows], labels[queries], embeddings[~rows], labels[~queries]
+
+
+def _binary(sides: tuple[Any, ...], names: Sequence[str]) -> dict[str, float]:
+    depths = [depth for name in names if (depth := recall_depth(name))]
+    x, y, *gallery = sides
+    found = hamming_retrieval(x, y, depths or [1], *gallery)
+    return {BINARY + name: value for name, value in found.items()}

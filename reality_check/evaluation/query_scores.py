@@ -1,0 +1,141 @@
+"""The scores of every test query, kept beside each reproduction.
+
+Paired comparisons and bootstraps over the test classes need them, and so need no second training.
+
+``METHOD/STAGE/NUMBER/queries.npz`` holds, for each category, float32 (3, Q): MAP@R, RP and P@1 of
+each test query in the method's own geometry, in the order of ``test_queries.npz``. The aggregate
+is the mean of the folds. That is 36 bytes a query and reproduction before compression (24 for
+aggregate and ensemble, 12 for complete): 0.2 MB for the 5,924 test images of CUB-200-2011.
+
+``test_queries.npz`` in the output folder holds once, for all: ``labels`` int32 (Q,), ``images``
+int32 (Q,) (the query's place among the test images) and ``class_names`` (C,).
+
+Queries without a reference of their class have no scores and are in neither file.
+"""
+
+from __future__ import annotations
+
+import io
+import zipfile
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reality_check.config.metrics import METRICS
+from reality_check.data.imageset import ImageSet
+from reality_check.evaluation.metrics import Metrics
+from reality_check.results import QueryScores
+from reality_check.utils.files import atomic_write
+
+#: Name of the file in the folder of a reproduction, and of the one in the output folder.
+SCORES_FILE = "queries.npz"
+QUERIES_FILE = "test_queries.npz"
+
+#: A mean over the queries and the recorded one may differ by so much (0.02 points): another device
+#: rounds otherwise. Two trainings differ by more.
+TOLERANCE = 2e-4
+
+#: The recorded metrics by method, category and reproduction.
+Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
+
+
+def write_test_queries(out_dir: Path, test: ImageSet) -> None:
+    """Write which test images are queries, and of which class, unless the file is there.
+
+    Args:
+        out_dir: the output folder.
+        test: the test classes.
+    """
+    path = out_dir / QUERIES_FILE
+    images = _scored(test)
+    arrays = {
+        "labels": test.labels[images].astype(np.int32),
+        "images": images.astype(np.int32),
+        "class_names": np.array(test.class_names, dtype=np.str_),
+    }
+    content = packed(arrays)
+    if not path.exists() or path.read_bytes() != content:
+        atomic_write(path, content)
+
+
+def write_query_scores(folder: Path, scores: Mapping[str, Metrics]) -> None:
+    """Write the scores of every query of one reproduction.
+
+    Args:
+        folder: of the reproduction.
+        scores: by category, with the scores of each query.
+    """
+    arrays = {}
+    for category, metrics in scores.items():
+        values = np.stack([metrics.per_query[name] for name in METRICS])
+        arrays[category] = values[:, ~np.isnan(values[0])].astype(np.float32)
+    atomic_write(folder / SCORES_FILE, packed(arrays))
+
+
+def read_query_scores(
+    out_dir: Path, path_of: Callable[[str, str, int], Path], recorded: Recorded
+) -> QueryScores | None:
+    """What an output folder holds; each file is read when it is asked for.
+
+    Args:
+        out_dir: the output folder.
+        path_of: where the scores of a method, category and reproduction are.
+        recorded: the metrics of the reproductions; scores whose means are others are of another
+            training and count as missing.
+
+    Returns:
+        ``None`` where the folder does not say which images are queries.
+    """
+    arrays = unpacked(out_dir / QUERIES_FILE)
+    if not {"labels", "class_names"} <= set(arrays):
+        return None
+    labels = arrays["labels"].astype(np.int64)
+
+    def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
+        means = recorded.get((method, category, reproduction), {})
+        if not set(METRICS) <= set(means):
+            return None
+        if not any(means[name] for name in METRICS):
+            return np.zeros((len(METRICS), len(labels)))  # diverged, so that nothing was scored
+        found = unpacked(path_of(method, category, reproduction)).get(category)
+        if found is None or found.shape != (len(METRICS), len(labels)):
+            return None
+        values = found.astype(np.float64)
+        return values if _agree(values, means) else None
+
+    return QueryScores(labels, tuple(map(str, arrays["class_names"])), load)
+
+
+def _scored(test: ImageSet) -> NDArray[np.int64]:
+    """The test images that are queries and have a reference of their class."""
+    if test.queries is None:
+        return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
+    gallery = np.unique(test.labels[~test.queries])
+    return np.flatnonzero(test.queries & np.isin(test.labels, gallery))
+
+
+def _agree(values: NDArray[np.float64], means: Mapping[str, float]) -> bool:
+    kept = values.mean(axis=1)
+    wanted = [means[name] for name in METRICS]
+    return bool(np.allclose(kept, wanted, rtol=0, atol=TOLERANCE))
+
+
+def packed(arrays: Mapping[str, NDArray]) -> bytes:
+    """A compressed file of these arrays."""
+    stream = io.BytesIO()
+    # Without allow_pickle, which older NumPy would store as an array of that name.
+    named: dict[str, Any] = dict(arrays)
+    np.savez_compressed(stream, **named)
+    return stream.getvalue()
+
+
+def unpacked(path: Path) -> dict[str, NDArray]:
+    """The arrays of a file; none where it is missing or damaged (zip archives carry checksums)."""
+    try:
+        with np.load(path, allow_pickle=False) as archive:
+            return {name: archive[name] for name in archive.files}
+    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile):
+        return {}

@@ -1,0 +1,282 @@
+"""All that can be checked before training, and the output folder opened."""
+
+from __future__ import annotations
+
+import contextlib
+import secrets
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.classes import named_classes, source_fingerprint
+from reality_check.config.datasets import FunctionData
+from reality_check.config.plugins import find_plugin
+from reality_check.config.schema import Experiment, Method
+from reality_check.data import ImageSet, load_dataset
+from reality_check.launch.slurm_queue import require_slurm
+from reality_check.models import weights_fingerprint
+from reality_check.studies.campaign import (
+    Campaign,
+    check_studies,
+    pick_device,
+    remove_checkpoints,
+    storage_url,
+)
+from reality_check.studies.output_folder import (
+    changed_code,
+    check_same_experiment,
+    exclusive,
+    load_locked,
+    lock_experiment,
+)
+from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker
+from reality_check.studies.study import state_name
+from reality_check.training.preflight import (
+    check_data,
+    check_loss,
+    check_model,
+)
+from reality_check.utils.errors import UsageError
+from reality_check.utils.passwords import without_password
+from reality_check.utils.processes import shares_process_ids
+
+#: Seconds between two looks whether workers still run.
+_LOOK_SECONDS = 1.0
+
+
+def prepare(
+    experiment: Experiment, out_dir: Path, trained_here: bool = True
+) -> tuple[Experiment, ImageSet]:
+    """Check all that can be checked before training, and open the output folder.
+
+    Where others train (``trained_here=False``), their device need not be here.
+
+    Returns:
+        The experiment with its fingerprints, as written to ``experiment.yaml``, and its images.
+
+    Raises:
+        UsageError: something cannot work; nothing is written then.
+    """
+    with _prepared(experiment, out_dir, trained_here) as found:
+        return found
+
+
+@contextlib.contextmanager
+def _prepared(
+    experiment: Experiment,
+    out_dir: Path,
+    trained_here: bool,
+    tell: Callable[[str], None] = lambda text: None,
+) -> Iterator[tuple[Experiment, ImageSet]]:
+    """What :func:`prepare` does, and hold the output folder: no other run changes it meanwhile."""
+    dataset = _check_inputs(experiment, trained_here)
+    code = fingerprints(experiment, dataset)
+    locked, anew = _as_locked(experiment, code, out_dir)
+    _check_storage(locked, out_dir)
+    with contextlib.ExitStack() as stack:
+        try:
+            out_dir.mkdir(parents=True, exist_ok=True)
+            stack.enter_context(exclusive(out_dir))
+            if anew:
+                _check_nobody_works(_begun(locked, out_dir), tell)
+            # Once more, since others may have written until now.
+            locked, anew = _as_locked(experiment, code, out_dir)
+            for name in anew:
+                remove_checkpoints(out_dir / name)
+            lock_experiment(locked, out_dir)
+        except OSError as error:
+            raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
+        yield locked, dataset
+
+
+def _check_inputs(experiment: Experiment, trained_here: bool) -> ImageSet:
+    """Check all that the output folder has no part in; return the images."""
+    if trained_here:
+        pick_device(experiment.device)
+    dataset = load_dataset(experiment.dataset, verify=True)
+    check_data(experiment, dataset)
+    check_model(experiment, dataset)
+    for method in experiment.methods:
+        found = check_loss(experiment, method)
+        if found.problem is not None:
+            raise UsageError(f"method {method.name!r} ({method.loss}): {found.problem}.")
+    return dataset
+
+
+def _as_locked(
+    experiment: Experiment, code: dict[str, str], out_dir: Path
+) -> tuple[Experiment, list[str]]:
+    """The experiment as the output folder is to hold it, and the methods that begin anew there.
+
+    Raises:
+        UsageError: the folder holds something else.
+    """
+    changes = {"code": code, "studies": _studies(experiment, out_dir)}
+    locked = experiment.model_copy(update=changes)
+    changed = changed_code(locked, out_dir)
+    anew = _methods_to_begin_anew(locked, out_dir, changed)
+    check_same_experiment(locked, out_dir, changed if anew else ())
+    return locked, anew
+
+
+def _check_storage(experiment: Experiment, out_dir: Path) -> None:
+    if experiment.storage is None:
+        return
+    storage = open_storage(experiment.storage)
+    begun = (out_dir / "experiment.yaml").exists()
+    if begun and load_locked(out_dir).storage != without_password(experiment.storage):
+        check_studies(experiment, storage)
+
+
+def _studies(experiment: Experiment, out_dir: Path) -> str | None:
+    """What sets the studies of this output folder apart from others in the same storage."""
+    if (out_dir / "experiment.yaml").exists():
+        return load_locked(out_dir).studies
+    return None if experiment.storage is None else f"{experiment.name}-{secrets.token_hex(4)}"
+
+
+def _methods_to_begin_anew(
+    experiment: Experiment, out_dir: Path, changed: Sequence[str]
+) -> list[str]:
+    """The methods that use changed code, if none of them has a complete trial; else none.
+
+    A loss that failed in its first training can so be mended and the same command goes on, and
+    results of different code still never mix.
+    """
+    users = [m for m in experiment.methods if any(uses_class(m, name) for name in changed)]
+    trunks = {experiment.model_of(method).trunk for method in experiment.methods}
+    if not users or trunks & {*changed}:
+        return []
+    campaign = _begun(experiment, out_dir)
+    if any(campaign.has_complete_trials(method.name) for method in users):
+        return []
+    return [method.name for method in users]
+
+
+def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
+    """What the output folder holds already, in the storage as it is reached from here."""
+    there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
+    return Campaign(there, out_dir)
+
+
+def _check_nobody_works(campaign: Campaign, tell: Callable[[str], None]) -> None:
+    """Make sure that no worker is left that has loaded the code as it was.
+
+    A worker that cannot be seen from here is gone when it shows no sign of life for some minutes;
+    so long it is looked at.
+
+    Raises:
+        UsageError: there is one.
+    """
+    with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
+        if alone:
+            campaign.release_all()
+    first = running = _running(campaign)
+    while running:
+        for trial, notes in running.items():
+            worker = notes.get("worker")
+            if notes != first.get(trial) or (worker and shares_process_ids(worker)):
+                raise UsageError(_still_works(worker))
+        if running is first:
+            tell(
+                "The code has changed; looking for up to "
+                f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with the earlier one"
+            )
+        time.sleep(_LOOK_SECONDS)
+        running = _running(campaign)
+
+
+def _running(campaign: Campaign) -> dict[tuple[str, int], dict[str, Any]]:
+    """What each running trial notes, after those of lost workers are ended."""
+    return {
+        (unit.study.name, trial.number): dict(trial.user_attrs)
+        for unit in campaign.units()
+        for trial in unit.study.release_lost()
+        if state_name(trial) == "running"
+    }
+
+
+def _still_works(worker: Mapping[str, Any] | None) -> str:
+    host = "" if worker is None else worker["host"].partition("/")[0]
+    who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
+    return (
+        f"{who} still trains with the code as it was, so nothing can begin anew with the changed "
+        "code: its checkpoints would be deleted; end it first (Ctrl-C, or scancel for jobs), or "
+        "name a new folder with --out."
+    )
+
+
+def _check_slurm(processes_per_network: int, devices: Sequence[str | int]) -> None:
+    if devices:
+        raise UsageError(
+            "devices are for the local launcher; SLURM itself gives each job its GPUs, see "
+            "slurm.gpus."
+        )
+    if processes_per_network > 1:
+        raise UsageError(
+            f"processes_per_network={processes_per_network} works with the local launcher only; "
+            "write folds_at_once instead, or call run without --launcher slurm inside a job of "
+            "your own."
+        )
+    require_slurm()
+
+
+def _check_processes(
+    experiment: Experiment, folds_at_once: int, processes_per_network: int
+) -> None:
+    if min(folds_at_once, processes_per_network) < 1 or (
+        folds_at_once > 1 and processes_per_network > 1
+    ):
+        raise UsageError(
+            f"folds_at_once={folds_at_once} and "
+            f"processes_per_network={processes_per_network}, but both must be at least 1 and only "
+            "one of them more: either folds side by side, or one network together."
+        )
+    for method in experiment.methods:
+        batch = experiment.training_of(method).batch_size
+        if batch % processes_per_network:
+            raise UsageError(
+                f"batch_size={batch} cannot be divided among {processes_per_network} processes; "
+                f"write a multiple of {processes_per_network}."
+            )
+
+
+def uses_class(method: Method, name: str) -> bool:
+    """Whether a method names that class as its loss, its miner or an argument of them."""
+    return name in _classes_of(method)
+
+
+def _classes_of(method: Method) -> dict[str, str]:
+    """All classes that a method names, with their kinds."""
+    arguments = {**method.arguments, "miner": method.miner or {}}
+    return {method.loss: "loss", **dict(named_classes(arguments))}
+
+
+def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
+    """What else a result depends on: the images, and the code of the user's own classes."""
+    models = [experiment.model, *map(experiment.model_of, experiment.methods)]
+    named = {model.trunk: "trunk" for model in models}
+    for method in experiment.methods:
+        named.update(_classes_of(method))
+    found = {"dataset": dataset.fingerprint()}
+    reader = _plugin_of_data(experiment)
+    if reader is not None:
+        found["data set from"] = reader
+    weights = dict.fromkeys(map(weights_fingerprint, models))
+    if any(weights):
+        found["pretrained weights"] = ", ".join(one or "none" for one in weights)
+    for name, kind in named.items():
+        # A trunk such as timm:resnet50.a1_in1k is no path.
+        source = None if ":" in name else source_fingerprint(name, kind)
+        if source is not None:
+            found[name] = source
+    return found
+
+
+def _plugin_of_data(experiment: Experiment) -> str | None:
+    """The package that the images come from; whether they are the same, their fingerprint tells."""
+    if not isinstance(experiment.dataset, FunctionData) or "." in experiment.dataset.function:
+        return None
+    plugin = find_plugin("dataset", experiment.dataset.function)
+    return None if plugin is None else plugin.title

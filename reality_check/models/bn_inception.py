@@ -1,0 +1,108 @@
+"""BN-Inception, with the layer names of the weight file that the field uses."""
+
+from __future__ import annotations
+
+from typing import Literal, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+
+class _Block(NamedTuple):
+    """A row of the paper's table; pairs are (1x1 reduction, 3x3 convolutions after it)."""
+
+    name: str
+    single: int
+    three: tuple[int, int]
+    double: tuple[int, int]
+    pool: Literal["average", "max"]
+    projection: int
+
+
+#: Rows without single and projection are those of stride 2, which pass the pooled input on.
+_BLOCKS = (
+    _Block("3a", 64, (64, 64), (64, 96), "average", 32),
+    _Block("3b", 64, (64, 96), (64, 96), "average", 64),
+    _Block("3c", 0, (128, 160), (64, 96), "max", 0),
+    _Block("4a", 224, (64, 96), (96, 128), "average", 128),
+    _Block("4b", 192, (96, 128), (96, 128), "average", 128),
+    _Block("4c", 160, (128, 160), (128, 160), "average", 128),
+    _Block("4d", 96, (128, 192), (160, 192), "average", 128),
+    _Block("4e", 0, (128, 192), (192, 256), "max", 0),
+    _Block("5a", 352, (192, 320), (160, 224), "average", 128),
+    _Block("5b", 352, (192, 320), (192, 224), "max", 128),
+)
+
+
+class BNInception(nn.Module):
+    """GoogLeNet with batch normalisation, up to its last feature maps.
+
+    "Batch Normalization: Accelerating Deep Network Training by Reducing Internal Covariate Shift",
+    Fig. 5. Layer names, widths and details are those of the Caffe model that Cadene converted for
+    PyTorch (``pretrainedmodels``), so that its file loads key by key: convolutions with a bias
+    before each BatchNorm, poolings of stride 2 without padding that round up, average pooling that
+    counts its padding.
+
+    Its published weights take blue, green, red values of 0 to 255
+    (:func:`reality_check.models.preprocessing` knows).
+
+    Args:
+        channels: of the input image. Its sides must be such that the maps at the two stages of
+            stride 2 are even, as 224 and 227 are.
+
+    Shape: (B, channels, 224, 224) or (B, channels, 227, 227) -> (B, 1024, 7, 7).
+    """
+
+    def __init__(self, channels: int = 3) -> None:
+        super().__init__()
+        self._add("conv1_7x7_s2", channels, 64, 7, 2)
+        self._add("conv2_3x3_reduce", 64, 64, 1)
+        self._add("conv2_3x3", 64, 192, 3)
+        width = 192
+        for block in _BLOCKS:
+            width = self._add_block(block, width)
+
+    def _add(self, name: str, before: int, after: int, kernel: int, stride: int = 1) -> None:
+        self.add_module(name, nn.Conv2d(before, after, kernel, stride, kernel // 2))
+        self.add_module(f"{name}_bn", nn.BatchNorm2d(after))
+
+    def _add_block(self, block: _Block, width: int) -> int:
+        name, stride = f"inception_{block.name}", 1 if block.single else 2
+        if block.single:
+            self._add(f"{name}_1x1", width, block.single, 1)
+        self._add(f"{name}_3x3_reduce", width, block.three[0], 1)
+        self._add(f"{name}_3x3", *block.three, 3, stride)
+        self._add(f"{name}_double_3x3_reduce", width, block.double[0], 1)
+        self._add(f"{name}_double_3x3_1", *block.double, 3)
+        self._add(f"{name}_double_3x3_2", block.double[1], block.double[1], 3, stride)
+        if block.projection:
+            self._add(f"{name}_pool_proj", width, block.projection, 1)
+        passed = block.projection or width
+        return block.single + block.three[1] + block.double[1] + passed
+
+    def forward(self, images: Tensor) -> Tensor:
+        x = _halve(self._layer("conv1_7x7_s2", images))
+        x = _halve(self._layer("conv2_3x3", self._layer("conv2_3x3_reduce", x)))
+        for block in _BLOCKS:
+            x = self._block(block, x)
+        return x
+
+    def _block(self, block: _Block, x: Tensor) -> Tensor:
+        name = f"inception_{block.name}"
+        three = self._layer(f"{name}_3x3", self._layer(f"{name}_3x3_reduce", x))
+        double = self._layer(f"{name}_double_3x3_1", self._layer(f"{name}_double_3x3_reduce", x))
+        double = self._layer(f"{name}_double_3x3_2", double)
+        if not block.single:
+            return torch.cat([three, double, _halve(x)], dim=1)
+        pooled = F.avg_pool2d(x, 3, 1, 1) if block.pool == "average" else F.max_pool2d(x, 3, 1, 1)
+        single = self._layer(f"{name}_1x1", x)
+        return torch.cat([single, three, double, self._layer(f"{name}_pool_proj", pooled)], dim=1)
+
+    def _layer(self, name: str, x: Tensor) -> Tensor:
+        maps: Tensor = getattr(self, f"{name}_bn")(getattr(self, name)(x))
+        return F.relu(maps, inplace=True)
+
+
+def _halve(x: Tensor) -> Tensor:
+    return F.max_pool2d(x, 3, 2, ceil_mode=True)

@@ -1,0 +1,176 @@
+"""Trunk + head + embedder: the network that every method of an experiment trains."""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from pml_extensions.modules import (
+    AveragePooling,
+    BatchNormNeck,
+    ContinuousBNReLU,
+    GeneralizedMeanPooling,
+    MaxAveragePooling,
+    MaxPooling,
+    build_head,
+    embedder,
+)
+from reality_check.config.classes import one_line
+from reality_check.config.model import Embedder, Model
+from reality_check.models import (
+    TRUNKS,
+    build_trunk,
+    input_channels,
+    preprocessing,
+    weights_fingerprint,
+)
+from reality_check.utils.errors import UsageError
+
+__all__ = [
+    "NORMALIZATIONS",
+    "POOLINGS",
+    "TRUNKS",
+    "Head",
+    "Network",
+    "build_network",
+    "preprocessing",
+    "weights_fingerprint",
+]
+
+#: The names that a model's YAML may say.
+POOLINGS: dict[str, Callable[[], nn.Module]] = {
+    "average": AveragePooling,
+    "max": MaxPooling,
+    "average_plus_max": MaxAveragePooling,
+    "gem": GeneralizedMeanPooling,
+    "flatten": nn.Flatten,
+}
+#: None of them learns anything: the head has no optimiser of its own.
+NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
+    "none": lambda width: nn.Identity(),
+    "layer_norm": lambda width: nn.LayerNorm(width, elementwise_affine=False),
+    "batch_norm": lambda width: BatchNormNeck(width, scale=False, shift=False),
+}
+
+
+class Head(nn.Sequential):
+    """Pools a feature map to a vector and normalises it.
+
+    Args:
+        pooling: ``average``, ``max``, ``average_plus_max`` (their sum), ``gem`` (generalised mean,
+            p = 3) or ``flatten``.
+        normalization: ``none``, ``layer_norm`` or ``batch_norm``, both without scale and shift.
+        width: of the pooled vectors, F.
+
+    Shape: (B, C, H, W) or (B, F) -> (B, F).
+    """
+
+    def __init__(self, pooling: str, normalization: str, width: int) -> None:
+        super().__init__(
+            OrderedDict(
+                pooling=POOLINGS[pooling](), normalization=NORMALIZATIONS[normalization](width)
+            )
+        )
+
+
+class Network(nn.Module):
+    """Trunk, head and embedder in one module.
+
+    What learns behind the trunk is in ``embedder``: with a paper's head, its linear layer and all
+    that follows it.
+
+    Shape: (B, C, H, W) -> (B, embedding_size).
+    """
+
+    def __init__(self, trunk: nn.Module, head: nn.Module, embedder: nn.Module) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.head = head
+        self.embedder = embedder
+
+    def features(self, images: Tensor) -> Tensor:
+        """The output of the head, before the embedder: (B, F)."""
+        vectors: Tensor = self.head(self.trunk(images))
+        return vectors
+
+    def forward(self, images: Tensor) -> Tensor:
+        embeddings: Tensor = self.embedder(self.features(images))
+        return embeddings
+
+
+def build_network(
+    config: Model,
+    image_shape: tuple[int, int, int],
+    embedding_size: int,
+    seed: int,
+    pretrained: bool = True,
+) -> Network:
+    """Build the network with weights drawn from ``seed``; torch's global generator is untouched.
+
+    Args:
+        config: the model of the experiment.
+        image_shape: (H, W, C) of the images that are trained with, C the data set's: grey images
+            enter a trunk for RGB images three times (see :func:`preprocessing`).
+        embedding_size: width of the embedder's output.
+        seed: of the initial weights; of the embedder alone where the trunk's are pretrained.
+        pretrained: False leaves pretrained weights out, because a trained state is loaded next.
+
+    Raises:
+        UsageError: an unknown trunk or weights, or a trunk that does not fit the images.
+    """
+    shape = (*image_shape[:2], input_channels(config, image_shape[2]))
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)
+        trunk = build_trunk(config, shape, pretrained)
+        maps = _example_maps(trunk, shape, config.trunk)
+        if config.head is not None:
+            return Network(trunk, *_preset(config, maps.shape[1], embedding_size))
+        pooling, normalization = config.pooling or "average", config.normalization or "none"
+        width = int(POOLINGS[pooling]()(maps).shape[1])
+        options = config.embedder or Embedder()
+        last: nn.Module = embedder(width, embedding_size, **options.model_dump())
+        if config.neck == "batch_norm":
+            neck = BatchNormNeck(embedding_size, scale=False, shift=False)
+            last = nn.Sequential(OrderedDict(embedder=last, neck=neck))
+        return Network(trunk, Head(pooling, normalization, width), last)
+
+
+def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:
+    """A paper's head, parted before its embedder, where the features end and learning begins."""
+    parts = list(build_head(str(config.head), channels, embedding_size).named_children())
+    if config.bn_relu_modules:
+        place = [name for name, _ in parts].index("neck")
+        modules = ContinuousBNReLU(config.bn_relu_modules, embedding_size)
+        parts.insert(place, ("bn_relu_modules", modules))
+    begin = [name for name, _ in parts].index("embedder")
+    before, after = OrderedDict(parts[:begin]), OrderedDict(parts[begin:])
+    return nn.Sequential(before), after["embedder"] if len(after) == 1 else nn.Sequential(after)
+
+
+@torch.no_grad()
+def _example_maps(trunk: nn.Module, image_shape: tuple[int, int, int], name: str) -> Tensor:
+    height, width, channels = image_shape
+    if not isinstance(trunk, nn.Module):
+        raise UsageError(
+            f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "
+            f"{type(trunk).__name__}."
+        )
+    training = trunk.training
+    trunk.eval()
+    try:
+        maps = trunk(torch.zeros(1, channels, height, width))
+    except Exception as error:
+        raise UsageError(
+            f"trunk {name} does not take images of {height}x{width} with {channels} channels: "
+            f"{type(error).__name__}: {one_line(error)}"
+        ) from error
+    trunk.train(training)
+    if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
+        got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__
+        raise UsageError(
+            f"trunk {name} must return (B, C, H, W) maps or (B, F) vectors, got a tensor of {got}."
+        )
+    return maps

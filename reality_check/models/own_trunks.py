@@ -1,0 +1,76 @@
+"""Trunks of this package, and those of the user's own code."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from reality_check.config.classes import build, find_class
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.models.bn_inception import BNInception
+from reality_check.models.conv4 import Conv4, Conv4Pool
+from reality_check.models.published import FROM_SCRATCH, Published
+from reality_check.models.weight_files import read_state
+from reality_check.utils.errors import UsageError
+
+#: Trunks of this package by name.
+TRUNKS: dict[str, Callable[..., nn.Module]] = {
+    "conv4": Conv4,
+    "conv4_pool": Conv4Pool,
+    "bn_inception": BNInception,
+}
+
+#: The weights that the metric learning literature used, converted from Caffe by Cadene; the part
+#: behind the dash begins the file's SHA-256.
+BN_INCEPTION_URL = "http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth"
+#: In the order of the trunk's channels: blue, green, red.
+_CAFFE = Preprocessing(mean=(104.0, 117.0, 128.0), std=(1.0, 1.0, 1.0), scale=255.0, bgr=True)
+
+
+class OwnTrunk:
+    """A trunk of :data:`TRUNKS`, a plugin's by name, or any class by import path."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.title = f"trunk {name}"
+
+    @property
+    def file_preprocessing(self) -> Preprocessing:
+        return _CAFFE if self.name == "bn_inception" else FROM_SCRATCH
+
+    def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
+        cls = TRUNKS[self.name] if self.name in TRUNKS else find_class(self.name, "trunk")
+        trunk: nn.Module = build(cls, arguments, self.title, {"channels": image_shape[2]})
+        return trunk
+
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+        if self.name != "bn_inception" or weights != "imagenet":
+            allowed = "none, imagenet" if self.name == "bn_inception" else "none"
+            raise UsageError(
+                f"{self.title} has no weights {weights!r}; write weights: {allowed} or the path of "
+                "a file such as /a/folder/weights.pth."
+            )
+        folder = Path(torch.hub.get_dir()) / "checkpoints"
+        name = BN_INCEPTION_URL.rpartition("/")[2]
+        return Published(
+            identity=name,
+            preprocessing=_CAFFE,
+            url=BN_INCEPTION_URL,
+            folder=str(folder),
+            load=lambda: read_state(_downloaded(folder / name), self.title),
+        )
+
+
+def _downloaded(file: Path) -> Path:
+    if not file.exists():
+        file.parent.mkdir(parents=True, exist_ok=True)
+        beginning = file.stem.rpartition("-")[2]
+        torch.hub.download_url_to_file(
+            BN_INCEPTION_URL, str(file), hash_prefix=beginning, progress=sys.stderr.isatty()
+        )
+    return file

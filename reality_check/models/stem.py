@@ -1,0 +1,55 @@
+"""Changes of a network of a library: channels of its input, stride of its last stage."""
+
+from __future__ import annotations
+
+from torch import nn
+
+from reality_check.utils.errors import UsageError
+
+
+def sum_input_channels(trunk: nn.Module) -> None:
+    """Make an RGB trunk take grey images: it returns what it did for the image repeated thrice.
+
+    Args:
+        trunk: its first convolution gets one input channel, whose weights are the sums over the
+            three.
+    """
+    conv = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
+    conv.in_channels = 1
+    conv.weight = nn.Parameter(conv.weight.detach().sum(dim=1, keepdim=True))
+
+
+def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
+    """Let the last stage of a ResNet keep the size of its maps.
+
+    As in the authors' code of SGSL and of re-identification: 14x14 maps for images of 224x224,
+    without dilation. No weight changes.
+
+    Args:
+        trunk: a ResNet of torchvision or timm; changed in place.
+        title: of the trunk, for messages.
+
+    Raises:
+        UsageError: there is no such stage, or it halves its maps by something else than
+            convolutions.
+    """
+    stage = getattr(trunk, "layer4", None)
+    if stage is None:
+        raise UsageError(
+            f"last_stride: 1 is for ResNets, whose last stage is layer4, but the {title} is a "
+            f"{type(trunk).__name__} without one; remove last_stride."
+        )
+    strided = [
+        module
+        for module in stage.modules()
+        if not list(module.children()) and getattr(module, "stride", 1) not in (1, (1, 1))
+    ]
+    others = {type(module).__name__ for module in strided if not isinstance(module, nn.Conv2d)}
+    if others or not strided:
+        what = f"halves its maps by {', '.join(sorted(others))}" if others else "has stride 1"
+        raise UsageError(
+            f"last_stride: 1 changes convolutions of stride 2, but the last stage of the {title} "
+            f"{what}; remove last_stride, or choose a plain ResNet such as resnet50."
+        )
+    for module in strided:
+        module.stride = (1, 1)

@@ -1,0 +1,131 @@
+"""timm's networks without classifier: feature maps where they have them, else vectors."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from typing import Any
+
+import torch
+from torch import nn
+
+from reality_check.config.classes import build, one_line
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.models.published import Published, import_library
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
+
+#: Arguments that decide what is cut off, or loaded, anyway.
+_SET_HERE = ("model_name", "pretrained", "num_classes", "global_pool", "in_chans")
+
+
+class TimmTrunk:
+    """A network of timm, whose name may have a tag: ``resnet50`` or ``resnet50.a1_in1k``."""
+
+    def __init__(self, name: str) -> None:
+        self.name, _, self.tag = name.partition(".")
+        self.title = f"trunk timm:{name}"
+        self._timm = import_library("timm", self.title)
+        if not self._timm.is_model(self.name):
+            raise UsageError(
+                f"timm has no network named {self.name!r}."
+                f"{nearest(self.name, self._timm.list_models())}"
+            )
+        if self.tag:
+            self._check_tag(self.tag)
+
+    @property
+    def file_preprocessing(self) -> Preprocessing:
+        return self._preprocessing(self.tag)
+
+    def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
+        for key in _SET_HERE:
+            if key in arguments:
+                raise UsageError(
+                    f"{self.title}: {key!r} is set by the harness; remove it from arguments."
+                )
+        return self._create(arguments, image_shape, None)
+
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+        tag = self.tag if weights == "imagenet" else weights
+        if self.tag not in ("", tag):
+            raise UsageError(
+                f"{self.title} names the weights {self.tag!r}, but weights is {tag!r}; write "
+                "weights: imagenet for those of the name."
+            )
+        if tag:
+            self._check_tag(tag)
+        config = self._timm.get_pretrained_cfg(self._named(tag))
+        if config is None or not config.has_weights:
+            raise UsageError(f"{self.title} has no published weights; write weights: none.")
+        page = f"https://huggingface.co/{config.hf_hub_id}/resolve/main"
+        shape = (*config.input_size[1:], 3)
+        return Published(
+            identity=f"timm {self._timm.__version__} {self.name}.{config.tag}",
+            preprocessing=self._preprocessing(tag),
+            url=f"{page}/model.safetensors" if config.hf_hub_id else config.url or None,
+            folder=None,
+            load=lambda: self._create(arguments, shape, self._named(tag)).state_dict(),
+        )
+
+    def _named(self, tag: str) -> str:
+        return f"{self.name}.{tag}" if tag else self.name
+
+    def _preprocessing(self, tag: str) -> Preprocessing:
+        config = self._timm.get_pretrained_cfg(self._named(tag))
+        return Preprocessing(tuple(config.mean), tuple(config.std))
+
+    def _check_tag(self, tag: str) -> None:
+        names = self._timm.list_models(f"{self.name}.*", pretrained=True)
+        tags = [name.partition(".")[2] for name in names]
+        if tag not in tags:
+            raise UsageError(
+                f"timm has no weights {tag!r} for {self.name}; write weights: none, imagenet (its "
+                f"default), {', '.join(tags)} or the path of a file.{nearest(tag, tags)}"
+            )
+
+    def _create(
+        self, arguments: Mapping[str, Any], shape: tuple[int, int, int], weights: str | None
+    ) -> nn.Module:
+        """With the published weights of that name, or random ones where it is None."""
+        fixed: dict[str, Any] = {"num_classes": 0, "in_chans": shape[2]}
+        if _returns_maps(self.name, json.dumps(dict(arguments), sort_keys=True), shape):
+            fixed["global_pool"] = ""
+
+        def make(**given: Any) -> nn.Module:
+            network: nn.Module = self._timm.create_model(
+                weights or self.name, pretrained=weights is not None, **fixed, **given
+            )
+            return network
+
+        if weights is not None:
+            return make(**arguments)  # whoever calls tells a download from a wrong argument
+        network: nn.Module = build(make, arguments, self.title, {})
+        return network
+
+
+@lru_cache(maxsize=16)
+@torch.no_grad()
+def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> bool:
+    """Whether a network's output before pooling is (B, C, H, W), not tokens or (B, H, W, C)."""
+    timm, title, given = import_library("timm", ""), f"trunk timm:{name}", json.loads(arguments)
+
+    def make(**given: Any) -> nn.Module:
+        network: nn.Module = timm.create_model(
+            name, num_classes=0, global_pool="", in_chans=shape[2], **given
+        )
+        return network
+
+    with torch.random.fork_rng(devices=[]):
+        network = build(make, given, title, {}).eval()
+        try:
+            output = network(torch.zeros(1, shape[2], *shape[:2]))
+        except Exception as error:
+            raise UsageError(
+                f"{title} does not take images of {shape[0]}x{shape[1]} with {shape[2]} channels "
+                f"({one_line(error, 160)}); a transformer takes those of another size with "
+                "arguments: {img_size: SIDE}."
+            ) from error
+    widths = (network.num_features, getattr(network, "head_hidden_size", None))
+    return output.ndim == 4 and not (output.shape[1] not in widths and output.shape[3] in widths)

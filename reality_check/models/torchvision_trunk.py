@@ -1,0 +1,124 @@
+"""torchvision's classification networks, cut before their pooling."""
+
+from __future__ import annotations
+
+import sys
+import warnings
+from collections import OrderedDict
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import nn
+
+from reality_check.config.classes import build
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.models.published import IMAGENET, Published, import_library
+from reality_check.models.stem import sum_input_channels
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
+
+#: Children that come behind the last feature maps.
+_BEHIND = ("avgpool", "fc", "classifier", "head", "heads")
+_AUXILIARY = ("aux1", "aux2", "AuxLogits")
+#: These take ImageNet's mean and deviation off and then map to -1..1 in a forward that is cut off.
+_MINUS_ONE_TO_ONE = ("googlenet", "inception_v3")
+#: Arguments that decide what is cut off, or loaded, anyway.
+_SET_HERE = ("weights", "progress", "num_classes")
+
+
+class TorchvisionTrunk:
+    """A classification network of torchvision without its pooling and classifier."""
+
+    def __init__(self, name: str) -> None:
+        self.name = name
+        self.title = f"trunk torchvision:{name}"
+        self._models = import_library("torchvision", self.title).models
+        known = torchvision_names(self._models)
+        if name not in known:
+            raise UsageError(
+                f"torchvision has no classification network named {name!r}.{nearest(name, known)}"
+            )
+
+    @property
+    def file_preprocessing(self) -> Preprocessing:
+        return Preprocessing((0.5,) * 3, (0.5,) * 3) if self._shifted else IMAGENET
+
+    @property
+    def _shifted(self) -> bool:
+        return self.name in _MINUS_ONE_TO_ONE
+
+    def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
+        trunk = cut(self._network(arguments, None))
+        if image_shape[2] == 1:
+            sum_input_channels(trunk)
+        return trunk
+
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+        entry = self._entry(weights)
+        transforms = entry.transforms()
+        own = Preprocessing(tuple(transforms.mean), tuple(transforms.std))
+        return Published(
+            # The name of the file holds its hash, whatever version of torchvision reads it.
+            identity=f"torchvision {entry.name} {Path(entry.url).name}",
+            preprocessing=self.file_preprocessing if self._shifted else own,
+            url=entry.url,
+            folder=str(Path(torch.hub.get_dir()) / "checkpoints"),
+            load=lambda: cut(self._network(arguments, entry)).state_dict(),
+        )
+
+    def _entry(self, weights: str) -> Any:
+        tags = {entry.name: entry for entry in self._models.get_model_weights(self.name)}
+        # The first weights are those of the literature; newer recipes (V2) have names of their own.
+        name = "IMAGENET1K_V1" if weights == "imagenet" else weights
+        if name not in tags:
+            raise UsageError(
+                f"{self.title} has no weights {weights!r}; write weights: none, "
+                f"{', '.join(tags)} or the path of a file.{nearest(weights, tags)}"
+            )
+        return tags[name]
+
+    def _network(self, arguments: Mapping[str, Any], weights: Any) -> nn.Module:
+        for key in _SET_HERE:
+            if key in arguments:
+                raise UsageError(
+                    f"{self.title}: {key!r} is set by the harness; remove it from arguments."
+                )
+        builder = self._models.get_model_builder(self.name)
+
+        def make(**given: Any) -> nn.Module:
+            network: nn.Module = builder(weights=weights, progress=sys.stderr.isatty(), **given)
+            return network
+
+        with warnings.catch_warnings():
+            # GoogLeNet and Inception announce a change of their initialisation.
+            warnings.simplefilter("ignore", FutureWarning)
+            if weights is not None:
+                return make(**arguments)  # whoever calls tells a download from a wrong argument
+            network: nn.Module = build(make, arguments, self.title, {})
+            return network
+
+
+def torchvision_names(models: Any) -> list[str]:
+    """The classification networks of ``torchvision.models``."""
+    return list(models.list_models(module=models))
+
+
+def cut(network: nn.Module) -> nn.Module:
+    """The layers of a torchvision network up to its last feature maps, under their own names.
+
+    A vision transformer keeps its class token and returns vectors.
+    """
+    if hasattr(network, "heads"):
+        network.heads = nn.Identity()
+        return network
+    kept: OrderedDict[str, nn.Module] = OrderedDict()
+    for name, child in network.named_children():
+        if name in _BEHIND:
+            break
+        if name not in _AUXILIARY:
+            kept[name] = nn.Sequential(*child) if isinstance(child, nn.ModuleList) else child
+    if type(network).__name__ == "DenseNet":
+        kept["relu"] = nn.ReLU(inplace=True)  # a function in its forward
+    return nn.Sequential(kept)

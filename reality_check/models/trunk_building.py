@@ -1,0 +1,171 @@
+"""From the model of a YAML to a trunk with weights, and what its input looks like."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from functools import lru_cache
+from pathlib import Path
+from typing import Literal
+
+from torch import Tensor, nn
+
+from pml_extensions.modules import remove_last_bn_relu
+from reality_check.config.model import Model
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.models.conv4 import Conv4, Conv4Pool
+from reality_check.models.published import FROM_SCRATCH, Published, TrunkSource, load_published
+from reality_check.models.stem import set_last_stride_to_one
+from reality_check.models.trunk_names import find_source
+from reality_check.models.weight_files import fit_state, read_state
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+
+_FILES = (".pth", ".pt", ".bin", ".tar", ".ckpt", ".safetensors")
+
+
+def build_trunk(
+    config: Model, image_shape: tuple[int, int, int], pretrained: bool = True
+) -> nn.Module:
+    """The trunk of a model, its random weights drawn from torch's global generator.
+
+    Args:
+        config: the model of the experiment.
+        image_shape: (H, W, C) of what enters the trunk; see :func:`input_channels`.
+        pretrained: False leaves the random weights where the model names others, because a trained
+            state is loaded next.
+
+    Returns:
+        A module (B, C, H, W) -> feature maps (B, F, h, w), or vectors (B, F) where it has no maps.
+
+    Raises:
+        UsageError: there is no such trunk or weights, or they do not go together.
+    """
+    source = find_source(config.trunk)
+    trunk = source.build(config.arguments, image_shape)
+    if pretrained and config.weights != "none":
+        state = _weights(config, source)
+        fit_state(trunk, state, source.title, f"weights {config.weights}")
+    if config.last_stride == 1:
+        set_last_stride_to_one(trunk, source.title)
+    if config.remove_last_bn_relu != "no":
+        _remove_last_bn_relu(trunk, config.remove_last_bn_relu, source.title)
+    return trunk
+
+
+def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], title: str) -> None:
+    if isinstance(trunk, Conv4 | Conv4Pool):
+        trunk.remove_last_bn_relu()  # one ReLU a layer: both modes are the same
+        return
+    try:
+        remove_last_bn_relu(trunk, mode)
+    except ValueError as error:
+        raise UsageError(f"{title}: {error}") from None
+
+
+def input_channels(config: Model, image_channels: int) -> int:
+    """The channels that enter the trunk: 3 where the preprocessing repeats a grey image."""
+    used = preprocessing(config, image_channels)
+    return max(image_channels, len(used.mean), len(used.std))
+
+
+def preprocessing(config: Model, channels: int) -> Preprocessing:
+    """What the trunk's input looks like: that of its weights, else values from -1 to 1.
+
+    Args:
+        config: the model of the experiment; what its ``preprocessing`` says goes before.
+        channels: of the images, 1 or 3. Trunks with weights for RGB images get a grey image three
+            times.
+
+    Raises:
+        UsageError: there is no such trunk or weights, or a value is out of range.
+    """
+    found = _preprocessing_of_weights(config)
+    changes = config.preprocessing.model_dump(exclude_none=True)
+    if len(found.mean) == 3:
+        changes = {key: _thrice(value) for key, value in changes.items()}
+    values = {name: getattr(found, name) for name in ("mean", "std", "scale", "bgr")}
+    used = Preprocessing(**{**values, **changes})
+    if channels == 1 and used.bgr and len(used.mean) == len(used.std) == 1:
+        raise UsageError("preprocessing: bgr is for images of 3 channels, but these have 1.")
+    return used
+
+
+def _thrice(value: object) -> object:
+    return value * 3 if isinstance(value, tuple) and len(value) == 1 else value
+
+
+def _preprocessing_of_weights(config: Model) -> Preprocessing:
+    if config.weights == "none":
+        return FROM_SCRATCH
+    source = find_source(config.trunk)
+    if _names_file(config.weights):
+        return source.file_preprocessing
+    return source.published(config.weights, config.arguments).preprocessing
+
+
+def weights_fingerprint(config: Model) -> str | None:
+    """What identifies the weights that training starts from; None where they are random.
+
+    Returns:
+        ``sha256:...`` of a local file; else the name of the published weights, with the hash that
+        their file's name has, or the version of timm.
+
+    Raises:
+        UsageError: there is no such trunk, weights or file.
+    """
+    if config.weights == "none":
+        return None
+    source = find_source(config.trunk)
+    if not _names_file(config.weights):
+        return source.published(config.weights, config.arguments).identity
+    file = _existing(config.weights, source.title)
+    return f"sha256:{_sha256(file, *_version(file))}"
+
+
+def _names_file(weights: str) -> bool:
+    """Whether weights are given as a path: tags have neither slashes nor such endings."""
+    return any(mark in weights for mark in "/\\~") or weights.endswith(_FILES)
+
+
+def _existing(weights: str, title: str) -> Path:
+    file = expand_path(weights)
+    if not file.is_file():
+        raise UsageError(f"{title}: there is no weight file {file}; check the path in weights.")
+    return file
+
+
+def _weights(config: Model, source: TrunkSource) -> Mapping[str, Tensor]:
+    if _names_file(config.weights):
+        file = _existing(config.weights, source.title)
+        return _read(file, source.title, *_version(file))
+    arguments = json.dumps(config.arguments, sort_keys=True)
+    return _read_published(config.trunk, config.weights, arguments)
+
+
+def _version(file: Path) -> tuple[int, int]:
+    status = file.stat()
+    return status.st_mtime_ns, status.st_size
+
+
+# All folds and trials of an experiment start from the same weights: one process reads them once.
+@lru_cache(maxsize=1)
+def _read(file: Path, title: str, modified: int, size: int) -> Mapping[str, Tensor]:
+    return read_state(file, title)
+
+
+@lru_cache(maxsize=1)
+def _read_published(trunk: str, weights: str, arguments: str) -> Mapping[str, Tensor]:
+    source = find_source(trunk)
+    published: Published = source.published(weights, json.loads(arguments))
+    return load_published(published, source.title)
+
+
+@lru_cache(maxsize=8)
+def _sha256(file: Path, modified: int, size: int) -> str:
+    digest = hashlib.sha256()
+    with open(file, "rb") as stream:
+        while block := stream.read(1 << 22):
+            digest.update(block)
+    return digest.hexdigest()

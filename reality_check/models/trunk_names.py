@@ -1,0 +1,82 @@
+"""Which trunk a name in a YAML means."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+
+from reality_check.config.plugins import find_plugin, plugins
+from reality_check.models.own_trunks import TRUNKS, OwnTrunk
+from reality_check.models.published import TrunkSource, import_library
+from reality_check.models.timm_trunk import TimmTrunk
+from reality_check.models.torchvision_trunk import TorchvisionTrunk, torchvision_names
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
+
+_LIBRARIES: dict[str, Callable[[str], TrunkSource]] = {
+    "torchvision": TorchvisionTrunk,
+    "timm": TimmTrunk,
+}
+
+
+def find_source(trunk: str) -> TrunkSource:
+    """Where a trunk comes from.
+
+    ``LIBRARY:NAME`` says it. A name without colon is, in this order, one of this package, an import
+    path if it has a dot, a plugin's (:mod:`reality_check.config.plugins`), torchvision's, timm's.
+
+    Raises:
+        UsageError: nothing has that name; names the nearest that exists.
+    """
+    library, colon, name = trunk.partition(":")
+    if colon:
+        if library not in _LIBRARIES:
+            raise UsageError(
+                f"trunk {trunk!r} names the library {library!r}; write torchvision:{name}, "
+                f"timm:{name}, or an import path such as my_models.MyTrunk."
+            )
+        return _LIBRARIES[library](name)
+    if "." in trunk or _is_of_plugin(trunk) or trunk in TRUNKS:
+        return OwnTrunk(trunk)
+    return _find_in_libraries(trunk)
+
+
+def _is_of_plugin(trunk: str) -> bool:
+    """Whether an installed package adds that name, and no library has it too."""
+    return trunk in plugins("trunk") and find_plugin("trunk", trunk, _others(trunk)) is not None
+
+
+def _others(trunk: str) -> list[tuple[str, str]]:
+    """Who else has the name of a plugin, and how it is written there."""
+    if trunk in TRUNKS:
+        cls = TRUNKS[trunk]
+        return [("reality_check", f"{cls.__module__}.{cls.__qualname__}")]
+    found = []
+    with contextlib.suppress(UsageError):  # the library is not installed
+        if trunk in torchvision_names(import_library("torchvision", f"trunk {trunk}").models):
+            found.append(("torchvision", f"torchvision:{trunk}"))
+    with contextlib.suppress(UsageError):
+        if import_library("timm", f"trunk {trunk}").is_model(trunk):
+            found.append(("timm", f"timm:{trunk}"))
+    return found
+
+
+def _find_in_libraries(trunk: str) -> TrunkSource:
+    known = [*TRUNKS, *plugins("trunk")]
+    problem = ""
+    try:
+        models = import_library("torchvision", f"trunk {trunk}").models
+        if trunk in torchvision_names(models):
+            return TorchvisionTrunk(trunk)
+        known += torchvision_names(models)
+        timm = import_library("timm", f"trunk {trunk}")
+        if timm.is_model(trunk):
+            return TimmTrunk(trunk)
+        known += timm.list_models()
+    except UsageError as error:
+        problem = f" To use a name of torchvision or timm: {error}"
+    raise UsageError(
+        f"there is no trunk named {trunk!r}; write {', '.join(TRUNKS)}, a name of torchvision or "
+        f"timm such as resnet50, or an import path such as my_models.MyTrunk."
+        f"{nearest(trunk, known)}{problem}"
+    )

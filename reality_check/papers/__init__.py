@@ -1,0 +1,1 @@
+"""The papers behind the losses: their tables, claims, verdicts and figures."""

@@ -1,0 +1,187 @@
+"""The papers' tables as experiments: what there is, what data it needs, what was published."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+from reality_check.config.compose import load_experiment, paper_files, read_yaml, shipped_files
+from reality_check.config.metrics import title
+from reality_check.config.published import PAPERS, PublishedResults
+from reality_check.config.schema import Experiment, count_trainings
+from reality_check.utils.config_files import configs_root
+
+#: Beginning and end of the table in ``docs/papers.md``.
+BEGIN, END = "<!-- reality-check show papers --markdown -->", "<!-- end of the table -->"
+#: Folder of the experiments whose claims are those of the papers.
+REPLICATIONS = "replications/"
+#: Methods that a cell names one by one.
+_MOST_NAMED = 3
+#: ``Tables 1, 3 and 5 to 7`` or ``Fig. 4`` in the source of a claim.
+_ITEMS = re.compile(r"(Table|Fig)[a-z.]* ([\dIV]+(?:(?:, | and | to )[\dIV]+)*)")
+_KINDS = {"Table": "Table", "Fig": "Figure"}
+#: How the names of a paper's figures begin, where that is not the name of its folder.
+_FIGURES = {"000_sgsl": "stop_gradient_softmax"}
+_ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")
+
+
+@dataclass(frozen=True)
+class PaperConfig:
+    """One experiment of ``configs/papers/``.
+
+    Attributes:
+        name: what ``run`` and ``show`` take, e.g. ``papers/000_sgsl/table1_cub200``.
+        paper: name of the folder.
+        item: of the paper, e.g. ``Table 1``.
+        dataset: name of the data set that it needs.
+        methods: how many it compares.
+        trainings: how many networks it trains.
+        published: the figures in a phrase; empty where none were printed.
+        gaps: what it cannot do as the paper did.
+    """
+
+    name: str
+    paper: str
+    item: str
+    dataset: str
+    methods: int
+    trainings: int
+    published: str
+    gaps: tuple[str, ...]
+
+
+def paper_configs() -> list[PaperConfig]:
+    """All experiments of the papers' tables, by name."""
+    return [_describe(name, load_experiment(name)) for name in sorted(paper_files())]
+
+
+def _describe(name: str, experiment: Experiment) -> PaperConfig:
+    published = experiment.published_results
+    return PaperConfig(
+        name=name,
+        paper=published.paper if published else name.split("/")[1],
+        item=published.item if published else "",
+        dataset=experiment.dataset.name,
+        methods=len(experiment.methods),
+        trainings=count_trainings(experiment),
+        published=_figures(published) if published else "",
+        gaps=tuple(published.gaps) if published else (),
+    )
+
+
+def _figures(published: PublishedResults) -> str:
+    """Recall@1, or the first metric, of the last category: ``R@1: sgsl_512 72.0``."""
+    if not published.results:
+        return ""
+    methods = list(published.results.values())[-1]
+    named = dict.fromkeys(metric for figures in methods.values() for metric in figures)
+    metric = "recall_at_1" if "recall_at_1" in named else next(iter(named))
+    name = title(metric)
+    values = {method: found[metric][0] for method, found in methods.items() if metric in found}
+    if len(values) <= _MOST_NAMED:
+        return f"{name}: " + ", ".join(f"{method} {value}" for method, value in values.items())
+    low, high = min(values.values()), max(values.values())
+    return f"{name}: {low} to {high} ({len(values)} methods)"
+
+
+def measured() -> Mapping[str, str]:
+    """What was measured, by the name of the experiment (``configs/papers/measured.yaml``)."""
+    return read_yaml(configs_root() / "papers" / "measured.yaml")
+
+
+def replications() -> list[Experiment]:
+    """The experiments that ship with the package to check claims of the papers, by name."""
+    names = [name for name in shipped_files("experiments") if name.startswith(REPLICATIONS)]
+    return [load_experiment(name) for name in sorted(names)]
+
+
+def checked_on_small_data() -> dict[tuple[str, str], list[str]]:
+    """The replications that check claims of a paper's item, by paper (``000``) and item."""
+    found: dict[tuple[str, str], list[str]] = {}
+    for experiment in replications():
+        for claim in experiment.claims:
+            paper = claim.source.partition(",")[0]
+            for item in items_in(claim.source):
+                names = found.setdefault((paper, item), [])
+                if experiment.name not in names:
+                    names.append(experiment.name)
+    return found
+
+
+def items_in(source: str) -> list[str]:
+    """The items that the source of a claim names.
+
+    >>> items_in("003, Tables 1 to 3 and Fig. 4")
+    ['Table 1', 'Table 2', 'Table 3', 'Figure 4']
+    """
+    return [
+        f"{_KINDS[kind]} {number}"
+        for kind, numbers in _ITEMS.findall(source)
+        for number in _numbers(re.split(r"(, | and | to )", numbers))
+    ]
+
+
+def _numbers(parts: Sequence[str]) -> Iterator[str]:
+    """The numbers of ``1``, `` to ``, ``3``, ``, ``, ``5``; Roman ones stay so."""
+    yield parts[0]
+    for before, how, number in zip(parts[::2], parts[1::2], parts[2::2], strict=False):
+        if how == " to ":
+            series = _ROMAN if number in _ROMAN else [str(n) for n in range(1, int(number) + 1)]
+            yield from series[series.index(before) + 1 : series.index(number)]
+        yield number
+
+
+def markdown_table() -> str:
+    """The table of ``docs/papers.md``: a row for each experiment and each figure that is drawn."""
+    done, checked = measured(), checked_on_small_data()
+    header = ["item", "config or command", "networks", "published", "measured", "status"]
+    blocks = []
+    configs = paper_configs()
+    for paper in dict.fromkeys(config.paper for config in configs):
+        rows = [_cells(config, done, checked) for config in configs if config.paper == paper]
+        lines = [header, ["---"] * len(header), *rows, *_drawn(paper, checked)]
+        table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
+        blocks.append(f"## {paper.partition('_')[0]}: {PAPERS[paper]}\n\n{table}")
+    return "\n\n".join(blocks) + "\n"
+
+
+def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list[list[str]]:
+    """The figures of a paper that a command draws."""
+    # Here, since it loads matplotlib, which nothing else needs.
+    from reality_check.papers.figures import FIGURES
+
+    begin = _FIGURES.get(paper, paper.partition("_")[2])
+    rows = []
+    for name, figure in FIGURES.items():
+        if name.startswith(begin):
+            [item] = items_in(figure.source)
+            status = f"run here, small ({figure.needs})" if figure.needs else "run here (formulas)"
+            status += _small(checked, paper, item)
+            picture = "[picture and numbers](paper_figures.md)"
+            command = f"`reality-check figure {name}`"
+            rows.append([item, command, "—", "a picture", picture, status])
+    return rows
+
+
+def _cells(
+    config: PaperConfig,
+    done: Mapping[str, str],
+    checked: Mapping[tuple[str, str], Sequence[str]],
+) -> list[str]:
+    status = "run here" if config.name in done else f"runnable with {config.dataset}"
+    status += f"; {len(config.gaps)} gaps" if len(config.gaps) > 1 else "; 1 gap" * len(config.gaps)
+    return [
+        config.item,
+        f"`{config.name.partition('/')[2]}`",
+        str(config.trainings),
+        config.published or "nothing that is measured here",
+        done.get(config.name, "—"),
+        status + _small(checked, config.paper, config.item.partition(",")[0]),
+    ]
+
+
+def _small(checked: Mapping[tuple[str, str], Sequence[str]], paper: str, item: str) -> str:
+    """The replications that check claims of an item, as the end of its status."""
+    names = checked.get((paper.partition("_")[0], item), ())
+    return "; claims on small data: " + ", ".join(f"`{name}`" for name in names) if names else ""

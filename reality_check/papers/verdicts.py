@@ -1,0 +1,230 @@
+"""The claims of experiments as a table: what would confirm each, and what became of it."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from reality_check.config.claims import Claim
+from reality_check.config.compose import differing_keys
+from reality_check.config.metrics import is_fraction, title
+from reality_check.config.schema import Experiment
+from reality_check.papers.claims import ClaimVerdict, Finding, judge
+from reality_check.report._summary import Summary
+from reality_check.report._text import listed, true_minus
+from reality_check.report.collect import collect
+from reality_check.report.sections.untrained import UNTRAINED_NETWORK, untrained
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import RESULT_NEUTRAL_KEYS, load_locked
+from reality_check.utils.errors import UsageError
+
+NOT_RUN = "not run yet"
+NOT_FINISHED = "not finished"
+_OUTCOMES = ("confirmed", "not confirmed", "cannot tell", NOT_FINISHED, NOT_RUN)
+#: What may differ between two runs of one experiment, beside :data:`RESULT_NEUTRAL_KEYS`.
+_FREE = {"claims", "code", "slurm", "storage"}
+
+
+@dataclass(frozen=True)
+class Row:
+    """A claim, and in words what decides it and what the verdict is.
+
+    Attributes:
+        experiment: name of its experiment.
+        claim: as locked there.
+        criterion: what confirms it.
+        outcome: the verdict in a word or two, or that there is none yet.
+        verdict: the same with the numbers.
+    """
+
+    experiment: str
+    claim: Claim
+    criterion: str
+    outcome: str
+    verdict: str
+
+
+def claim_rows(
+    experiments: Iterable[Experiment],
+    folders: Sequence[Path] = (),
+    tell: Callable[[str], None] = lambda sentence: None,
+) -> list[Row]:
+    """Every claim of some experiments, with the verdicts of those that were run.
+
+    Args:
+        experiments: whose claims to list.
+        folders: output folders; experiments of others than those given are listed behind.
+        tell: called with a sentence on each folder whose experiment makes no claims.
+
+    Raises:
+        UsageError: a folder is no output folder, or was run with other claims than the experiment
+            of its name has.
+    """
+    planned = {experiment.name: experiment for experiment in experiments}
+    found: dict[str, list[tuple[str, str]]] = {}
+    changes: dict[str, str] = {}
+    for folder in folders:
+        locked = load_locked(folder)
+        if not locked.claims:
+            tell(f"{folder} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
+            continue
+        own = planned.setdefault(locked.name, locked)
+        _check_claims(locked, own, folder)
+        found[locked.name] = _verdicts(locked, folder)
+        changes[locked.name] = _changes(own, locked)
+    rows = []
+    for name, experiment in planned.items():
+        verdicts = found.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
+        for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
+            row = Row(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
+            rows.append(row)
+    return rows
+
+
+def tally(rows: Sequence[Row]) -> list[str]:
+    """How many claims came to what, for each paper and then for all: ``000: 2 confirmed, ...``."""
+    papers: dict[str, list[Row]] = {}
+    for row in rows:
+        papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
+    lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
+    return [*lines, f"in all: {_counts(rows)}"] if len(lines) > 1 else lines
+
+
+def _counts(rows: Sequence[Row]) -> str:
+    found = Counter(row.outcome for row in rows)
+    return ", ".join(f"{found[outcome]} {outcome}" for outcome in _OUTCOMES if found[outcome])
+
+
+def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
+    ours, theirs = ([c.model_dump() for c in one.claims] for one in (planned, locked))
+    if differing := list(differing_keys(ours, theirs)):
+        raise UsageError(
+            f"{folder} was run with other claims than {planned.name} has now "
+            f"({', '.join(differing[:3])}); claims are decided before a run, so run it anew."
+        )
+
+
+def _changes(planned: Experiment, locked: Experiment) -> str:
+    """That a run had another budget, say, than the experiment has now."""
+    was, now = (one.model_dump(mode="json", exclude=_FREE) for one in (planned, locked))
+    keys = [key for key in differing_keys(was, now) if key not in RESULT_NEUTRAL_KEYS]
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
+
+
+def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
+    """For each claim the verdict in a word or two, and with the numbers."""
+    results = collect(Campaign(locked, folder))
+    if not results.finished:
+        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
+    baselines = {one.name: one.unbeaten for one in untrained(Summary(results))}
+    idle = baselines.get(UNTRAINED_NETWORK, ())
+    return [
+        (found.verdict, _verdict_text(found) + _idle(found.claim, idle))
+        for found in judge(locked, results.rows, results.methods)
+    ]
+
+
+def _idle(claim: Claim, idle: Collection[str]) -> str:
+    """Which methods of a claim may have learned nothing; no claim holds or fails by that."""
+    names = dict.fromkeys(method for pair in claim.pairs for method in pair if method in idle)
+    which = listed([f"`{name}`" for name in names])
+    return f" [not shown to be above the untrained network: {which}]" if names else ""
+
+
+def criterion(claim: Claim) -> str:
+    """What confirms a claim, in words: ``a above b: MAP@R (aggregate)``."""
+    how = {
+        "above": "above",
+        "not_below": f"at most {_margin(claim)} below",
+        "equal": f"within {_margin(claim)} of",
+    }[claim.test]
+    than, metrics = claim.than, listed([title(metric) for metric in claim.metrics])
+    where = f"{metrics} ({listed(claim.categories)})"
+    other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
+    if all(first == second for first, second in claim.pairs):
+        return f"{listed([f'`{one}`' for one, _ in claim.pairs])}: {where} {how} {other}"
+    groups = [
+        f"`{first}` {how} {listed([f'`{second}`' for _, second in pairs])}"
+        for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
+    ]
+    return f"{'; '.join(groups)}: {where}{f', against {other}' if other else ''}"
+
+
+def _margin(claim: Claim) -> str:
+    if not is_fraction(claim.metrics[0]):
+        return f"{claim.margin:g}"
+    return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
+
+
+def _verdict_text(verdict: ClaimVerdict) -> str:
+    many = len(verdict.findings) > 1
+    texts = []
+    for finding in verdict.findings:
+        name = f"{_distinguished(verdict, finding)}: " if many else ""
+        result = f"{finding.verdict}, " if many else ""
+        texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
+    return f"**{verdict.verdict}**: {'; '.join(texts)}"
+
+
+def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
+    """What sets a comparison apart from the others of its claim."""
+    places = [(one.first, one.second) for one in verdict.findings]
+    parts = []
+    if len({(a.method, b.method) for a, b in places}) > 1:
+        methods = dict.fromkeys([finding.first.method, finding.second.method])
+        parts.append(" − ".join(f"`{method}`" for method in methods))
+    for key in ("category", "metric"):
+        if len({getattr(a, key) for a, _ in places}) > 1:
+            value = getattr(finding.first, key)
+            parts.append(title(value) if key == "metric" else value)
+    return ", ".join(parts)
+
+
+def _evidence(claim: Claim, finding: Finding) -> str:
+    """Difference, interval, corrected p-values and n, and the runs that were lost; or why not."""
+    difference = finding.difference
+    if finding.why or difference is None or difference.low is None or difference.high is None:
+        return finding.why
+    scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
+    values = (difference.mean, difference.low, difference.high)
+    numbers = [true_minus(scale * value, plus=True) for value in values]
+    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {_p(finding.p)}"
+    if finding.p_equal is not None:
+        text += f", within {_margin(claim)} {_p(finding.p_equal)}"
+    n = difference.n
+    text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
+    return text + _diverged(finding)
+
+
+def _diverged(finding: Finding) -> str:
+    """How many runs of each side count as 0, said once where both are of the same networks."""
+    lost = {
+        f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
+        for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)
+    }
+    counts = [f"{count} of {name}" for name, count in lost.items() if count]
+    return f" (diverged, so counted as 0: {listed(counts)})" if counts else ""
+
+
+def _p(value: float | None) -> str:
+    if value is None:
+        return "no p"
+    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
+
+
+def markdown(rows: Sequence[Row]) -> str:
+    """The counts and the rows as a list and a table, as in docs/replications.md."""
+    lines = [
+        *(f"- {line}" for line in tally(rows)),
+        "",
+        "| claim | paper | confirmed if | experiment | verdict |",
+        "|---|---|---|---|---|",
+    ]
+    for row in rows:
+        cells = (row.claim.text, row.claim.source, row.criterion, row.experiment, row.verdict)
+        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,307 @@
+"""From the records of a campaign to the plain data that the report shows."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from reality_check.config.compose import differing_keys, value_at
+from reality_check.config.metrics import METRICS, STAGES, is_binary, other_geometry
+from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.values import Range
+from reality_check.evaluation.embedding_map import map_path, read_map
+from reality_check.launch.energy.shares import read_energy
+from reality_check.report.cost import costs
+from reality_check.report.deviations import find_deviations
+from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.studies.campaign import BASELINES, Campaign
+from reality_check.studies.importance import parameter_importance
+from reality_check.studies.study import FrozenTrial, Study, state_name
+from reality_check.training.methods import search_space
+from reality_check.utils.environment import split_versions
+
+#: What the title of a report says after the experiment's name.
+_SELECTED_ON = {"test": " (epochs selected on the test classes)"}
+
+
+def collect(campaign: Campaign) -> ExperimentResults:
+    """Read everything recorded so far. The experiment need not be finished."""
+    experiment = campaign.experiment
+    stages = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    methods = tuple(_method(campaign, method, stages) for method in experiment.methods)
+    rows = tuple(
+        row
+        for method in methods
+        for stage in STAGES[1:]
+        for row in _rows(experiment, method, stages.get((method.name, stage)))
+    )
+    protocol = experiment.protocol
+    finished = campaign.is_complete()
+    environment = _first(campaign, stages).about()
+    energy, energy_missing = read_energy(campaign.out_dir)
+    return ExperimentResults(
+        name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
+        protocol=protocol.name,
+        reference=protocol.reference,
+        finished=finished,
+        methods=methods,
+        rows=rows,
+        baselines=tuple(_baseline_rows(experiment, stages[("", BASELINES)])),
+        deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
+        facts=tuple(_facts(campaign, environment)),
+        config=experiment.plain(),
+        queries=campaign.read_queries(_by_run(rows)),
+        costs=costs(stages),
+        energy=energy,
+        energy_missing=energy_missing,
+        versions=split_versions(environment.get("versions", "")),
+    )
+
+
+def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
+    """The metrics of each method, category and reproduction."""
+    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    for row in rows:
+        found.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
+    return found
+
+
+def _first(campaign: Campaign, stages: Mapping[tuple[str, str], Study]) -> Study:
+    """The study that was opened first."""
+    experiment = campaign.experiment
+    return stages[(experiment.methods[0].name, experiment.protocol.stages[0])]
+
+
+def _parallel_methods(stages: Mapping[tuple[str, str], Study]) -> list[str]:
+    """Methods of which two search trials ran at the same time."""
+    found = []
+    for (method, stage), study in stages.items():
+        if stage != "search":
+            continue
+        spans = sorted(
+            (trial.datetime_start, trial.datetime_complete)
+            for trial in study.complete().values()
+            if trial.datetime_start is not None and trial.datetime_complete is not None
+        )
+        if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
+            found.append(method)
+    return found
+
+
+def _method(
+    campaign: Campaign, method: Method, stages: Mapping[tuple[str, str], Study]
+) -> MethodResults:
+    protocol = campaign.experiment.protocol
+    gallery = campaign.gallery_path(method.name) if protocol.gallery else None
+    records = {
+        stage: _records(method.name, stage, stages.get((method.name, stage))) for stage in STAGES
+    }
+    space = search_space(method, protocol)
+    return MethodResults(
+        name=method.name,
+        loss=method.loss,
+        search=records["search"],
+        reproductions=records["reproductions"],
+        complete=records["complete"],
+        searched=tuple(space),
+        logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
+        importance=parameter_importance(space, records["search"]),
+        normalize_embeddings=method.normalize_embeddings,
+        gallery=gallery if gallery is not None and gallery.exists() else None,
+        map=read_map(map_path(campaign.out_dir, method.name)),
+    )
+
+
+def _records(method: str, stage: str, study: Study | None) -> tuple[TrialRecord, ...]:
+    """One record per trial that was ever started: its complete attempt, or the latest."""
+    if study is None:
+        return ()
+    trials = [t for t in study.trials() if "taken" not in t.user_attrs]
+    attempts = Counter(trial.user_attrs.get("trial_index") for trial in trials)
+    latest = {trial.user_attrs.get("trial_index"): trial for trial in trials} | study.complete()
+    num_trials = sorted(trial_index for trial_index in latest if trial_index is not None)
+    return tuple(
+        _record(method, stage, latest[trial_index], attempts[trial_index], study)
+        for trial_index in num_trials
+    )
+
+
+def _record(
+    method: str, stage: str, trial: FrozenTrial, attempts: int, study: Study
+) -> TrialRecord:
+    notes = trial.user_attrs
+    state = state_name(trial)
+    return TrialRecord(
+        method=method,
+        stage=stage,
+        trial_index=notes["trial_index"],
+        state=state,
+        value=trial.value if state == "complete" else None,
+        params=dict(study.fixed if study.fixed is not None else trial.params),
+        fold_values=tuple(notes.get("fold_values", ())),
+        fold_epochs=tuple(notes.get("fold_epochs", ())),
+        diverged=notes.get("diverged"),
+        seconds=notes.get("seconds"),
+        attempts=attempts,
+        curves=tuple(
+            tuple((int(epoch), float(value)) for epoch, value in curve)
+            for curve in notes.get("curves", ())
+        ),
+    )
+
+
+def _rows(experiment: Experiment, method: MethodResults, study: Study | None) -> list[ResultRow]:
+    """The scores of the complete reproductions. A diverged one counts as 0 in every category."""
+    if study is None:
+        return []
+    rows = []
+    stage = study.name.rpartition("/")[2]
+    for trial_index, trial in study.complete().items():
+        scores = trial.user_attrs.get("scores") or _zero_scores(experiment, method, stage)
+        rows += [
+            ResultRow(experiment.name, method.name, category, trial_index, metric, value)
+            for category, metrics in scores.items()
+            if category in experiment.protocol.categories
+            for metric, value in metrics.items()
+        ]
+    return rows
+
+
+def _zero_scores(
+    experiment: Experiment, method: MethodResults, stage: str
+) -> dict[str, dict[str, float]]:
+    """Zeros under every name that a scored reproduction has, those of the other geometry too."""
+    categories = ["complete"] if stage == "complete" else ["aggregate", "ensemble"]
+    own = (*METRICS, *experiment.protocol.final_metrics)
+    suffix = other_geometry(method.normalize_embeddings)
+    others = [name + suffix for name in own if not is_binary(name)]
+    return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
+
+
+def _baseline_rows(experiment: Experiment, study: Study) -> list[ResultRow]:
+    return [
+        ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)
+        for trial_index, trial in study.complete().items()
+        for baseline, metrics in trial.user_attrs["scores"].items()
+        for metric, value in metrics.items()
+    ]
+
+
+def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str, str]]:
+    """How it was run; ``environment`` is that of the worker that opened the first search."""
+    experiment = campaign.experiment
+    protocol, training = experiment.protocol, experiment.protocol.training
+    stages = protocol.stages
+    data = campaign.baselines().noted("data") or {}
+    per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
+    epoch = f"{training.iterations_per_epoch} iterations"
+    if training.iterations_per_epoch == "pass":
+        epoch = "a pass over the images"
+    return [
+        *_data_facts(data, protocol),
+        (
+            "Trunk and head",
+            f"{experiment.model.trunk}, weights {experiment.model.weights}, "
+            f"{experiment.model.describe_head()}",
+        ),
+        (
+            "Embedding",
+            f"{training.embedding_size} a fold, "
+            f"{training.embedding_size * protocol.split.folds} ensemble and complete"
+            if protocol.split.folds > 1
+            else str(training.embedding_size),
+        ),
+        ("Batch", f"{training.batch_size} images; samples per class: {per_class}"),
+        (
+            "Training",
+            f"at most {training.max_epochs} epochs of {epoch}; evaluated every "
+            f"{training.evaluate_every}, patience {training.patience}",
+        ),
+        *_own_facts(experiment),
+        (
+            "Search",
+            f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
+            f"sampler {protocol.search.sampler}"
+            if "search" in stages
+            else "none: all values are fixed",
+        ),
+        (
+            "Reproductions",
+            f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
+            "itself is not among them"
+            if "reproductions" in stages
+            else f"{protocol.reproductions} networks on all trainval classes per method, fresh "
+            "seeds",
+        ),
+        ("Seed", str(experiment.seed)),
+        ("Device", data.get("device", "not recorded")),
+        ("Versions", environment.get("versions", "not recorded")),
+        ("Machine", environment.get("machine", "not recorded")),
+    ]
+
+
+def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
+    """Methods whose network or training is not the experiment's, and in what."""
+    facts = []
+    for method in experiment.methods:
+        pairs = [
+            (experiment.model, experiment.model_of(method)),
+            (experiment.protocol.training, experiment.training_of(method)),
+        ]
+        plain = [[one.model_dump(mode="json") for one in pair] for pair in pairs]
+        values = [
+            (key, value_at(own, key))
+            for common, own in plain
+            for key in differing_keys(common, own)
+        ]
+        keys = [f"{key} {'none' if value is None else value}" for key, value in values]
+        if keys:
+            facts.append((f"Its own: {method.name}", ", ".join(keys)))
+    return facts
+
+
+def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
+    """What :meth:`Campaign.record_data` kept, in words."""
+    if not data:
+        return [("Data set", "not recorded")]
+    folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
+    queries = data.get("queries")
+    test = f"{data['test_images']} test images"
+    if queries is not None:
+        test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
+    official = protocol.split.test_classes == "official"
+    chosen = "the data set's own test classes" if official else "the second half"
+    facts = [
+        (
+            "Data set",
+            f"{data['name']}: {data['classes']} classes, {data['images']} images of "
+            f"{_size(data['image_shape'])}",
+        ),
+        (
+            "Classes",
+            f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
+        ),
+    ]
+    if protocol.selects_on == "validation":
+        split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
+        facts.append(("Folds", split))
+    if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
+        facts.append(("Network input", _size(data["input_shape"])))
+    if data.get("lone_images"):
+        facts.append(
+            ("Classes of one image", f"{data['lone_images']}; their images are no queries")
+        )
+    if data.get("skipped"):
+        facts.append(("Images left out", _skipped(data["skipped"])))
+    return facts
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) if shape else "different sizes"
+
+
+def _skipped(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"

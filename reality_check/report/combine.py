@@ -1,0 +1,337 @@
+"""Results of several output folders as one: which may stand in one table, and putting them there.
+
+What may stand in one table was measured on the same images and classes, with the same network, by
+the same protocol. Methods may differ in anything; so may the seed, the storage and the machine.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from reality_check.config.compose import differing_keys
+from reality_check.results import (
+    Cost,
+    Deviation,
+    Energy,
+    ExperimentResults,
+    Folder,
+    MethodResults,
+    QueryScores,
+    ResultRow,
+    TrialRecord,
+)
+from reality_check.studies.output_folder import FREE_BLOCKS, RESULT_NEUTRAL_KEYS
+from reality_check.utils.errors import UsageError
+
+#: Keys that make no results incomparable.
+_FREE = RESULT_NEUTRAL_KEYS | {
+    "name",
+    "seed",
+    "storage",
+    "methods",
+    "model.name",
+    "protocol.name",
+    "protocol.note",
+    "protocol.gallery",
+    "protocol.final_metrics",
+}
+_FREE_BLOCKS = (*FREE_BLOCKS, "methods.")
+_WHERE = "“How it was run”"
+_Spent = TypeVar("_Spent", Cost, Energy)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One output folder: what the report calls it, where it is, and its results."""
+
+    label: str
+    path: Path
+    results: ExperimentResults
+
+
+def folder_labels(paths: Sequence[Path]) -> list[str]:
+    """The shortest endings of paths that tell them apart, e.g. ``["a/one", "b/one", "two"]``.
+
+    Raises:
+        UsageError: a folder is named twice.
+    """
+    parts = [path.resolve().parts for path in paths]
+    for place, found in enumerate(parts):
+        if found in parts[:place]:
+            raise UsageError(f"the folder {paths[place]} is named twice; name each folder once.")
+    labels = []
+    for found in parts:
+        length = 1
+        while sum(other[-length:] == found[-length:] for other in parts) > 1:
+            length += 1
+        labels.append("/".join(found[-length:]))
+    return labels
+
+
+def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
+    """The dotted keys of the settings that keep two experiments out of one table."""
+    users = set(_texts(one.config.get("methods"))) | set(_texts(other.config.get("methods")))
+    found = []
+    for key in differing_keys(one.config, other.config):
+        if key in _FREE or key.startswith(_FREE_BLOCKS):
+            continue
+        code = key.removeprefix("code.")
+        both = all(code in (r.config.get("code") or {}) for r in (one, other))
+        if key == "code" or (code != key and (code in users or not both)):
+            continue  # a method's own class, or one that only one of them uses
+        found.append(key)
+    return found
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Every text in nested data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict):
+        for item in value.values():
+            yield from _texts(item)
+    elif isinstance(value, list | tuple):
+        for item in value:
+            yield from _texts(item)
+
+
+def groups(sources: Sequence[Source]) -> list[list[Source]]:
+    """Put together what may stand in one table, in the order given."""
+    found: list[list[Source]] = []
+    for source in sources:
+        for group in found:
+            if not differences(group[0].results, source.results):
+                group.append(source)
+                break
+        else:
+            found.append([source])
+    return found
+
+
+def combine(sources: Sequence[Source]) -> ExperimentResults:
+    """Return the results of comparable folders as those of one experiment.
+
+    A method that several folders have carries its folder's label in its name. Where seeds differ,
+    the reproductions of the later seeds get numbers of their own, because reproductions of the
+    same number count as trained with common seeds.
+
+    Args:
+        sources: of one group of :func:`groups`.
+    """
+    if len(sources) == 1:
+        return sources[0].results
+    parts = [_part(source, sources) for source in sources]
+    first = parts[0]
+    finished = all(part.finished for part in parts)
+    names = list(dict.fromkeys(part.name for part in parts))
+    return dataclasses.replace(
+        first,
+        name=" + ".join(names),
+        finished=finished,
+        methods=tuple(method for part in parts for method in part.methods),
+        rows=tuple(row for part in parts for row in part.rows),
+        baselines=_baselines(sources),
+        deviations=_deviations(sources),
+        facts=_facts(sources),
+        config=_config(parts, " + ".join(names)),
+        queries=_queries(sources),
+        costs=tuple(cost for part in parts for cost in part.costs),
+        energy=tuple(energy for part in parts for energy in part.energy),
+        energy_missing=tuple(dict.fromkeys(why for p in parts for why in p.energy_missing)),
+        versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
+        folders=tuple(describe(source) for source in sources),
+    )
+
+
+# -- one folder's results under the names of the whole -------------------------------------------
+
+
+def _names(source: Source, sources: Sequence[Source]) -> dict[str, str]:
+    """From each method of a folder to its name among all."""
+    taken = [m.name for other in sources for m in other.results.methods]
+    return {
+        method.name: f"{method.name} ({source.label})"
+        if taken.count(method.name) > 1
+        else method.name
+        for method in source.results.methods
+    }
+
+
+def _offset(source: Source, sources: Sequence[Source]) -> int:
+    """What is added to the numbers of a folder's reproductions."""
+    seeds = list(dict.fromkeys(_seed(other) for other in sources))
+    if len(seeds) == 1:
+        return 0
+    numbers = [row.reproduction for other in sources for row in other.results.rows]
+    planned = [len(m.reproductions) for other in sources for m in other.results.methods]
+    return seeds.index(_seed(source)) * max([0, *(n + 1 for n in numbers), *planned])
+
+
+def _seed(source: Source) -> Any:
+    return source.results.config.get("seed")
+
+
+def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
+    names, offset = _names(source, sources), _offset(source, sources)
+    results = source.results
+
+    def row(found: ResultRow) -> ResultRow:
+        number = found.reproduction + offset
+        name = names.get(found.method, found.method)
+        return dataclasses.replace(found, method=name, reproduction=number)
+
+    def renamed(found: _Spent) -> _Spent:
+        return dataclasses.replace(found, method=names.get(found.method, found.method))
+
+    return dataclasses.replace(
+        results,
+        methods=tuple(_method(m, names[m.name], offset, source.label) for m in results.methods),
+        rows=tuple(map(row, results.rows)),
+        costs=tuple(map(renamed, results.costs)),
+        energy=tuple(map(renamed, results.energy)),
+        config=results.config | {"methods": _renamed(results.config.get("methods"), names)},
+    )
+
+
+def _method(method: MethodResults, name: str, offset: int, label: str) -> MethodResults:
+    def records(found: tuple[TrialRecord, ...], added: int) -> tuple[TrialRecord, ...]:
+        return tuple(
+            dataclasses.replace(r, method=name, trial_index=r.trial_index + added) for r in found
+        )
+
+    return dataclasses.replace(
+        method,
+        name=name,
+        origin=label,
+        search=records(method.search, 0),
+        reproductions=records(method.reproductions, offset),
+        complete=records(method.complete, offset),
+    )
+
+
+def _renamed(methods: Any, names: dict[str, str]) -> list[Any]:
+    """The settings of the methods, under their new names."""
+    return [entry | {"name": names.get(entry["name"], entry["name"])} for entry in methods or []]
+
+
+# -- the whole ------------------------------------------------------------------------------------
+
+
+def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
+    """Those of the first folder where all have the same numbers; else each with its folder."""
+    kinds = {
+        tuple(
+            (r.method, r.category, r.reproduction, r.metric, r.value) for r in s.results.baselines
+        )
+        for s in sources
+        if s.results.baselines
+    }
+    if len(kinds) < 2:
+        return next((s.results.baselines for s in sources if s.results.baselines), ())
+    return tuple(
+        dataclasses.replace(row, method=f"{row.method} ({source.label})")
+        for source in sources
+        for row in source.results.baselines
+    )
+
+
+def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
+    """That the runs were apart, what holds for all folders, and what for some with their labels."""
+    where: dict[Deviation, list[str]] = {}
+    for source in sources:
+        for deviation in source.results.deviations:
+            where.setdefault(deviation, []).append(source.label)
+    several = Deviation(
+        "several folders",
+        f"The methods come from {len(sources)} output folders with the same data set, split, "
+        "network and protocol. They were run apart: who chose what to run again, or to show, "
+        "is not recorded.",
+    )
+    found = [several]
+    if len({_seed(source) for source in sources}) > 1:
+        text = "The folders have different seeds, so methods are paired within a folder only."
+        found.append(Deviation("seeds", text))
+    for fact in ("Versions", "Device", "Machine"):
+        if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
+            text = f"Not the same in all folders (see {_WHERE})."
+            found.append(Deviation(fact.lower(), text))
+    for deviation, labels in where.items():
+        some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
+        found.append(dataclasses.replace(deviation, text=deviation.text + some))
+    return tuple(found)
+
+
+def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
+    """What is the same in all folders once, anything else for each."""
+    known = [(source.label, dict(source.results.facts)) for source in sources]
+    found = []
+    for key in dict.fromkeys(key for _, facts in known for key in facts):
+        values = [(label, facts[key]) for label, facts in known if key in facts]
+        if len(values) == len(known) and len({value for _, value in values}) == 1:
+            found.append((key, values[0][1]))
+        else:
+            found += [(f"{key} ({label})", value) for label, value in values]
+    if len({_seed(source) for source in sources}) > 1:
+        spans = [f"{s.label} from {_offset(s, sources)}" for s in sources]
+        text = f"the seeds differ, so runs are numbered apart: {', '.join(spans)}"
+        found.append(("Numbers of runs", text))
+    return tuple(found)
+
+
+def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
+    """The settings of the first folder, with the methods and further metrics of all."""
+    first = parts[0].config
+    protocol = dict(first.get("protocol") or {})
+    metrics = [
+        metric
+        for part in parts
+        for metric in (part.config.get("protocol") or {}).get("final_metrics") or []
+    ]
+    protocol["final_metrics"] = list(dict.fromkeys(metrics))
+    methods = [method for part in parts for method in part.config["methods"]]
+    return first | {"name": name, "protocol": protocol, "methods": methods}
+
+
+def _queries(sources: Sequence[Source]) -> QueryScores | None:
+    """The scores of every query; of folders whose queries are others there are none."""
+    known = [(s, s.results.queries) for s in sources if s.results.queries is not None]
+    if not known:
+        return None
+    first = known[0][1]
+    assert first is not None
+    origins: dict[str, tuple[QueryScores, str, int]] = {}
+    for source, queries in known:
+        assert queries is not None
+        same = np.array_equal(queries.labels, first.labels)
+        if same and queries.class_names == first.class_names:
+            offset = _offset(source, sources)
+            for name, shown in _names(source, sources).items():
+                origins[shown] = (queries, name, offset)
+
+    def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
+        if method not in origins:
+            return None
+        queries, name, offset = origins[method]
+        return queries.load(name, category, reproduction - offset)
+
+    return QueryScores(first.labels, first.class_names, load)
+
+
+def describe(source: Source) -> Folder:
+    """Return what a report says of an output folder."""
+    results = source.results
+    return Folder(
+        label=source.label,
+        path=str(source.path),
+        experiment=results.name,
+        methods=tuple(method.name for method in results.methods),
+        seed=_seed(source),
+        finished=results.finished,
+    )

@@ -1,0 +1,65 @@
+"""The figure of the maps: a panel a method, a few classes marked among all others."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+import numpy as np
+from matplotlib.figure import Figure
+from matplotlib.lines import Line2D
+from numpy.typing import NDArray
+
+from reality_check.report.figures._plotting import (
+    COLOURS,
+    FAINT,
+    INK,
+    SMALL,
+    panel_grid,
+    panels,
+    shorten,
+    title,
+)
+from reality_check.results import EmbeddingMap
+
+#: Marked classes: more could not be told apart, and each has a shape of its own beside its colour.
+_SHAPES = ("o", "s", "^", "D", "v", "P")
+
+
+def marked_classes(labels: NDArray[np.int64]) -> list[int]:
+    """Evenly spaced classes out of those that are on the map."""
+    present = np.unique(labels)
+    places = np.linspace(0, len(present) - 1, min(len(_SHAPES), len(present))).round().astype(int)
+    return [int(label) for label in present[places]]
+
+
+def map_figure(maps: Mapping[str, EmbeddingMap]) -> Figure:
+    """Return one panel per method, without axes, since they mean nothing."""
+    figure, columns = panel_grid(len(maps), 3, 2.2)
+    marks: dict[str, tuple[str, str]] = {}
+    for (name, shown), axes in zip(
+        maps.items(), panels(figure, len(maps), columns, sharey=False), strict=True
+    ):
+        title(axes, name)
+        axes.set_axis_off()
+        axes.set_aspect("equal", adjustable="datalim")
+        axes.plot(
+            *shown.points.T, ".", color=FAINT, markersize=1.8, alpha=0.45, markeredgewidth=0,
+            rasterized=True,
+        )  # fmt: skip
+        for label, shape, colour in zip(
+            marked_classes(shown.labels), _SHAPES, COLOURS, strict=False
+        ):
+            points = shown.points[shown.labels == label]
+            axes.plot(*points.T, shape, color=colour, markersize=3.2, markeredgewidth=0, alpha=0.9)
+            marks.setdefault(shown.class_names[label], (shape, colour))
+    handles = [
+        Line2D([], [], linestyle="", marker=shape, color=colour, label=shorten(name, 28))
+        for name, (shape, colour) in marks.items()
+    ]
+    shown_names = figure.legend(
+        handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=SMALL,
+        labelcolor=INK,
+    )  # fmt: skip
+    for text in shown_names.get_texts():
+        text.set_parse_math(False)  # a class may be called $5 or $10
+    return figure

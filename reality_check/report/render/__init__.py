@@ -1,0 +1,1 @@
+"""From sections to files: HTML, Markdown, LaTeX, JSON."""

@@ -1,0 +1,221 @@
+"""``tables.tex``: the comparison tables for a paper (needs ``booktabs``)."""
+
+from __future__ import annotations
+
+from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report._analysis import Analysis, Pair
+from reality_check.report._summary import Summary
+from reality_check.report._text import NOTHING, counted, p_text, points, true_minus
+from reality_check.report.sections.overview import PlainTable, deviation_box, other_note
+from reality_check.report.sections.paired import seed_sentences
+from reality_check.report.sections.published import PublishedPart, published_parts
+from reality_check.report.tables import (
+    Cell,
+    ComparisonTable,
+    TableRow,
+    comparison_tables,
+    other_tables,
+)
+
+_ESCAPES = {
+    "\\": r"\textbackslash{}",
+    "~": r"\textasciitilde{}",
+    "^": r"\textasciicircum{}",
+    "<": r"\textless{}",
+    ">": r"\textgreater{}",
+    "|": r"\textbar{}",
+    '"': "''",  # \textquotedbl is not in LaTeX's default font encoding
+    "“": "``",
+    "”": "''",
+    "’": "'",
+    "–": "--",
+    "—": "---",
+    "…": r"\ldots{}",
+    "±": r"$\pm$",
+    "−": "$-$",
+    "×": r"$\times$",
+    "≤": r"$\leq$",
+    "≥": r"$\geq$",
+    "«": r"$\ll$",
+    "»": r"$\gg$",
+    **{character: "\\" + character for character in "&%$#_{}"},
+}
+#: Up to here pdflatex knows most letters (accented Latin ones); beyond, hardly any.
+_LAST_LETTER = "\u017f"
+#: Letters before it that LaTeX's default font encoding (OT1) lacks: at any of them pdflatex stops.
+_MISSING = {*"ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ", *map(chr, range(0x20)), *map(chr, range(0x7F, 0xA0))}
+#: From here on columns are many.
+_MANY_COLUMNS = 6
+
+_MARKS = (
+    r" Best means are bold; $\dagger$: cannot be told from the best "
+    r"(Welch test, Holm-corrected)."
+)
+
+
+def escape(text: str) -> str:
+    """Return ``text`` with LaTeX's special characters made harmless, on one line.
+
+    Letters that pdflatex would need further packages for, and control characters, become question
+    marks.
+    """
+    return "".join(map(_escaped, " ".join(text.split())))
+
+
+def _escaped(character: str) -> str:
+    known = character <= _LAST_LETTER and character not in _MISSING
+    return _ESCAPES.get(character, character if known else "?")
+
+
+def tables_tex(summary: Summary) -> str:
+    """Return a ``table`` environment, and one more where further metrics were asked for."""
+    lines = [
+        f"% {' '.join(summary.results.name.split())}: written by reality-check.",
+        r"% In the preamble: \usepackage{booktabs}",
+        *_environment(_caption(summary), list(METRICS.values()), comparison_tables(summary)),
+    ]
+    if others := other_tables(summary):
+        titles = list(summary.final_metrics.values())
+        lines += ["", *_environment(_other_caption(summary), titles, others)]
+    for part in published_parts(summary):
+        if part.table is not None:
+            lines += _published_tables(part, part.table)
+    return "\n".join([*lines, ""])
+
+
+def _published_tables(part: PublishedPart, table: PlainTable) -> list[str]:
+    """One ``table`` for each category: all in one could be longer than a page."""
+    head = [table.header[0], *table.header[2:]]
+    columns = "".join("l" if text in table.words else "r" for text in head)
+    groups: dict[str, list[str]] = {}
+    shown = ""
+    for method, category, *cells in table.rows:
+        rows = groups.setdefault(category, [])
+        name = escape(method) if method != shown or not rows else ""
+        rows.append(" & ".join([name, *map(_text, cells)]) + r" \\")
+        shown = method
+    lines = []
+    for category, rows in groups.items():
+        header = [" & ".join(map(escape, head)) + r" \\", r"\midrule"]
+        caption = rf"\caption{{Category {escape(category)}. {escape(part.caption)}}}"
+        lines += ["", *_table(caption, columns, [*header, *rows])]
+    return lines
+
+
+def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
+    """A ``table`` environment around the rows, over both columns of a page that has two."""
+    return [
+        r"\begin{table*}",
+        rf"  \centering{_narrow(columns)}",
+        rf"  \setlength{{\belowcaptionskip}}{{4pt}}{caption}",
+        rf"  \begin{{tabular}}{{{columns}}}",
+        r"    \toprule",
+        *(f"    {row}" for row in rows),
+        r"    \bottomrule",
+        r"  \end{tabular}",
+        r"\end{table*}",
+    ]
+
+
+def _narrow(columns: str) -> str:
+    """Smaller letters and gaps where there are many columns, so that they fit a page's width."""
+    size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
+    return rf"{size}\setlength{{\tabcolsep}}{{{gap}pt}}"
+
+
+def _group_head(category: str, columns: int) -> str:
+    return rf"\multicolumn{{{columns}}}{{l}}{{\emph{{{escape(category)}}}}} \\"
+
+
+def _text(text: str) -> str:
+    """A cell; an empty one has a short dash."""
+    return "--" if text == NOTHING else escape(text)
+
+
+def paired_tex(analysis: Analysis) -> str:
+    """Return a ``table`` of the best method of each category against the others, seed by seed.
+
+    Empty where no pair has an interval.
+    """
+    rows = {
+        category: [pair for pair in found.pairs if pair.adjusted_p is not None]
+        for category, found in analysis.against_best.items()
+    }
+    if not any(rows.values()):
+        return ""
+    caption = " ".join([_paired_caption(analysis), *_seed_notes(analysis)])
+    lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\"]
+    for category, pairs in rows.items():
+        if pairs:
+            lines += [r"\midrule", _group_head(category, 7), *map(_paired_row, pairs)]
+    return "\n".join(["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrrr", lines), ""])
+
+
+def _paired_caption(analysis: Analysis) -> str:
+    return (
+        f"{analysis.summary.results.name}: {METRICS[PRIMARY]} of the best method of each category "
+        "(highest mean over all runs) minus that of the others, in points, on common seeds: paired "
+        "95 % t-interval, p-value after Holm's correction for all pairs, Cohen's d_z, and the "
+        "probability P that a run of the first is above one of the second."
+    )
+
+
+def _seed_notes(analysis: Analysis) -> list[str]:
+    every = analysis.against_best.items()
+    return [line for category, found in every for line in seed_sentences(category, found)]
+
+
+def _paired_row(pair: Pair) -> str:
+    mean, half = pair.difference.mean, pair.difference.half_width or 0.0
+    p_value = p_text(pair.adjusted_p or 0.0).removeprefix("p = ").removeprefix("p ")
+    numbers = [
+        points(mean),
+        f"{points(mean - half)} to {points(mean + half)}",
+        p_value.replace("<", "$<$"),
+        true_minus(pair.effect.value) if pair.effect else "--",
+        f"{pair.improvement.value:.2f}" if pair.improvement else "--",
+    ]
+    minus = [number.replace("−", "$-$") for number in numbers]
+    return " & ".join([escape(pair.better), escape(pair.other), *minus]) + r" \\"
+
+
+def _environment(caption: str, titles: list[str], tables: list[ComparisonTable]) -> list[str]:
+    """One ``table``: a group of rows for each category."""
+    columns = len(titles) + 2
+    lines = [" & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\"]
+    for table in tables:
+        lines += [r"\midrule", _group_head(table.category, columns), *map(_row, table.rows)]
+    return _table(rf"\caption{{{caption}}}", "l" + "r" * (columns - 1), lines)
+
+
+def _row(row: TableRow) -> str:
+    return " & ".join([escape(row.method), *map(_cell, row.cells), _text(row.n)]) + r" \\"
+
+
+def _cell(cell: Cell) -> str:
+    if cell.interval is None:
+        return "--"
+    mean, _, width = cell.text.replace("-", "$-$").partition(" ± ")
+    text = rf"\textbf{{{mean}}}" if cell.best else mean
+    text += r"$^\dagger$" if cell.close else ""
+    return text + (rf" $\pm$ {width}" if width else "")
+
+
+def _caption(summary: Summary) -> str:
+    results = summary.results
+    count = len(deviation_box(summary).entries)
+    protocol = f"Protocol {results.protocol}, {counted(count, 'deviation')} from "
+    state = "" if results.finished else " Preliminary: the experiment is not finished."
+    text = (
+        f"{results.name}: mean and 95 % t-interval over n reproductions, in percent. "
+        f"{protocol}{results.reference}.{state}"
+    )
+    return escape(text) + _MARKS
+
+
+def _other_caption(summary: Summary) -> str:
+    text = (
+        f"{summary.results.name}, other metrics: mean and 95 % t-interval over n reproductions. "
+        f"{other_note(summary)}"
+    )
+    return escape(text) + _MARKS

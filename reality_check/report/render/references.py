@@ -1,0 +1,167 @@
+"""``references.bib``: BibTeX entries of what an experiment used, and only of that.
+
+The entries and who cites them are data (``configs/references.yaml``); here is only which of them
+an experiment needs.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any
+
+from reality_check.config.classes import named_classes
+from reality_check.config.compose import read_yaml
+from reality_check.config.metrics import CLUSTERING, is_binary
+from reality_check.results import ExperimentResults
+from reality_check.utils.config_files import configs_root
+
+#: Where classes come from whose short name says which one is meant.
+_KNOWN_MODULES = ("pml_extensions", "pytorch_metric_learning", "reality_check")
+#: The part of ``references.yaml`` that has classes of a kind.
+_PARTS = {"loss": "losses", "miner": "miners", "distance": "distances"}
+#: With fewer methods nothing is ranked or corrected.
+_FEWEST_RANKED = 3
+
+
+def references_bib(results: ExperimentResults) -> str:
+    """Return the BibTeX file of an experiment.
+
+    What has no entry (a loss, miner, data set or trunk of the user's own) is named in a comment at
+    the top; what has no paper at all (a wrapper, a plain convolutional network) is not.
+    """
+    reasons: dict[str, list[str]] = {}
+    unknown: list[str] = []
+    for reason, keys in _citations(results):
+        if keys is None:
+            unknown.append(reason)
+        for key in keys or ():
+            reasons.setdefault(key, []).append(reason)
+    blocks = [
+        f"% What {_comment(results.name)} used, with a paper: written by reality-check.\n"
+        "% Cite what you show; the comment above an entry says what it stands for."
+    ]
+    if unknown:
+        lines = "\n".join(f"%   {_comment(one)}" for one in dict.fromkeys(unknown))
+        blocks.append(f"% Without an entry here; add its source if it has one:\n{lines}")
+    entries = _data()["entries"]
+    versions = _versions(results)
+    for key in sorted(reasons):
+        why = _comment("; ".join(dict.fromkeys(reasons[key])))
+        blocks.append(f"% {why}\n{bibtex(key, entries[key] | versions.get(key, {}))}")
+    return "\n\n".join(blocks) + "\n"
+
+
+def bibtex(key: str, fields: Mapping[str, Any]) -> str:
+    """Return one entry; ``fields`` holds its ``type`` and what BibTeX calls its fields."""
+    lines = [f"  {name} = {{{value}}}," for name, value in fields.items() if name != "type"]
+    return "\n".join([f"@{fields['type']}{{{key},", *lines, "}"])
+
+
+def _comment(text: str) -> str:
+    """On one line, without the character that begins an entry even in a comment."""
+    return " ".join(text.replace("@", "(at)").split())
+
+
+@lru_cache(maxsize=1)
+def _data() -> dict[str, Any]:
+    return read_yaml(configs_root() / "references.yaml")
+
+
+def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | None]]:
+    """What was used, with the keys of its entries; ``None`` where there is no entry."""
+    config = results.config
+    methods = config.get("methods") or []
+    for method in results.methods:
+        own = results.settings_of(method.name)
+        yield from _of_a_method(method.name, {**own, "loss": method.loss})
+    yield from _dataset(config.get("dataset") or {})
+    models = [config.get("model") or {}, *(method.get("model") or {} for method in methods)]
+    yield from _trunks(models)
+    yield from _protocol(results)
+    yield from _software(config)
+    if len(results.methods) >= _FEWEST_RANKED:
+        yield "correction of the p-values for several pairs", _data()["statistics"]["correction"]
+        yield "ranks of the methods", _data()["statistics"]["ranks"]
+    if any(method.importance is not None for method in results.methods):
+        yield "importance of hyper-parameters", _data()["statistics"]["importance"]
+
+
+def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:
+    """The loss, the miner, and the classes among their arguments."""
+    miner = plain.get("miner") or {}
+    found = [(str(plain["loss"]), "loss")]
+    found += [(str(miner["class"]), "miner")] if "class" in miner else []
+    for part in (plain.get("arguments") or {}, miner):
+        found += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
+    for cls, kind in found:
+        keys = _keys_of_class(cls, kind)
+        if keys is None and kind == "distance":
+            continue  # a distance is rarely anybody's contribution
+        yield f"{kind} of {name}" if keys is not None else f"{kind} of {name}: {cls}", keys
+
+
+def _keys_of_class(path: str, kind: str) -> list[str] | None:
+    module, _, name = path.rpartition(".")
+    if module and module.partition(".")[0] not in _KNOWN_MODULES:
+        return None
+    found: list[str] | None = _data()[_PARTS[kind]].get(name)
+    return found
+
+
+def _dataset(dataset: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:
+    if dataset:
+        name, data = str(dataset.get("name")), _data()
+        keys = data["datasets"].get(name) or data["readers"].get(dataset.get("reader"))
+        yield f"data set {name}", keys
+
+
+def _trunks(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:
+    """The trunks of the experiment and of methods with one of their own, and their weights."""
+    data = _data()
+    for model in models:
+        if trunk := model.get("trunk"):
+            name = str(trunk).rpartition(":")[2]
+            patterns = (keys for text, keys in data["trunks"].items() if re.fullmatch(text, name))
+            yield f"trunk {trunk}", next(patterns, None)
+        if model.get("weights") in data["weights"]:
+            yield f"pretrained weights {model['weights']}", data["weights"][model["weights"]]
+
+
+def _protocol(results: ExperimentResults) -> Iterator[tuple[str, list[str]]]:
+    data = _data()
+    for name, keys in data["protocols"].items():
+        if results.reference == name or results.reference.startswith(f"{name}_"):
+            yield f"protocol {results.reference}", keys
+    published = results.config.get("published_results") or {}
+    if published.get("paper") in data["papers"]:
+        yield "the table that is repeated", data["papers"][published["paper"]]
+    for other in results.published:
+        if other.paper in data["papers"]:
+            yield "published figures", data["papers"][other.paper]
+
+
+def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
+    data = _data()
+    for package, keys in data["software"].items():
+        yield f"software {package}", keys
+    protocol = config.get("protocol")
+    protocol = protocol if isinstance(protocol, Mapping) else {}
+    sampler = (protocol.get("search") or {}).get("sampler")
+    if sampler in data["samplers"] and protocol.get("selects_on", "validation") == "validation":
+        yield f"search with the sampler {sampler}", data["samplers"][sampler]
+    asked = protocol.get("final_metrics") or []
+    if any(name in CLUSTERING or is_binary(name) for name in asked):
+        yield "software faiss: clusters and binary codes", data["faiss"]
+
+
+def _versions(results: ExperimentResults) -> dict[str, dict[str, str]]:
+    """The versions of the run as a field, by key."""
+    packages = _data()["software"] | {"faiss-cpu": _data()["faiss"]}
+    return {
+        key: {"note": f"Version {results.versions[package]}"}
+        for package, keys in packages.items()
+        for key in keys
+        if package in results.versions
+    }

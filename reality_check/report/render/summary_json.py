@@ -1,0 +1,210 @@
+"""``summary.json``: the experiment's results as plain data for other programs.
+
+Its keys are a contract (``docs/results.md``): with the same :data:`VERSION`, keys are only ever
+added. Values of metrics are fractions at full precision; what is not known is ``null``.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+from collections.abc import Iterable, Iterator, Mapping
+from typing import Any
+
+from reality_check.config.metrics import METRICS, PRIMARY, STAGES, title
+from reality_check.report._analysis import Analysis, Pair
+from reality_check.report._summary import Summary, winner
+from reality_check.report.sections.verdict import headline, pair_sentence
+from reality_check.report.statistics import CONFIDENCE, Bounds, Comparison, t_interval
+from reality_check.results import Cost, Energy, MethodResults, ResultRow
+
+#: Of the keys: raised when one is removed, renamed or changes its meaning.
+VERSION = 1
+
+#: Endings of the metrics that were measured on the geometry that a method does not use.
+_GEOMETRIES = ("_raw", "_normalized")
+
+
+def summary_json(data: Mapping[str, Any]) -> str:
+    """Return :func:`summary_data` as JSON; strict, so that every parser reads it."""
+    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+
+
+def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
+    """Return everything of ``summary.json``: only dicts, lists, texts, finite numbers and None."""
+    results = summary.results
+    data = {
+        "schema": "reality-check-summary",
+        "version": VERSION,
+        "experiment": _experiment(summary),
+        "environment": _environment(summary),
+        "metrics": _metrics(summary),
+        "methods": [_method(summary, method) for method in results.methods],
+        "results": list(_scores(results.rows)),
+        "baselines": list(_scores(results.baselines)),
+        "verdict": headline(summary),
+        "verdicts": [
+            _verdict(category, comparison)
+            for category in summary.categories
+            for comparison in summary.comparisons(category)
+        ],
+        "paired": [_paired(pair) for pairs in analysis.pairs.values() for pair in pairs],
+        "deviations": [
+            {"topic": d.topic, "text": d.text, "serious": d.serious} for d in results.deviations
+        ],
+        "cost": _spent(results.costs),
+        "energy": _spent(results.energy),
+    }
+    plain: dict[str, Any] = _plain(data)
+    return plain
+
+
+def _spent(entries: Iterable[Cost | Energy]) -> list[dict[str, Any]]:
+    return [dataclasses.asdict(one) | {"method": one.method or None} for one in entries]
+
+
+def _experiment(summary: Summary) -> dict[str, Any]:
+    results, config = summary.results, summary.results.config
+    return {
+        "name": results.name,
+        "protocol": results.protocol,
+        "reference": results.reference,
+        "finished": results.finished,
+        "dataset": (config.get("dataset") or {}).get("name"),
+        "trunk": (config.get("model") or {}).get("trunk"),
+        "weights": (config.get("model") or {}).get("weights"),
+        "seed": config.get("seed"),
+        "categories": list(summary.categories),
+        "confidence": CONFIDENCE,
+    }
+
+
+def _environment(summary: Summary) -> dict[str, Any]:
+    facts = dict(summary.results.facts)
+    return {
+        "versions": summary.results.versions,
+        "machine": facts.get("Machine"),
+        "device": facts.get("Device"),
+    }
+
+
+def _metrics(summary: Summary) -> list[dict[str, Any]]:
+    """The metrics of the results, with the names that tables print."""
+    rows = (*summary.results.rows, *summary.results.baselines)
+    names = dict.fromkeys([*METRICS, *(row.metric for row in rows)])
+    return [{"name": name, "title": _title(name), "primary": name == PRIMARY} for name in names]
+
+
+def _title(metric: str) -> str:
+    for ending in _GEOMETRIES:
+        if metric.endswith(ending):
+            return f"{_title(metric.removesuffix(ending))} ({ending[1:]} embeddings)"
+    try:
+        return title(metric)
+    except KeyError:
+        return metric  # unknown here, as from a later version: it keeps its name
+
+
+def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
+    own = summary.results.settings_of(method.name)
+    best = winner(method)
+    return {
+        "name": method.name,
+        "loss": method.loss,
+        "arguments": own.get("arguments") or {},
+        "miner": own.get("miner"),
+        "samples_per_class": own.get("samples_per_class"),
+        "normalize_embeddings": method.normalize_embeddings,
+        "searched": list(method.searched),
+        "best_trial": best
+        and {"number": best.trial_index, "value": best.value, "params": best.params},
+        "stages": {stage: _progress(summary, method, stage) for stage in STAGES},
+    }
+
+
+def _progress(summary: Summary, method: MethodResults, stage: str) -> dict[str, Any]:
+    progress = summary.progress(method, stage)
+    return {
+        "complete": progress.done,
+        "planned": progress.planned,
+        "diverged": sum(record.diverged is not None for record in getattr(method, stage)),
+        "failed": sum(record.state == "failed" for record in getattr(method, stage)),
+    }
+
+
+def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
+    """Mean and interval of each method, category and metric, in the rows' order."""
+    found: dict[tuple[str, str, str], list[float]] = {}
+    for row in rows:
+        found.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
+    for (method, category, metric), values in found.items():
+        interval = t_interval(values)
+        yield {
+            "method": method,
+            "category": category,
+            "metric": metric,
+            "n": interval.n,
+            "mean": interval.mean,
+            "low": interval.low,
+            "high": interval.high,
+        }
+
+
+def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
+    """Welch's test of one pair, as in the report's verdicts."""
+    difference = comparison.difference
+    return {
+        "category": category,
+        "metric": PRIMARY,
+        "better": comparison.better,
+        "other": comparison.other,
+        "verdict": "above" if comparison.distinct else "cannot tell",
+        "difference": difference.mean,
+        "low": difference.low,
+        "high": difference.high,
+        "n": list(difference.n),
+        "p": difference.p_value,
+        "holm_p": comparison.adjusted_p,
+        "pairs_tested": comparison.pairs,
+        "sentence": pair_sentence(comparison),
+    }
+
+
+def _paired(pair: Pair) -> dict[str, Any]:
+    """The same seeds of one pair compared, as in ``comparisons.csv``."""
+    return {
+        "category": pair.category,
+        "metric": PRIMARY,
+        "better": pair.better,
+        "other": pair.other,
+        "seeds": pair.seeds,
+        "seeds_won": pair.won,
+        "difference": pair.difference.mean,
+        "low": pair.difference.low,
+        "high": pair.difference.high,
+        "p": pair.difference.p_value,
+        "holm_p": pair.adjusted_p,
+        "pairs_tested": pair.tested,
+        "d_z": _bounds(pair.effect),
+        "probability_of_improvement": _bounds(pair.improvement),
+    }
+
+
+def _bounds(bounds: Bounds | None) -> dict[str, float] | None:
+    if bounds is None:
+        return None
+    return {"value": bounds.value, "low": bounds.low, "high": bounds.high}
+
+
+def _plain(value: Any) -> Any:
+    """Only what JSON can say: a number that is not finite is None, anything odd its text."""
+    if isinstance(value, Mapping):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    if hasattr(value, "item"):  # a number of numpy's
+        value = value.item()
+    if isinstance(value, float):
+        return value if math.isfinite(value) else None
+    return value if isinstance(value, str | int | bool | None) else str(value)

@@ -1,0 +1,143 @@
+"""The section "Published": what papers printed, beside what was measured here.
+
+One table where the experiment repeats a paper's, and further ones where the report was asked to
+stand beside published tables (:mod:`reality_check.papers.published_tables`).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from reality_check.config.metrics import is_fraction, title
+from reality_check.config.published import PublishedResults
+from reality_check.report._summary import Summary
+from reality_check.report._text import NOTHING, interval_text, points, true_minus
+from reality_check.report.sections.overview import PlainTable
+from reality_check.report.statistics import t_interval
+
+#: Names of the rows of a method.
+_ROWS = ("published", "measured", "difference")
+
+
+@dataclass(frozen=True)
+class PublishedPart:
+    """One paper's table beside the results.
+
+    Attributes:
+        caption: where the figures are from and what they are.
+        table: up to three rows a method and category: published, measured, and the difference;
+            ``None`` where the paper printed no figures that are measured here.
+        notes: errata, and what is not as it was there.
+    """
+
+    caption: str
+    table: PlainTable | None
+    notes: tuple[str, ...]
+
+
+def published_parts(summary: Summary) -> list[PublishedPart]:
+    """The table that the experiment repeats, and those that it was asked to stand beside."""
+    plain = summary.results.config.get("published_results")
+    own = [PublishedResults.model_validate(plain)] if plain else []
+    return [_part(summary, published) for published in (*own, *summary.results.published)]
+
+
+def _part(summary: Summary, published: PublishedResults) -> PublishedPart:
+    spread = f" Published ±: {published.spread}." if published.spread else ""
+    caption = (
+        f"{published.source}. In percent; measured: mean ± half-width of the 95 % t-interval over "
+        f"n networks; differences in points.{spread}"
+    )
+    return PublishedPart(caption, _table(summary, published), tuple(published.notes))
+
+
+def _table(summary: Summary, published: PublishedResults) -> PlainTable | None:
+    if not published.results:
+        return None
+    metrics = list(
+        dict.fromkeys(
+            metric
+            for methods in published.results.values()
+            for figures in methods.values()
+            for metric in figures
+        )
+    )
+    digits = _digits(published)
+    rows = []
+    for category, methods in published.results.items():
+        others = [name for name in summary.methods if name not in methods]
+        for method in (*methods, *others):
+            rows += _rows(summary, category, method, methods.get(method, {}), metrics, digits)
+    header = ("Method", "Category", "Figures", *map(title, metrics), "n")
+    words = ("Method", "Category", "Figures")
+    return PlainTable(f"Published and measured: {published.item}.", header, tuple(rows), words)
+
+
+def _rows(
+    summary: Summary,
+    category: str,
+    method: str,
+    figures: dict[str, tuple[float, ...]],
+    metrics: list[str],
+    digits: tuple[int, int],
+) -> list[tuple[str, ...]]:
+    """The rows of one method: what there is of it, in the table (with its digits) or here."""
+    values = {metric: _measured(summary, category, method, metric) for metric in metrics}
+    runs = max(map(len, values.values()), default=0)
+    names = (method, category)
+    rows: list[tuple[str, ...]] = []
+    if figures:
+        printed = [_printed(figures.get(metric), digits) for metric in metrics]
+        rows.append((*names, _ROWS[0], *printed, NOTHING))
+    if runs or (figures and method in summary.methods):
+        found = [_found(metric, values[metric]) for metric in metrics]
+        rows.append((*names, _ROWS[1], *found, str(runs)))
+    if figures and runs:
+        apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
+        rows.append((*names, _ROWS[2], *apart, NOTHING))
+    return rows
+
+
+def _measured(summary: Summary, category: str, method: str, metric: str) -> tuple[float, ...]:
+    """The value of each network. Recall@1 is P@1, which is always measured."""
+    names = [metric, "precision_at_1"] if metric == "recall_at_1" else [metric]
+    for name in names:
+        found = summary.values.get((category, name, method))
+        if found:
+            return tuple(found.values())
+    return ()
+
+
+def _digits(published: PublishedResults) -> tuple[int, int]:
+    """How many digits the table's figures and their spreads have: YAML knows no trailing zeros."""
+    figures = [
+        figure
+        for methods in published.results.values()
+        for every in methods.values()
+        for figure in every.values()
+    ]
+    values, spreads = ([figure[i] for figure in figures if len(figure) > i] for i in (0, 1))
+    return _most_digits(values), _most_digits(spreads)
+
+
+def _most_digits(numbers: list[float]) -> int:
+    return max((len(str(number).partition(".")[2]) for number in numbers), default=0)
+
+
+def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
+    if figure is None:
+        return NOTHING
+    return " ± ".join(f"{value:.{n}f}" for value, n in zip(figure, digits, strict=False))
+
+
+def _found(metric: str, values: tuple[float, ...]) -> str:
+    return interval_text(t_interval(values), is_fraction(metric)) if values else NOTHING
+
+
+def _difference(metric: str, figure: tuple[float, ...] | None, values: tuple[float, ...]) -> str:
+    if figure is None or not values:
+        return NOTHING
+    mean = sum(values) / len(values)
+    if not is_fraction(metric):
+        return true_minus(mean - figure[0], 3, plus=True)
+    return points(mean - figure[0] / 100, plus=True)

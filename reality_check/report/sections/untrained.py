@@ -1,0 +1,108 @@
+"""Whether methods are above what is there without training: raw pixels and untrained networks."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report._summary import Summary
+from reality_check.report._text import listed, percent
+from reality_check.report.statistics import t_interval, welch_difference
+
+#: The baseline that the networks of the methods start from.
+UNTRAINED_NETWORK = "untrained embedder"
+
+#: The category whose networks are alike trained and untrained.
+_CATEGORY = "aggregate"
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """One baseline, and the methods that are not shown to be above it on MAP@R.
+
+    Attributes:
+        name: of the baseline.
+        mean: its MAP@R, 0..1.
+        n: how many networks it is the mean of; raw pixels are one.
+        unbeaten: by those methods, in the experiment's order.
+    """
+
+    name: str
+    mean: float
+    n: int
+    unbeaten: tuple[str, ...]
+
+
+def untrained(summary: Summary) -> list[Untrained]:
+    """Return the baselines of the aggregate, the best one first; none without any such method.
+
+    A method is above one where the 95 % interval of the difference is above 0 (Welch's, of the
+    mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
+    with a network of their own are left out: the baselines are of the experiment's network.
+    """
+    values: dict[str, list[float]] = {}
+    for row in summary.results.baselines:
+        if row.category == _CATEGORY and row.metric == PRIMARY and math.isfinite(row.value):
+            values.setdefault(row.method, []).append(float(row.value))
+    methods = {
+        method: sample
+        for method, sample in summary.samples(_CATEGORY, PRIMARY).items()
+        if not summary.results.settings_of(method).get("model")
+    }
+    if not methods:
+        return []
+    found = [
+        Untrained(
+            name,
+            math.fsum(there) / len(there),
+            len(there),
+            tuple(method for method, sample in methods.items() if not _is_above(sample, there)),
+        )
+        for name, there in values.items()
+    ]
+    return sorted(found, key=lambda one: -one.mean)
+
+
+def _is_above(values: Sequence[float], baseline: Sequence[float]) -> bool:
+    difference = (
+        t_interval([value - baseline[0] for value in values])
+        if len(baseline) == 1
+        else welch_difference(values, baseline)
+    )
+    return (difference.mean if difference.low is None else difference.low) > 0
+
+
+def untrained_sentences(summary: Summary) -> list[str]:
+    """Return a sentence for each baseline, the best one first, and one on how it was decided."""
+    found = untrained(summary)
+    if not found:
+        return []
+    return [
+        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_above(one)}." for one in found),
+        "A method is above where the 95 % interval of the difference is (uncorrected; of those "
+        "with the experiment's network).",
+    ]
+
+
+def untrained_note(summary: Summary) -> str:
+    """Return one sentence on those not shown to be above the best baseline; empty for none."""
+    best = next(iter(untrained(summary)), None)
+    if best is None or not best.unbeaten:
+        return ""
+    return (
+        f"Not shown to be above what is there without training ({best.name}: {_score(best)} in the "
+        f"{_CATEGORY}): {listed(best.unbeaten)}."
+    )
+
+
+def _score(one: Untrained) -> str:
+    return f"{percent(one.mean)} % {METRICS[PRIMARY]}"
+
+
+def _who_is_above(one: Untrained) -> str:
+    if not one.unbeaten:
+        return "all methods are above"
+    verb = "is" if len(one.unbeaten) == 1 else "are"
+    return f"{listed(one.unbeaten)} {verb} not shown to be above"

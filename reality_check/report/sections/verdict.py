@@ -1,0 +1,128 @@
+"""The results in plain sentences: who is above whom, and where nobody can tell."""
+
+from __future__ import annotations
+
+from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report._summary import Summary
+from reality_check.report._text import listed, p_text, points
+from reality_check.report.sections.untrained import untrained_note
+from reality_check.report.statistics import CONFIDENCE, Comparison
+
+#: What an interval of this report covers, and what it does not.
+NOISE_NOTE = (
+    "Every interval covers training noise only (the winner retrained with fresh seeds). It covers "
+    "neither the choice of classes (another split) nor the luck of the hyper-parameter search."
+)
+
+
+#: The verdict before anything has been measured.
+NO_RESULTS = "No results yet: no reproduction has been scored."
+
+
+def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
+    """Return one sentence on one pair of methods, differences in percentage points.
+
+    Args:
+        comparison: the pair, better method first.
+        metric: key of ``METRICS``.
+    """
+    a, b, difference = comparison.better, comparison.other, comparison.difference
+    gap = f"{points(difference.mean)} points {METRICS.get(metric, metric)}"
+    sizes = f"n = {difference.n[0]} and {difference.n[1]}"
+    if difference.half_width is None or comparison.adjusted_p is None:
+        return f"Cannot tell {a} from {b}: {gap} apart, but no interval without two runs ({sizes})."
+    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
+    evidence = f"{CONFIDENCE:.0%} interval {points(low)} to {points(high)}, {sizes}"
+    evidence = evidence.replace("%", " %")
+    if comparison.pairs > 1:
+        evidence += f", Holm {p_text(comparison.adjusted_p)}"
+    if comparison.distinct:
+        return f"{a} is above {b} by {gap} ({evidence})."
+    if low > 0:
+        evidence += f"; alone {p_text(difference.p_value or 0.0)}"
+        reason = f" once {comparison.pairs} pairs are tested"
+        return f"Cannot tell {a} from {b}{reason}: {gap} apart ({evidence})."
+    return f"Cannot tell {a} from {b}: {gap} apart ({evidence})."
+
+
+def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -> list[str]:
+    """Return the sentences of one category: the best two, every other pair, who is missing."""
+    samples = summary.samples(category, metric)
+    sentences = [pair_sentence(c, metric) for c in summary.comparisons(category, metric)]
+    if len(samples) == 1:
+        sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
+    sentences += _divergence(summary, category)
+    missing = [method for method in summary.methods if method not in samples]
+    if missing:
+        verb = "has" if len(missing) == 1 else "have"
+        sentences.append(f"{listed(missing)} {verb} no results in this category yet.")
+    return sentences
+
+
+def _divergence(summary: Summary, category: str) -> list[str]:
+    """Runs that diverged: they are in the means, as zeros."""
+    sentences = []
+    for method in summary.results.methods:
+        runs = method.complete if category == "complete" else method.reproductions
+        lost = sum(run.diverged is not None for run in runs)
+        if lost:
+            verb = "counts" if lost == 1 else "count"
+            sentences.append(
+                f"{lost} of {len(runs)} runs of {method.name} diverged and {verb} as 0."
+            )
+    return sentences
+
+
+def correction_note(summary: Summary, category: str, metric: str = PRIMARY) -> str:
+    """Return the sentence on Holm's correction, empty where one pair or none is tested."""
+    pairs = max((c.pairs for c in summary.comparisons(category, metric)), default=0)
+    if pairs < 2:
+        return ""
+    return (
+        f"{pairs} pairs are tested here, so p-values carry Holm's correction; "
+        "the intervals are those of single pairs (Welch)."
+    )
+
+
+def headline(summary: Summary) -> str:
+    """Return the verdict of the whole experiment on MAP@R in one or two sentences."""
+    found = leaders(summary)
+    text = "; ".join(f"{leader} ({listed(where)})" for leader, where in found.items())
+    if not found:
+        return NO_RESULTS
+    preliminary = "" if summary.results.finished else "Preliminary: "
+    return " ".join([f"{preliminary}{text}.", *cautions(summary)])
+
+
+def leaders(summary: Summary) -> dict[str, list[str]]:
+    """Return who leads on MAP@R, and from whom it cannot be told, with the categories of each."""
+    where: dict[str, list[str]] = {}
+    for category in summary.categories:
+        if summary.samples(category, PRIMARY):
+            where.setdefault(_leader(summary, category), []).append(category)
+    return where
+
+
+def cautions(summary: Summary) -> list[str]:
+    """Return what the verdict is to be read with: who may not have learned, what is serious."""
+    serious = sum(deviation.serious for deviation in summary.results.deviations)
+    which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
+    found = [untrained_note(summary), f"Read it with {which} below." if serious else ""]
+    return [sentence for sentence in found if sentence]
+
+
+def _leader(summary: Summary, category: str) -> str:
+    """Who leads one category on MAP@R, and from whom it cannot be told."""
+    comparisons = summary.comparisons(category)
+    if not comparisons:
+        return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
+    best = comparisons[0].better
+    rivals = [c for c in comparisons if c.better == best]
+    close = [c.other for c in rivals if not c.distinct]
+    if not close:
+        how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
+        others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
+        return f"{best} is above {others} on {METRICS[PRIMARY]}"
+    if len(close) > 3:
+        return f"{best} leads on {METRICS[PRIMARY]}, but cannot be told from {len(close)} others"
+    return f"{best} leads on {METRICS[PRIMARY]}, but cannot be told from {listed(close)}"

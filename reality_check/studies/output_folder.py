@@ -1,0 +1,159 @@
+"""An output folder: which experiment it belongs to, and who works on it."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Collection, Iterator
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml, value_at
+from reality_check.config.schema import Experiment
+from reality_check.studies.storage import same_database
+from reality_check.utils.errors import UsageError
+from reality_check.utils.files import atomic_write, try_lock
+
+#: Keys that change no result, so that they may change between two runs of the same experiment; that
+#: the images are the same ones, wherever they lie, is told by their fingerprint.
+RESULT_NEUTRAL_KEYS = {
+    "device",
+    "studies",
+    "dataset.path",
+    "dataset.download",
+    "dataset.arguments.path",
+    "code.data set from",
+}
+#: Beginnings of others.
+FREE_BLOCKS = ("slurm.", "published_results")
+#: Fingerprints that are not of a user's own class.
+_NO_CODE = {"dataset", "data set from", "pretrained weights"}
+
+
+def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:
+    """Names of the user's own classes whose code is not that of the output folder."""
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        return []
+    there = _read_locked(file)["code"]
+    return [
+        name
+        for name, source in experiment.code.items()
+        if name not in _NO_CODE and there.get(name) not in (None, source)
+    ]
+
+
+def check_same_experiment(
+    experiment: Experiment, out_dir: Path, may_change: Collection[str] = ()
+) -> bool:
+    """Make sure that an output folder is new or belongs to this experiment.
+
+    Args:
+        experiment: with its fingerprints.
+        out_dir: the output folder.
+        may_change: names of classes whose code may differ.
+
+    Returns:
+        Whether the folder holds this experiment already.
+
+    Raises:
+        UsageError: it holds another experiment (naming the keys that differ), or other files.
+    """
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        _check_empty(out_dir)
+        return False
+    # Through the schema, so that a key that is newer than the folder has its default there.
+    there, ours = load_locked(out_dir).plain(), experiment.plain()
+    free = {*RESULT_NEUTRAL_KEYS, *(f"code.{name}" for name in may_change)}
+    if same_database(there["storage"], ours["storage"]):
+        free.add("storage")  # another user or host: a tunnel, say
+    differing = differing_keys(there, ours)
+    keys = [key for key in differing if key not in free and not key.startswith(FREE_BLOCKS)]
+    keys.sort(key=lambda key: key.startswith("code."))
+    if keys:
+        shown = "; ".join(_difference(key, there, ours) for key in keys[:5])
+        more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
+        raise UsageError(
+            f"{out_dir} holds another experiment: {shown}{more}. Choose another folder with --out, "
+            "or give the values that the folder was made with."
+        )
+    return True
+
+
+def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
+    """Write the resolved experiment into its output folder, where it is not there as it is."""
+    file = out_dir / "experiment.yaml"
+    text = dump_yaml(experiment.plain())
+    text = f"# Written by reality-check: the experiment as it is run.\n{text}"
+    if not file.exists() or file.read_text(encoding="utf-8") != text:
+        atomic_write(file, text)
+
+
+def load_locked(out_dir: Path) -> Experiment:
+    """The experiment of an output folder.
+
+    Raises:
+        UsageError: the folder is none of ours.
+    """
+    file = out_dir / "experiment.yaml"
+    if not file.exists():
+        raise UsageError(
+            f"{out_dir} is not an output folder of reality-check: it has no experiment.yaml. "
+            "Start one with: reality-check run EXPERIMENT --out FOLDER"
+        )
+    return compose(_read_locked(file), where=str(file))
+
+
+def _read_locked(file: Path) -> dict[str, Any]:
+    data = read_yaml(file)
+    if not data.get("code"):
+        raise UsageError(
+            f"{file} was not written by a run, so {file.parent.resolve()} is no output folder; "
+            "those are in runs/ unless named with --out."
+        )
+    return data
+
+
+@contextlib.contextmanager
+def exclusive(out_dir: Path) -> Iterator[None]:
+    """Hold the output folder: one ``run`` at a time. The lock ends with the process.
+
+    Raises:
+        UsageError: another run holds it.
+    """
+    with try_lock(out_dir / ".lock") as holder:
+        if holder is not None:
+            raise UsageError(
+                f"another reality-check run ({holder}) works on {out_dir}; wait for it, or end it "
+                "first."
+            )
+        yield
+
+
+def _check_empty(out_dir: Path) -> None:
+    if out_dir.exists() and not out_dir.is_dir():
+        raise UsageError(f"{out_dir} is a file; name a folder with --out.")
+    if out_dir.is_dir():
+        others = sorted(p.name for p in out_dir.iterdir() if not p.name.startswith("."))
+        if others:
+            raise UsageError(
+                f"{out_dir} holds other files ({', '.join(others[:3])}, ...) and no "
+                "experiment.yaml; name a new or empty folder with --out."
+            )
+
+
+def _difference(key: str, there: Any, ours: Any) -> str:
+    if key == "code.dataset":
+        return "the images are not the same"
+    if key == "code.pretrained weights":
+        return "the pretrained weights are not the same"
+    if key.startswith("code."):
+        return f"the code of {key.removeprefix('code.')} has changed"
+
+    old, new = value_at(there, key, "absent"), value_at(ours, key, "absent")
+    if key == "methods":
+        old = [method.get("name") for method in old]
+        new = [method.get("name") for method in new]
+    if key == "storage":
+        old, new = (str(url).partition("://")[0] + "://..." for url in (old, new))
+    return f"{key} is {old!r} there and {new!r} here"

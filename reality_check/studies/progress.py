@@ -1,0 +1,270 @@
+"""How far an experiment is, read from its studies."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from reality_check.config import load_experiment
+from reality_check.config.metrics import STAGES
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.study import FrozenTrial, Study, best_trial, state_name, was_abandoned
+from reality_check.utils.errors import UsageError
+from reality_check.utils.processes import is_alive, shares_process_ids
+
+#: Seconds after which a worker of another machine that says nothing is taken to be gone.
+_SILENT = 3600.0
+
+
+#: What one unit of work of a stage is called.
+UNIT_NAMES = {
+    "search": "trial",
+    "reproductions": "reproduction",
+    "complete": "complete run",
+    "baselines": "baselines",
+}
+
+
+@dataclass(frozen=True)
+class Row:
+    """One stage of one method: how many of its units are complete."""
+
+    method: str
+    stage: str
+    done: int
+    wanted: int
+    best: float | None
+    seconds: float | None  # mean of the complete units
+
+
+def stage_rows(campaign: Campaign) -> list[Row]:
+    """The state of every stage of every method, from the storage."""
+    ready = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    protocol = campaign.experiment.protocol
+    rows = []
+    for method in campaign.experiment.methods:
+        stages = campaign.stages_of(method)
+        for stage in (stage for stage in STAGES if stage in stages):
+            wanted = protocol.search.trials if stage == "search" else protocol.reproductions
+            rows.append(_row(method.name, stage, wanted, ready.get((method.name, stage))))
+    return rows
+
+
+def _row(method: str, stage: str, wanted: int, study: Study | None) -> Row:
+    if study is None:
+        return Row(method, stage, 0, wanted, None, None)
+    complete = study.complete()
+    seconds = [t.user_attrs["seconds"] for t in complete.values() if "seconds" in t.user_attrs]
+    best = best_trial(study)
+    return Row(
+        method,
+        stage,
+        len(complete),
+        wanted,
+        None if best is None else best.value,
+        fmean(seconds) if seconds else None,
+    )
+
+
+def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
+    """A guess of the time to the end; ``None`` before the first unit is complete."""
+    known = {row.stage: row.seconds for row in rows if row.seconds is not None}
+    if not known:
+        return None
+    search = known.get("search") or max(known.values())
+    guess = {"search": search, "reproductions": search, "complete": search / 2}
+    total = sum(
+        (row.wanted - row.done) * (row.seconds or known.get(row.stage) or guess[row.stage])
+        for row in rows
+    )
+    return total / max(workers, 1)
+
+
+def worker_states(out_dir: Path) -> list[dict[str, Any]]:
+    """What every worker that is still there said last."""
+    states = []
+    for file in sorted((out_dir / "logs").glob("worker_*.json")):
+        with contextlib.suppress(OSError, ValueError, KeyError):
+            state = json.loads(file.read_text(encoding="utf-8"))
+            if is_alive(state["worker"]) and time.time() - state["time"] < _SILENT:
+                states.append(state)
+    return states
+
+
+def find_folder(given: str) -> Path:
+    """The output folder that a folder, a YAML file or the name of an experiment means.
+
+    Raises:
+        UsageError: there is no such folder.
+    """
+    folder = Path(given)
+    if (folder / "experiment.yaml").exists():
+        return folder
+    if folder.is_dir():
+        raise UsageError(
+            f"{given} is not an output folder of reality-check: it has no experiment.yaml. "
+            "Name one that `reality-check run` made, such as runs/quickstart."
+        )
+    by_name = Path("runs") / load_experiment(given).name
+    if not (by_name / "experiment.yaml").exists():
+        raise UsageError(f"{given} has not been run here: there is no {by_name}; name its folder.")
+    return by_name
+
+
+def status(campaign: Campaign) -> dict[str, Any]:
+    """The state of an experiment; docs/status.md lists the keys."""
+    told = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
+    units = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    stages = [
+        {
+            "method": row.method,
+            "stage": row.stage,
+            "wanted": row.wanted,
+            "done": row.done,
+            "best": row.best,
+            "mean_seconds": row.seconds,
+            **_attempts(units.get((row.method, row.stage))),
+        }
+        for row in stage_rows(campaign)
+    ]
+    running = [
+        _running(campaign, method, stage, trial, told)
+        for (method, stage), study in units.items()
+        for trial in study.trials()
+        if state_name(trial) == "running" and "taken" not in trial.user_attrs
+    ]
+    running += [_between(campaign, state) for state in told.values()]
+    working = sum(entry["alive"] is not False for entry in running)
+    failed = any(stage["failure"] for stage in stages) or any(
+        study.failure() for study in units.values()
+    )
+    complete = campaign.is_complete()
+    return {
+        "experiment": campaign.experiment.name,
+        "folder": str(campaign.out_dir),
+        "state": _state(complete, failed, working),
+        "seconds_left": None if complete else seconds_left(stage_rows(campaign), working or 1),
+        "hours": _hours(units.values()),
+        "failures": [
+            {"method": method, "stage": stage, "reason": study.failure()["message"]}  # type: ignore[index]
+            for (method, stage), study in units.items()
+            if study.failure()
+        ],
+        "stages": stages,
+        "running": running,
+    }
+
+
+def _state(complete: bool, failed: bool, working: int) -> str:
+    if complete or failed:
+        return "complete" if complete else "failed"
+    return "running" if working else "stopped"
+
+
+def _key(worker: dict[str, Any]) -> tuple[str, str | None, int]:
+    return worker["host"], worker.get("namespace"), worker["pid"]
+
+
+def _attempts(study: Study | None) -> dict[str, Any]:
+    """What else became of the trials of a stage."""
+    trials = [] if study is None else study.trials()
+    ended = [t for t in trials if state_name(t) == "failed" and "taken" not in t.user_attrs]
+    lost = [t for t in ended if was_abandoned(t)]
+    num_trials = {t.user_attrs.get("trial_index") for t in lost}
+    retried = {t.user_attrs.get("trial_index") for t in trials if t not in ended} & num_trials
+    complete = {} if study is None else study.complete()
+    return {
+        "failure": None if study is None else (study.failure() or {}).get("message"),
+        "diverged": sum("diverged" in trial.user_attrs for trial in complete.values()),
+        "failed": [
+            {"trial_index": t.user_attrs.get("trial_index"), "reason": t.user_attrs["error"]}
+            for t in ended
+            if "error" in t.user_attrs
+        ],
+        "lost": len(lost),
+        "retried": len(retried),
+    }
+
+
+def _running(
+    campaign: Campaign,
+    method: str,
+    stage: str,
+    trial: FrozenTrial,
+    told: dict[tuple[str, str | None, int], dict[str, Any]],
+) -> dict[str, Any]:
+    """One running trial, with what its worker last said; that worker is taken out of ``told``."""
+    worker = trial.user_attrs.get("worker")
+    trial_index = trial.user_attrs.get("trial_index")
+    state: dict[str, Any] = {}
+    if worker is not None and _key(worker) in told:
+        said = told.pop(_key(worker))
+        same = (said.get("method"), said.get("doing"), said.get("trial_index")) == (
+            method,
+            stage,
+            trial_index,
+        )
+        # What it said of another trial still tells where it is.
+        state = said if same else {key: said.get(key) for key in ("number", "device", "time")}
+    entry = _entry(campaign, worker, state)
+    entry["device"] = entry["device"] or trial.user_attrs.get("device")
+    if entry["since"] is None and trial.datetime_start is not None:
+        entry["since"] = trial.datetime_start.timestamp()
+    return {"method": method, "stage": stage, "trial_index": trial_index, **entry}
+
+
+def _between(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
+    """A worker that the storage knows no running trial of: it waits, starts or ends one."""
+    unit = {key: state.get(key) for key in ("method", "trial_index")}
+    stage = state["doing"] if state.get("method") is not None else None
+    return {**unit, "stage": stage, **_entry(campaign, state["worker"], state)}
+
+
+def _entry(
+    campaign: Campaign, worker: dict[str, Any] | None, state: dict[str, Any]
+) -> dict[str, Any]:
+    alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
+    log = campaign.out_dir / "logs" / f"worker_{state.get('number')}.log"
+    return {
+        "host": None if worker is None else worker["host"].partition("/")[0],
+        "pid": None if worker is None else worker["pid"],
+        "alive": alive,
+        "device": state.get("device"),
+        "since": state.get("since"),
+        "doing": state.get("doing"),
+        "fold": state.get("fold"),
+        "folds": campaign.experiment.protocol.split.folds,
+        "epoch": state.get("epoch"),
+        "max_epochs": state.get("max_epochs"),
+        "last_word": state.get("time"),
+        "log": str(log) if log.exists() else None,
+    }
+
+
+def _hours(studies: Iterable[Study]) -> dict[str, float]:
+    """Hours of processes, or of GPUs, by kind of device, over all attempts.
+
+    Those that run, and those that lost their worker, count up to their last heartbeat.
+    """
+    found: dict[str, float] = {}
+    for study in studies:
+        for trial in study.trials():
+            kind, hours = spent(trial)
+            found[kind] = found.get(kind, 0.0) + hours
+    return {kind: round(hours, 4) for kind, hours in sorted(found.items()) if hours}
+
+
+def spent(trial: FrozenTrial) -> tuple[str, float]:
+    """The kind of device (``cuda``, ``cpu``, ``unknown``) of an attempt, and its hours.
+
+    Of an attempt that runs, or lost its worker, the hours count up to the last heartbeat.
+    """
+    notes = trial.user_attrs
+    kind = notes.get("device", "unknown").partition(":")[0]
+    return kind, notes.get("seconds", 0.0) * notes.get("processes", 1) / 3600

@@ -1,0 +1,64 @@
+"""What one training is to do and what it found, as plain data."""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from reality_check.config.model import Model
+from reality_check.config.training import Training
+from reality_check.training.methods import MethodSettings
+
+
+@dataclass(frozen=True)
+class FoldTask:
+    """What one fold run is to do.
+
+    Attributes:
+        network_seed: of the initial weights and the order of batches; the same for all methods.
+        loss_seed: of the initial parameters of the loss.
+        embedding_size: width of the embedding.
+        fixed_epochs: epochs of the first and second phase when there is no validation set
+            (the complete category); else ``None``.
+        keep_model: whether ``model.pt`` is written at the end.
+        selects_on: what the second set of images is. ``test``: the test classes, so that the epoch
+            with the best P@1 on them is kept, as papers did; reports say so. Only
+            ``Campaign._train_selecting_on_test`` makes such a task.
+    """
+
+    settings: MethodSettings
+    model: Model
+    training: Training
+    embedding_size: int
+    network_seed: int
+    loss_seed: int
+    fixed_epochs: tuple[int, int] | None = None
+    keep_model: bool = True
+    selects_on: Literal["validation", "test"] = "validation"
+
+    def fingerprint(self) -> str:
+        """SHA-256 of all of it: a checkpoint of another task must not be continued."""
+        return hashlib.sha256(repr(self).encode()).hexdigest()
+
+
+@dataclass(frozen=True)
+class FoldResult:
+    """What a fold run found.
+
+    Attributes:
+        value: best validation MAP@R over trained epochs (0 without validation; P@1 where the test
+            classes select).
+        epoch: epochs of training in the best weights.
+        follow_up_epochs: those of them that belong to the second phase.
+        epochs_spent: all epochs trained, also those after the best.
+        seconds: wall time, training and evaluation.
+        curve: one row per evaluation, see :attr:`Trainer.history`.
+    """
+
+    value: float
+    epoch: int
+    follow_up_epochs: int
+    epochs_spent: int
+    seconds: float
+    curve: tuple[dict[str, Any], ...]

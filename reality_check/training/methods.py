@@ -1,0 +1,204 @@
+"""From a method of the configuration and sampled hyper-parameters to a loss and a miner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+import torch
+
+from reality_check.config.classes import build, find_class
+from reality_check.config.schema import Method, Protocol, SecondPhase
+from reality_check.config.training import Training
+from reality_check.config.values import Range, Searched, fill_in, find_searched, is_number
+from reality_check.utils.errors import UsageError
+
+#: What the names of learning rates of a part of the loss begin with.
+LOSS_PART = "loss."
+#: Training classes of a loss that is only looked at, where the data set is not known.
+_ANY_CLASSES = 100
+
+
+@dataclass(frozen=True)
+class SecondPhaseSettings:
+    """What changes in the second phase; all values are numbers."""
+
+    arguments: dict[str, float]
+    factors: dict[str, float]
+    lr_factor: float
+    loss_lr_factor: float
+
+
+@dataclass(frozen=True)
+class MethodSettings:
+    """One method with every searched value filled in: what one fold run needs of it."""
+
+    name: str
+    loss: str
+    arguments: dict[str, Any]
+    miner: dict[str, Any] | None
+    samples_per_class: int | None
+    learning_rates: dict[str, float]
+    loss_weight_decay: float
+    normalize_embeddings: bool
+    second_phase: SecondPhaseSettings | None = None
+    params: dict[str, Any] = field(default_factory=dict)
+
+
+def search_space(method: Method, protocol: Protocol) -> dict[str, Searched]:
+    """Everything that is searched for a method, by dotted name, in a fixed order."""
+    return dict(sorted(find_searched(_tunable(method, protocol), "")))
+
+
+def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any]) -> MethodSettings:
+    """Fill the sampled values into a method."""
+    values = fill_in(_tunable(method, protocol), "", params)
+    second = values["phase2"]
+    if second and second["loss_lr_factor"] is None:
+        second["loss_lr_factor"] = second["lr_factor"]
+    decay = method.loss_weight_decay
+    optimizers = _training(method, protocol).optimizers
+    return MethodSettings(
+        name=method.name,
+        loss=method.loss,
+        arguments=values["arguments"],
+        miner=values["miner"],
+        samples_per_class=method.samples_per_class,
+        learning_rates=values["learning_rates"],
+        loss_weight_decay=optimizers.loss.weight_decay if decay is None else decay,
+        normalize_embeddings=method.normalize_embeddings,
+        second_phase=SecondPhaseSettings(**second) if second else None,
+        params=dict(params),
+    )
+
+
+def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
+    """The middle of every searched range: for checks that need some valid values."""
+    return {name: value.middle() for name, value in search_space(method, protocol).items()}
+
+
+def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
+    """The parts of a method that can be searched, the protocol's learning rates included."""
+    rates = {}
+    optimizers = _training(method, protocol).optimizers
+    for part in ("trunk", "embedder", "loss"):
+        own = getattr(method.learning_rates, part)
+        rates[part] = getattr(optimizers, part).lr if own is None else own
+    searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
+    if searched_by_all and not has_parameters(method, protocol):
+        rates["loss"] = 0.0
+    parts = method.learning_rates.loss_parts
+    rates |= {f"{LOSS_PART}{name}": rate for name, rate in parts.items()}
+    return {
+        "arguments": method.arguments,
+        "miner": method.miner,
+        "learning_rates": rates,
+        "phase2": _second_phase(method, protocol),
+    }
+
+
+def _training(method: Method, protocol: Protocol) -> Training:
+    return method.training or protocol.training
+
+
+def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
+    second = method.phase2
+    if second is None and _training(method, protocol).phases == "method":
+        return None
+    if second is None:
+        # Appendix D: every method has a second phase, with learning rates of its own search.
+        second = SecondPhase(lr_factor=Range(low=0.01, high=1.0, log=True))
+    return {
+        "arguments": second.arguments,
+        "factors": second.factors,
+        "lr_factor": second.lr_factor,
+        "loss_lr_factor": second.loss_lr_factor,
+    }
+
+
+def has_parameters(method: Method, protocol: Protocol) -> bool:
+    """Whether the loss has parameters of its own, so that their learning rate matters."""
+    arguments = {
+        name: value.middle() for name, value in find_searched(method.arguments, "arguments")
+    }
+    settings = MethodSettings(
+        name=method.name,
+        loss=method.loss,
+        arguments=fill_in(method.arguments, "arguments", arguments),
+        miner=None,
+        samples_per_class=method.samples_per_class,
+        learning_rates={},
+        loss_weight_decay=0.0,
+        normalize_embeddings=True,
+    )
+    size = _training(method, protocol).embedding_size
+    return any(p.requires_grad for p in build_loss(settings, _ANY_CLASSES, size).parameters())
+
+
+def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) -> torch.nn.Module:
+    """Construct the loss of a method for so many training classes.
+
+    Raises:
+        UsageError: the class cannot be found or refuses its arguments, or is no module.
+    """
+    what = f"method {settings.name!r}: loss {settings.loss}"
+    extra = {"num_classes": num_classes, "embedding_size": embedding_size}
+    loss = build(find_class(settings.loss, "loss"), settings.arguments, what, extra)
+    if not isinstance(loss, torch.nn.Module):
+        raise UsageError(
+            f"{what} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
+            f"got {type(loss).__name__}."
+        )
+    return loss
+
+
+def build_miner(settings: MethodSettings) -> torch.nn.Module | None:
+    """Construct the miner of a method, if it has one."""
+    if settings.miner is None:
+        return None
+    arguments = {key: value for key, value in settings.miner.items() if key != "class"}
+    name = str(settings.miner["class"])
+    what = f"method {settings.name!r}: miner {name}"
+    return build(find_class(name, "miner"), arguments, what, {})
+
+
+def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> None:
+    """Give the loss its second-phase values.
+
+    Losses with ``set_phase(**values)`` (all of ``pml_extensions``) are told; on others the numeric
+    attributes of these names are replaced.
+
+    Raises:
+        UsageError: the loss has no such value.
+    """
+    values = dict(second.arguments)
+    for name, factor in second.factors.items():
+        if not is_number(factor):
+            raise UsageError(
+                f"second phase: the factor of {name!r} must be a number, got {factor!r}."
+            )
+        values[name] = factor * _current(loss, name)
+    if not values:
+        return
+    set_phase: Any = getattr(loss, "set_phase", None)
+    if set_phase is not None:
+        try:
+            set_phase(**values)
+        except (TypeError, ValueError) as error:
+            raise UsageError(f"second phase of {type(loss).__name__}: {error}") from None
+        return
+    for name, value in values.items():
+        _current(loss, name)
+        setattr(loss, name, value)
+
+
+def _current(loss: torch.nn.Module, name: str) -> float:
+    value = getattr(loss, name, None)
+    if isinstance(value, torch.Tensor) and value.numel() == 1:
+        return float(value)
+    if isinstance(value, bool) or not isinstance(value, int | float):
+        raise UsageError(
+            f"second phase: {type(loss).__name__} has no numeric value {name!r} to change."
+        )
+    return float(value)

@@ -1,0 +1,284 @@
+"""Network, loss and optimisers of one training, and what one step does with them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from reality_check.config.classes import one_line
+from reality_check.config.training import Optimizer, Training
+from reality_check.evaluation.metrics import Diverged
+from reality_check.models.network import Network, build_network
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import (
+    LOSS_PART,
+    MethodSettings,
+    SecondPhaseSettings,
+    build_loss,
+    build_miner,
+    enter_second_phase,
+)
+from reality_check.training.schedules import rate_factor
+from reality_check.training.strategy import BATCH_NORM, Strategy
+from reality_check.utils import checkpoints
+from reality_check.utils.errors import UsageError
+
+
+class TrainingModule:
+    """Everything of a training that learns.
+
+    Args:
+        task: what is trained, and how.
+        num_classes: of the training set.
+        shape: (H, W, C) of the network's input.
+        device: where to train.
+        strategy: the processes that train this network together.
+    """
+
+    def __init__(
+        self,
+        task: FoldTask,
+        num_classes: int,
+        shape: tuple[int, int, int],
+        device: torch.device,
+        strategy: Strategy | None = None,
+    ) -> None:
+        settings, self.training = task.settings, task.training
+        self.device = device
+        self.strategy = strategy or Strategy()
+        network = build_network(task.model, shape, task.embedding_size, task.network_seed)
+        # Convolutions in half precision want the channels last.
+        self._format = (
+            torch.channels_last
+            if device.type == "cuda" and self.training.autocast != "none"
+            else torch.contiguous_format
+        )
+        self.network: Network = network.to(device)
+        if self._format == torch.channels_last:
+            movable: Any = self.network  # older stubs of torch do not know memory_format here
+            movable.to(memory_format=self._format)
+        if self.training.freeze_batchnorm == "with_affine":
+            freeze_batchnorm(self.network.trunk, with_affine=True)
+        checkpoints.seed_everything(task.loss_seed)
+        self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
+        self.miner = build_miner(settings)
+        if isinstance(self.miner, nn.Module):
+            self.miner.to(device)
+        self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
+        self._rates = {
+            name: [float(group["lr"]) for group in optimizer.param_groups]
+            for name, optimizer in self.optimizers.items()
+        }
+        self._trunk_frozen = False
+        self._forward = self.strategy.parallel(self.network)
+        self.scaler = torch.amp.GradScaler(
+            device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
+        )
+
+    def train(self) -> None:
+        """Enter training mode, with BatchNorm as the protocol has it."""
+        self._forward.train()
+        if self.training.freeze_batchnorm:
+            freeze_batchnorm(self.network.trunk)
+        self.strategy.check_statistics(self.network)
+        self.loss.train()
+
+    def set_iteration(self, iteration: int, iterations_per_epoch: int) -> None:
+        """Set the learning rates of an iteration, counted from the start of the training.
+
+        The state of a checkpoint needs none of it: rates are a function of the iteration.
+        """
+        training = self.training
+        self._trunk_frozen = iteration < training.freeze_trunk_epochs * iterations_per_epoch
+        schedule = training.schedule
+        if schedule.kind == "constant" and not schedule.warmup_iterations:
+            return
+        factor = rate_factor(schedule, iteration, iterations_per_epoch, training.max_epochs)
+        for name, optimizer in self.optimizers.items():
+            for group, rate in zip(optimizer.param_groups, self._rates[name], strict=True):
+                group["lr"] = rate * factor
+
+    def step(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Learn from one batch.
+
+        Args:
+            images: float32 (B, C, H, W); of this process's part of the batch.
+            labels: (N,), of the full batch.
+
+        Returns:
+            The value of the loss before the step, a scalar on the device.
+
+        Raises:
+            Diverged: the loss fails on embeddings that are not finite.
+            UsageError: the loss is not a scalar tensor that depends on the embeddings.
+        """
+        with self.autocast():
+            embeddings = self._forward(images.contiguous(memory_format=self._format))
+        embeddings = self.strategy.gather_with_gradient(embeddings.float())
+        try:
+            value = loss_value(self.loss, self.miner, embeddings, labels)
+        except Exception as error:
+            if not bool(torch.isfinite(embeddings).all()):
+                message = f"the embeddings are not finite, and the loss fails: {one_line(error)}"
+                raise Diverged(message) from error
+            raise
+        for optimizer in self.optimizers.values():
+            optimizer.zero_grad(set_to_none=True)
+        self.scaler.scale(value).backward()
+        self._update()
+        return value.detach()
+
+    def _update(self) -> None:
+        self._clip()
+        for name, optimizer in self.optimizers.items():
+            # The scaler refuses an optimiser none of whose parameters has a gradient.
+            if has_gradient(optimizer) and not (self._trunk_frozen and name == "trunk"):
+                self.scaler.step(optimizer)
+        self.scaler.update()
+
+    def _clip(self) -> None:
+        """Bound the gradient of the network; that of the loss is left alone."""
+        value, norm = self.training.gradient_clip, self.training.gradient_clip_norm
+        if value is None and norm is None:
+            return
+        bounded = []
+        for name, optimizer in self.optimizers.items():
+            if name != "loss":
+                self.scaler.unscale_(optimizer)
+                bounded += optimizer.param_groups[0]["params"]
+        if value is not None:
+            torch.nn.utils.clip_grad_value_(bounded, value)
+        if norm is not None:
+            torch.nn.utils.clip_grad_norm_(bounded, norm)
+
+    def autocast(self) -> torch.autocast:
+        """The precision of the network's forward pass."""
+        kind = self.training.autocast
+        dtype = torch.float16 if kind == "fp16" else torch.bfloat16
+        return torch.autocast(self.device.type, dtype=dtype, enabled=kind != "none")
+
+    def enter_second_phase(self, second: SecondPhaseSettings | None) -> None:
+        """Change the loss's values and the learning rates."""
+        if second is None:
+            return
+        enter_second_phase(self.loss, second)
+        for name, optimizer in self.optimizers.items():
+            factor = second.loss_lr_factor if name == "loss" else second.lr_factor
+            self._rates[name] = [rate * factor for rate in self._rates[name]]
+            for group in optimizer.param_groups:
+                group["lr"] *= factor
+
+    def state_dict(self) -> dict[str, Any]:
+        """All that was learned, and the optimisers' state."""
+        return {
+            "network": self.network.state_dict(),
+            "loss": self.loss.state_dict(),
+            "optimizers": {name: opt.state_dict() for name, opt in self.optimizers.items()},
+            "scaler": self.scaler.state_dict(),
+        }
+
+    def load_state_dict(self, state: dict[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`; further keys are ignored."""
+        self.network.load_state_dict(state["network"])
+        self.loss.load_state_dict(state["loss"])
+        for name, optimizer in self.optimizers.items():
+            optimizer.load_state_dict(state["optimizers"][name])
+        self.scaler.load_state_dict(state["scaler"])
+
+
+def has_gradient(optimizer: torch.optim.Optimizer) -> bool:
+    """Whether there is anything for it to do."""
+    groups = optimizer.param_groups
+    return any(p.grad is not None for group in groups for p in group["params"])
+
+
+def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:
+    """Put every BatchNorm in evaluation mode: statistics stay, scale and shift still train.
+
+    With ``with_affine`` they get no gradient either, for as long as the module lives.
+    """
+    for part in module.modules():
+        if isinstance(part, BATCH_NORM):
+            part.eval()
+            if with_affine:
+                part.requires_grad_(False)
+
+
+def loss_value(
+    loss: nn.Module, miner: nn.Module | None, embeddings: Tensor, labels: Tensor
+) -> Tensor:
+    """The scalar loss of a batch, through the miner if there is one.
+
+    Raises:
+        UsageError: the loss is not a scalar tensor that depends on the embeddings.
+    """
+    value = (
+        loss(embeddings, labels, miner(embeddings, labels)) if miner else loss(embeddings, labels)
+    )
+    name = type(loss).__name__
+    if not isinstance(value, Tensor) or value.numel() != 1:
+        got = tuple(value.shape) if isinstance(value, Tensor) else type(value).__name__
+        raise UsageError(f"{name} must return one number as a tensor, got {got}.")
+    if embeddings.requires_grad and not value.requires_grad:
+        raise UsageError(
+            f"{name} returned a value without a gradient; compute it from the embeddings with "
+            "torch operations only (no .item(), .detach() or NumPy)."
+        )
+    return value.squeeze()
+
+
+def build_optimizers(
+    network: Network, loss: nn.Module, settings: MethodSettings, training: Training
+) -> dict[str, torch.optim.Optimizer]:
+    """The optimisers of trunk, embedder and, if it has parameters, of the loss."""
+    configs = training.optimizers
+    parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
+        "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
+        "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
+        "loss": (loss, configs.loss, settings.loss_weight_decay),
+    }
+    built = {}
+    for name, (module, config, decay) in parts.items():
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if parameters:
+            groups = [{"params": parameters}]
+            if name == "loss":
+                groups = _groups_of_loss(loss, parameters, settings)
+            built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
+    return built
+
+
+def _groups_of_loss(
+    loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
+) -> list[dict[str, Any]]:
+    """The parameters of a loss; those with a learning rate of their own in groups apart."""
+    groups: list[dict[str, Any]] = []
+    for key, rate in settings.learning_rates.items():
+        if not key.startswith(LOSS_PART):
+            continue
+        name = key.removeprefix(LOSS_PART)
+        part = getattr(loss, name, None)
+        if not callable(part):
+            raise UsageError(
+                f"learning_rates.loss_parts names {name!r}, but {type(loss).__name__} has no such "
+                "method that returns parameters; remove it."
+            )
+        groups.append({"params": list(part()), "lr": rate})
+    apart = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, *groups] if rest else groups
+
+
+def _optimizer(
+    config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
+) -> torch.optim.Optimizer:
+    cls = getattr(torch.optim, config.name)
+    try:
+        optimizer: torch.optim.Optimizer = cls(
+            groups, lr=lr, weight_decay=decay, **config.arguments
+        )
+    except (TypeError, ValueError) as error:
+        raise UsageError(f"optimiser {config.name}: {error}") from None
+    return optimizer

@@ -1,0 +1,234 @@
+"""Checks that need no training: does the data fit, do the losses run, what will it cost."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from reality_check.config.classes import one_line
+from reality_check.config.model import Model
+from reality_check.config.schema import Experiment, Method, _trainings_per_method, count_trainings
+from reality_check.config.training import Training
+from reality_check.data import ClassSplits, ImageSet, build_sampler, split_dataset
+from reality_check.models.network import build_network
+from reality_check.models.pipeline import build_augmentation, input_shape
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import (
+    build_loss,
+    build_miner,
+    enter_second_phase,
+    fill_settings,
+    middle_params,
+)
+from reality_check.training.module import build_optimizers, loss_value
+from reality_check.training.trainer import Trainer
+from reality_check.utils.errors import UsageError
+
+#: Images a class of the toy batch where batches are not class-balanced.
+_IN_A_RANDOM_BATCH = 2
+
+
+@dataclass(frozen=True)
+class LossCheck:
+    """What one forward and backward pass of a method showed.
+
+    Attributes:
+        parameters: names and shapes of the loss's own parameters.
+        precision: ``float32`` or ``bfloat16``, the type of the embeddings given.
+        value: of the loss on the toy batch.
+        gradient: whether every embedding dimension batch-wide got a finite, non-zero gradient.
+        parameter_gradients: whether the loss's own parameters got gradients; None without any.
+        problem: one sentence when something is wrong, else None.
+    """
+
+    method: str
+    precision: str
+    value: float
+    gradient: bool
+    parameters: dict[str, tuple[int, ...]]
+    parameter_gradients: bool | None
+    problem: str | None = None
+
+
+def check_loss(
+    experiment: Experiment, method: Method, precision: torch.dtype = torch.float32
+) -> LossCheck:
+    """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
+
+    Searched values take the middle of their ranges.
+
+    Raises:
+        UsageError: the loss cannot be built, does not return one number, or has no gradient.
+    """
+    protocol, training = experiment.protocol, experiment.training_of(method)
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    size = training.embedding_size
+    torch.manual_seed(0)
+    each = method.samples_per_class or _IN_A_RANDOM_BATCH
+    classes = max(training.batch_size // each, 1)
+    # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
+    loss, miner = build_loss(settings, max(classes, 2), size), build_miner(settings)
+    labels = torch.arange(classes).repeat_interleave(each)
+    leaf = torch.randn(classes * each, size).to(precision).requires_grad_()
+    try:
+        # As in training, the embeddings are no leaf: losses may change them in place.
+        value = loss_value(loss, miner, leaf.clone(), labels)
+        value.backward()
+    except UsageError as error:
+        raise UsageError(f"method {method.name!r}: {error}") from None
+    except Exception as error:
+        raise UsageError(
+            f"method {method.name!r}: {type(loss).__name__} failed on a batch of {len(labels)} "
+            f"embeddings of size {size}: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    if settings.second_phase is not None:
+        enter_second_phase(loss, settings.second_phase)
+    return _loss_check(method, loss, leaf, value, str(precision).removeprefix("torch."))
+
+
+def _loss_check(
+    method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor, precision: str
+) -> LossCheck:
+    own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
+    gradient = leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
+    flows = gradient and leaf.grad is not None and bool((leaf.grad != 0).any())
+    reached = all(p.grad is not None for p in own.values()) if own else None
+    problem = None
+    if not bool(torch.isfinite(value)):
+        problem = f"the loss of a random batch is {float(value.detach())}; it must be finite"
+    elif not gradient:
+        problem = "the gradient of the embeddings is missing, NaN or infinite on a random batch"
+    elif not flows:
+        problem = (
+            "the gradient of every embedding is 0 on a random batch of "
+            f"{method.samples_per_class or _IN_A_RANDOM_BATCH} images a class"
+        )
+    elif reached is False:
+        missing = [name for name, p in own.items() if p.grad is None]
+        problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
+    elif any(p.dtype != torch.float32 for p in own.values()):
+        problem = f"the loss changed the type of its own parameters under {precision}"
+    return LossCheck(
+        method=method.name,
+        precision=precision,
+        value=float(value.detach()),
+        gradient=flows,
+        parameters={name: tuple(p.shape) for name, p in own.items()},
+        parameter_gradients=reached,
+        problem=problem,
+    )
+
+
+def check_data(experiment: Experiment, dataset: ImageSet) -> None:
+    """Make sure that the classes suffice for the folds and the batches.
+
+    Raises:
+        UsageError: too few classes, or a batch that has more classes than a fold.
+    """
+    splits = split_dataset(dataset, experiment.protocol.split)
+    _check_class_sizes(dataset, splits)
+    trained = [fold.train for fold in splits.folds]
+    if experiment.protocol.selects_on != "validation":
+        trained = [splits.trainval]
+    sizes = np.bincount(dataset.labels)
+    for method in experiment.methods:
+        batch = experiment.training_of(method).batch_size
+        for classes in trained:
+            labels = np.repeat(np.arange(len(classes)), sizes[list(classes)])
+            try:
+                build_sampler(labels, batch, method.samples_per_class, seed=0)
+            except UsageError as error:
+                raise UsageError(f"method {method.name!r}: {error}") from None
+
+
+def _check_class_sizes(dataset: ImageSet, splits: ClassSplits) -> None:
+    """A class of one image is no query; where a part has no other classes, nothing is measured."""
+    sizes = np.bincount(dataset.labels)
+    parts = {f"validation of fold {n}": fold.validation for n, fold in enumerate(splits.folds)}
+    for name, classes in {**parts, "test": splits.test}.items():
+        if sizes[list(classes)].max() < 2:
+            raise UsageError(
+                f"All {len(classes)} classes of {dataset.name!r} for {name} have a single image, "
+                "but retrieval needs at least 2 of a class; add images."
+            )
+
+
+def check_model(experiment: Experiment, dataset: ImageSet) -> None:
+    """Build the augmentation, the networks and the optimisers, as trainings would.
+
+    Raises:
+        UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
+    """
+    protocol = experiment.protocol
+    for model, training, methods in _trained_alike(experiment):
+        size = training.embedding_size
+        shape = input_shape(dataset, training)
+        build_augmentation(model, training, shape[2])
+        network = build_network(model, shape, size, seed=0)
+        for method in methods:
+            settings = fill_settings(method, protocol, middle_params(method, protocol))
+            loss = build_loss(settings, dataset.num_classes, size)
+            build_optimizers(network, loss, settings, training)
+
+
+def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
+    """The different pairs of network and training, each with its methods."""
+    groups: list[tuple[Model, Training, list[Method]]] = []
+    for method in experiment.methods:
+        model, training = experiment.model_of(method), experiment.training_of(method)
+        same = next((group for group in groups if group[:2] == (model, training)), None)
+        if same is None:
+            groups.append((model, training, [method]))
+        else:
+            same[2].append(method)
+    return groups
+
+
+@dataclass(frozen=True)
+class Cost:
+    """An estimate of what an experiment takes. Times are for one worker.
+
+    Attributes:
+        fold_runs: trainings in all, search, reproductions and complete.
+        seconds_per_epoch: of the slowest training, measured on this machine.
+        seconds: upper bound: every training uses all its epochs.
+    """
+
+    fold_runs: int
+    seconds_per_epoch: float
+    seconds: float
+
+
+def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> Cost:
+    """Time a few training steps of each kind of training and multiply."""
+    slowest, seconds = 0.0, 0.0
+    for model, training, methods in _trained_alike(experiment):
+        per_epoch = _time_epoch(experiment, dataset, device, (model, training, methods[0]))
+        slowest = max(slowest, per_epoch)
+        runs = _trainings_per_method(experiment) * len(methods)
+        seconds += runs * training.max_epochs * per_epoch
+    return Cost(count_trainings(experiment), slowest, seconds)
+
+
+def _time_epoch(
+    experiment: Experiment,
+    dataset: ImageSet,
+    device: torch.device,
+    how: tuple[Model, Training, Method],
+) -> float:
+    """Seconds of an epoch on the classes of the first fold."""
+    (model, training, method), protocol = how, experiment.protocol
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
+    task = FoldTask(settings, model, training, training.embedding_size, 0, 0, (1, 0))
+    run = Trainer(task, train, None, Path("nowhere"), device)  # builds and steps write nothing
+    run.build()
+    run.train_steps(2)
+    steps = 5
+    started = time.perf_counter()
+    run.train_steps(steps)
+    return (time.perf_counter() - started) / steps * run.epoch_length

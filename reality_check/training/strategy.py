@@ -1,0 +1,120 @@
+"""The processes that train one network together: one, or all those of a process group."""
+
+from __future__ import annotations
+
+import warnings
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, distributed, nn
+
+from pml_extensions.distributed import gather_embeddings
+from reality_check.utils.errors import UsageError
+
+T = TypeVar("T")
+BATCH_NORM = nn.modules.batchnorm._BatchNorm
+
+
+class Strategy:
+    """One process alone. :class:`DistributedStrategy` does the same for several."""
+
+    rank = 0
+    size = 1
+
+    @property
+    def is_main(self) -> bool:
+        """Whether this process writes files and decides."""
+        return self.rank == 0
+
+    def broadcast(self, value: T) -> T:
+        """The main process's value, on all processes."""
+        return value
+
+    def local_batch_slice(self, count: int) -> slice:
+        """Which of ``count`` rows of a batch are this process's."""
+        return slice(0, count)
+
+    def gather_rows(self, own: Tensor) -> Tensor:
+        """The rows of all processes, one after the other."""
+        return own
+
+    def gather_with_gradient(self, own: Tensor) -> Tensor:
+        """As :meth:`gather_rows`, with the gradient of the full batch for this process's rows."""
+        return own
+
+    def parallel(self, network: nn.Module) -> nn.Module:
+        """The network, with gradients averaged over the processes."""
+        return network
+
+    def check_statistics(self, network: nn.Module) -> None:
+        """Refuse a network, in training mode, that this strategy cannot train like one process."""
+
+
+class DistributedStrategy(Strategy):
+    """All processes of torch's default process group, on one global batch.
+
+    Each process embeds its part of the batch; all compute the loss of the full batch, so that any
+    loss and miner sees what one process would show it. The network's gradients are those of the
+    full batch too, up to the order of floating-point sums.
+    """
+
+    def __init__(self) -> None:
+        self.rank = distributed.get_rank()
+        self.size = distributed.get_world_size()
+
+    def broadcast(self, value: T) -> T:
+        """The main process's value, on all processes; plain data."""
+        box: list[Any] = [value]
+        distributed.broadcast_object_list(box, src=0)
+        agreed: T = box[0]
+        return agreed
+
+    def local_batch_slice(self, count: int) -> slice:
+        """The rank's part of a batch.
+
+        Raises:
+            UsageError: the batch cannot be divided evenly.
+        """
+        if count % self.size:
+            raise UsageError(
+                f"batch_size={count} cannot be divided among {self.size} processes; write a "
+                f"multiple of {self.size}."
+            )
+        part = count // self.size
+        return slice(self.rank * part, (self.rank + 1) * part)
+
+    def gather_rows(self, own: Tensor) -> Tensor:
+        """The rows of all processes in the order of their ranks; numbers of rows may differ."""
+        boxes: list[Any] = [None] * self.size
+        distributed.all_gather_object(boxes, own.detach().cpu())
+        return torch.cat(boxes).to(own.device)
+
+    def gather_with_gradient(self, own: Tensor) -> Tensor:
+        """Embeddings of the full batch, see :class:`pml_extensions.distributed`."""
+        return gather_embeddings(own)
+
+    def parallel(self, network: nn.Module) -> nn.Module:
+        """DistributedDataParallel around the network.
+
+        BatchNorm takes its statistics from the full batch (SyncBatchNorm, which needs CUDA).
+        """
+        if next(network.parameters()).is_cuda:
+            network = nn.SyncBatchNorm.convert_sync_batchnorm(network)
+        with warnings.catch_warnings():
+            # The option that replaces broadcast_buffers is not in the oldest supported torch.
+            warnings.simplefilter("ignore", FutureWarning)
+            return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
+
+    def check_statistics(self, network: nn.Module) -> None:
+        """Refuse BatchNorm in training mode where its statistics would be of a part of the batch.
+
+        Raises:
+            UsageError: there is one, on a CPU.
+        """
+        learns = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
+        if learns and not next(network.parameters()).is_cuda:
+            raise UsageError(
+                f"{self.size} processes on CPUs cannot share the statistics of BatchNorm; write "
+                "training.freeze_batchnorm: true, choose a head without batch_norm, or leave out "
+                "--processes-per-network."
+            )

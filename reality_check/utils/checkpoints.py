@@ -1,0 +1,132 @@
+"""Checkpoints that are either whole or absent, and that cannot run code when loaded."""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import random
+import struct
+import zipfile
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from reality_check.utils.files import atomic_write
+
+_PREFIX = b"sha256:"
+_SEAL = len(_PREFIX) + 64
+
+
+class Damaged(RuntimeError):
+    """A checkpoint is torn or its bytes have changed since it was written."""
+
+
+def save(path: Path, state: dict[str, Any]) -> None:
+    """Write a checkpoint to a temporary name, flush it to the disk and rename it.
+
+    The file is a zip archive that ``torch.load`` reads; its comment is a checksum of the rest.
+    """
+    buffer = io.BytesIO()
+    torch.save(state, buffer)
+    # An archive ends with the length of its comment, so far 0.
+    body = buffer.getvalue()[:-2] + struct.pack("<H", _SEAL)
+    atomic_write(path, body + _seal(body))
+
+
+def load(path: Path) -> dict[str, Any] | None:
+    """Read a checkpoint (tensors and plain data only); ``None`` if there is none.
+
+    All tensors come to lie in main memory: modules and optimisers copy them to where they are
+    needed, and optimisers count their steps there, which on a GPU would halt each of them.
+
+    Raises:
+        Damaged: the file is not what was written.
+    """
+    if not path.exists():
+        return None
+    content = _read(path)
+    loaded: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
+    return loaded
+
+
+def check(path: Path) -> None:
+    """Compare a checkpoint with its checksum.
+
+    Raises:
+        FileNotFoundError: there is no such file.
+        Damaged: the file is not what was written.
+    """
+    _read(path)
+
+
+def _read(path: Path) -> bytes:
+    content = path.read_bytes()
+    body, seal = content[:-_SEAL], content[-_SEAL:]
+    if seal.startswith(_PREFIX):
+        if seal != _seal(body):
+            raise Damaged(f"{path} is damaged: its checksum is wrong")
+    elif not _has_sound_parts(content):  # torn, or older than the checksums of whole files
+        raise Damaged(f"{path} is damaged: it is torn, or bytes have changed")
+    return content
+
+
+def _seal(body: bytes) -> bytes:
+    return _PREFIX + hashlib.sha256(body).hexdigest().encode()
+
+
+def _has_sound_parts(content: bytes) -> bool:
+    try:
+        with zipfile.ZipFile(io.BytesIO(content)) as archive:
+            return archive.testzip() is None
+    except Exception:  # a wrong byte in a header comes out as almost any exception
+        return False
+
+
+def clone(state: Any) -> Any:
+    """A copy of a state whose tensors no later step changes."""
+    if isinstance(state, torch.Tensor):
+        return state.detach().clone()
+    if isinstance(state, dict):
+        return {key: clone(value) for key, value in state.items()}
+    if isinstance(state, list | tuple):
+        return type(state)(clone(value) for value in state)
+    return state
+
+
+def random_states(device: torch.device) -> dict[str, Any]:
+    """The states of all global generators that losses and miners may draw from.
+
+    Of GPUs, that of ``device`` alone: another machine, or another worker, may have others.
+    """
+    kind, keys, position, has_gauss, gauss = np.random.get_state()
+    version, internal, gauss_next = random.getstate()
+    states: dict[str, Any] = {
+        "torch": torch.get_rng_state(),
+        "numpy": [kind, torch.from_numpy(np.asarray(keys, dtype=np.int64)), position],
+        "numpy_gauss": [has_gauss, gauss],
+        "python": [version, list(internal), gauss_next],
+    }
+    if device.type == "cuda":
+        states["cuda"] = torch.cuda.get_rng_state(device)
+    return states
+
+
+def restore_random_states(states: dict[str, Any], device: torch.device) -> None:
+    """The inverse of :func:`random_states`."""
+    torch.set_rng_state(states["torch"])
+    kind, keys, position = states["numpy"]
+    has_gauss, gauss = states["numpy_gauss"]
+    np.random.set_state((kind, keys.numpy().astype(np.uint32), position, has_gauss, gauss))
+    version, internal, gauss_next = states["python"]
+    random.setstate((version, tuple(internal), gauss_next))
+    if "cuda" in states and device.type == "cuda":
+        torch.cuda.set_rng_state(states["cuda"], device)
+
+
+def seed_everything(seed: int) -> None:
+    """Seed all global generators that losses and miners may draw from."""
+    torch.manual_seed(seed)
+    np.random.seed(seed % 2**32)
+    random.seed(seed)

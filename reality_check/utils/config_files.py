@@ -1,0 +1,41 @@
+"""The YAML files that have names: those that ship with the package, and the user's own."""
+
+from __future__ import annotations
+
+import importlib.resources
+from pathlib import Path
+
+
+def configs_root() -> Path:
+    """The folder of the YAML files that ship with the package."""
+    installed = Path(str(importlib.resources.files("reality_check"))) / "configs"
+    return installed if installed.is_dir() else Path(__file__).parents[2] / "configs"
+
+
+def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
+    """All named YAML files of a group; the user's own win over those of the package."""
+    found: dict[str, Path] = {}
+    roots = [configs_root(), Path.cwd() / "configs"]
+    roots += [beside, beside / "configs"] if beside else []
+    for root in roots:
+        found |= _yaml_files(root / group)
+    return found
+
+
+def shipped_files(group: str) -> dict[str, Path]:
+    """The named YAML files of a group that ship with the package."""
+    return _yaml_files(configs_root() / group)
+
+
+def paper_files() -> dict[str, Path]:
+    """The experiments of the papers' tables by name, ``papers/PAPER/ITEM``.
+
+    What they share lies in folders below.
+    """
+    found = config_files("papers")
+    return {f"papers/{name}": path for name, path in found.items() if name.count("/") == 1}
+
+
+def _yaml_files(folder: Path) -> dict[str, Path]:
+    paths = sorted(folder.glob("**/*.yaml"))
+    return {path.relative_to(folder).with_suffix("").as_posix(): path for path in paths}

@@ -1,0 +1,92 @@
+"""Writing files so that a reader, or a restart, never meets half of one."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import secrets
+import socket
+from collections.abc import Iterator
+from pathlib import Path
+
+
+def atomic_write(path: str | os.PathLike[str], content: str | bytes, durable: bool = True) -> None:
+    """Write ``content`` to ``path`` so that the file is either the old one or the whole new one.
+
+    The bytes go to a temporary name in the same folder, are synced to the disk, and only then
+    renamed onto ``path``. When anything fails (a full disk, say) the old file stays and the
+    temporary one is removed.
+
+    Args:
+        path: file to write; missing parent folders are made.
+        content: text (written as UTF-8, line ends as they are) or bytes.
+        durable: whether to wait for the disk. Without it, a machine that fails may leave an empty
+            file, which is right for what the next minute replaces anyway.
+    """
+    target = Path(path)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    data = content.encode("utf-8") if isinstance(content, str) else content
+    # The start of a long name is enough: names are limited to 255 bytes.
+    temporary = target.with_name(f".{target.name[:40]}.{os.getpid()}.{secrets.token_hex(4)}.tmp")
+    try:
+        with open(temporary, "xb") as file:
+            file.write(data)
+            file.flush()
+            if durable:
+                os.fsync(file.fileno())
+        os.replace(temporary, target)
+    except BaseException as error:
+        if isinstance(error, OSError) and error.filename is None:
+            error.filename = str(target)  # a full disk alone does not say where
+        with contextlib.suppress(OSError):
+            temporary.unlink()
+        raise
+    if durable:
+        _sync_folder(target.parent)
+
+
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[str | None]:
+    """Hold a lock file while this is open, if no other process does; it ends with the
+    process.
+
+    Yields:
+        ``None`` where it is held, or where the system (Windows) or the file system has no such
+        locks; else who holds it, such as ``process 12 of the machine a``.
+    """
+    try:
+        import fcntl
+    except ImportError:
+        yield None
+        return
+    with open(path, "a+", encoding="utf-8") as file:
+        try:
+            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            file.seek(0)
+            yield file.read().strip() or "an unknown process"
+            return
+        except OSError:
+            yield None
+            return
+        holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
+        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name too
+            os.truncate(file.fileno(), 0)
+            os.write(file.fileno(), holder.encode())
+        yield None
+
+
+def remove_leftovers(folder: Path) -> None:
+    """Delete the temporary files of writers that were killed in the middle of a write."""
+    for path in folder.glob(".*.tmp"):
+        path.unlink(missing_ok=True)
+
+
+def _sync_folder(folder: Path) -> None:
+    """Make the rename itself durable, where the system can sync a folder (not on Windows)."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(folder, os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)

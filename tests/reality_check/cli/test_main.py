@@ -1,0 +1,582 @@
+"""The command line as people use it: read, stop, look on, break, mend, go on."""
+
+from __future__ import annotations
+
+import io
+import json
+import os
+import re
+import shlex
+import shutil
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+from rich.console import Console
+
+from reality_check import __version__
+from reality_check.cli.live_view import LiveView, render
+from reality_check.cli.main import main
+from reality_check.config import load_experiment
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import load_locked
+from reality_check.studies.progress import Row, seconds_left, stage_rows, worker_states
+from reality_check.studies.study import state_name
+from reality_check.utils.processes import this_process
+from reality_check.utils.text import duration
+
+COMMANDS = (
+    *("init", "check", "run", "status", "report", "show", "score", "worker", "figure", "verdicts"),
+    "completion",
+)
+
+EXPERIMENT = """\
+dataset: {name: blobs, reader: npz, path: blobs.npz}
+model: {base: conv4, arguments: {width: 4}}
+protocol:
+  base: quick
+  split: {folds: 2}
+  training: {iterations_per_epoch: 3, max_epochs: 2, embedding_size: 8, batch_size: 4}
+  search: {trials: 2, startup_trials: 1}
+  reproductions: 2
+  final_metrics: [recall_at_2, NMI, separability, binary_recall_at_1]
+  gallery: 2
+methods: [contrastive, {base: normalized_softmax, name: a_name_so_long_that_few_tables_want_it}]
+"""
+
+needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
+    draw = np.random.default_rng(0)
+    patterns = draw.integers(0, 255, (20, 1, 16, 16)).repeat(4, axis=1).reshape(80, 16, 16)
+    images = np.clip(patterns + draw.normal(0, 40, patterns.shape), 0, 255).astype(np.uint8)
+    np.savez(folder / "blobs.npz", images=images, labels=np.repeat(np.arange(20), 4))
+    (folder / "experiment.yaml").write_text(experiment)
+
+
+def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-m", "reality_check", *arguments],
+        cwd=folder,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+
+
+def finish(process: subprocess.Popen[str], timeout: float = 120) -> tuple[int, str, str]:
+    out, error = process.communicate(timeout=timeout)
+    return process.returncode, out, error
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a finished run."""
+    folder = tmp_path_factory.mktemp("finished")
+    prepare(folder)
+    status, out, error = finish(start(folder, "run", "experiment.yaml", "--out", "out"))
+    assert status == 0, error
+    assert error == "", "without a terminal there is no live view"
+    assert "Report: out/report.html" in out
+    return folder / "out"
+
+
+# -- reading --------------------------------------------------------------------------------------
+
+
+def help_of(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
+    with pytest.raises(SystemExit) as stopped:
+        main([*arguments, "--help"])
+    assert stopped.value.code == 0
+    return capsys.readouterr().out
+
+
+def test_help_names_all_commands_and_the_first_step(capsys: pytest.CaptureFixture[str]) -> None:
+    text = help_of(capsys)
+    for command in COMMANDS:
+        assert re.search(rf"^    {command}\s+\w", text, re.MULTILINE), command
+    order = [text.index(f"\n    {command}") for command in COMMANDS]
+    assert order == sorted(order), "those of a first day come first"
+    assert "reality-check run quickstart" in text
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+def test_help_of_a_command_fits_80_columns_and_explains(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, command: str
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    text = help_of(capsys, command)
+    assert max(map(len, text.splitlines())) <= 80
+    assert len(text.split()) > 50, "a title alone is no help"
+    epilog = text.partition("options:")[2]
+    assert re.search(rf"^  .*reality-check {command}\b", epilog.replace("example: ", "  "), re.M)
+
+
+@pytest.mark.parametrize(
+    ("command", "statuses"),
+    [
+        ("run", "0 done, 1 a training failed, 2 wrong usage, 130 stopped"),
+        ("check", "0 all of it can run, 2 something cannot"),
+    ],
+)
+def test_help_tells_exit_statuses(
+    capsys: pytest.CaptureFixture[str], command: str, statuses: str
+) -> None:
+    assert f"exit status: {statuses}\n" in help_of(capsys, command)
+
+
+def test_version(capsys: pytest.CaptureFixture[str]) -> None:
+    with pytest.raises(SystemExit) as stopped:
+        main(["--version"])
+    assert stopped.value.code == 0
+    assert capsys.readouterr().out == f"reality-check {__version__}\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "slow"),
+    [
+        ("import reality_check.cli.main", ["torch"]),
+        ("import reality_check as rc; rc.load_experiment('quickstart')", ["sklearn", "optuna"]),
+    ],
+    ids=["help", "an experiment"],
+)
+def test_what_it_starts_without(what: str, slow: list[str]) -> None:
+    code = f"{what}; import sys; print([name for name in {slow} if name in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout == "[]\n"
+
+
+@pytest.mark.parametrize(
+    ("what", "names"),
+    [
+        ("datasets", ["glyphs", "omniglot_background"]),
+        ("models", ["conv4"]),
+        ("methods", ["contrastive", "stop_gradient_softmax", "warped_softmax"]),
+        ("protocols", ["appendix_d", "mlrc", "quick"]),
+        ("experiments", ["quickstart"]),
+        ("losses", ["ArcFaceLoss", "StopGradientSoftmaxLoss", "SignalToNoiseRatioContrastiveLoss"]),
+        ("miners", ["MultiSimilarityMiner", "EmbeddingsAlreadyPackagedAsTriplets"]),
+        ("distances", ["LpDistance"]),
+        ("reducers", ["AvgNonZeroReducer"]),
+        ("regularizers", ["LpRegularizer"]),
+    ],
+)
+def test_show_lists_whole_names(
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    what: str,
+    names: list[str],
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["show", what]) == 0
+    text = capsys.readouterr().out
+    assert "…" not in text
+    for name in names:
+        assert re.search(rf"^{name}\b", text, re.MULTILINE), name
+
+
+def test_show_losses_tells_arguments_and_hides_what_is_no_loss(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    assert main(["show", "losses"]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^ArcFaceLoss +margin=28.6, scale=64", text, re.MULTILINE)
+    assert "Mixin" not in text
+
+
+def test_show_prints_an_experiment_that_loads_again(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert main(["show", "quickstart", "protocol.search.trials=7"]) == 0
+    (tmp_path / "again.yaml").write_text(capsys.readouterr().out)
+    expected = load_experiment("quickstart", ["protocol.search.trials=7"])
+    assert load_experiment(tmp_path / "again.yaml") == expected
+
+
+def test_init_leaves_files_alone(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "my_losses.py").write_text("mine")
+    assert main(["init"]) == 0
+    assert "left my_losses.py as it is" in capsys.readouterr().out
+    assert (tmp_path / "my_losses.py").read_text() == "mine"
+    (tmp_path / "experiment.yaml").write_text("mine")
+    assert main(["init"]) == 2
+    assert "experiment.yaml exists already" in capsys.readouterr().err
+    assert (tmp_path / "experiment.yaml").read_text() == "mine"
+
+
+def test_init_in_another_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert main(["init", "a b/mine.yaml"]) == 0
+    assert "  cd 'a b'\n  reality-check check mine.yaml" in capsys.readouterr().out
+    found = sorted(path.name for path in (tmp_path / "a b").iterdir())
+    assert found == ["mine.yaml", "my_losses.py", "reality-check.schema.json"]
+    monkeypatch.chdir(tmp_path / "a b")
+    monkeypatch.syspath_prepend(tmp_path / "a b")
+    monkeypatch.delitem(sys.modules, "my_losses", raising=False)
+    small = ["dataset.classes=24", "dataset.images_per_class=6", "protocol.training.batch_size=8"]
+    assert main(["check", "mine.yaml", *small]) == 0
+    monkeypatch.delitem(sys.modules, "my_losses")
+
+
+@pytest.mark.parametrize(
+    ("file", "message"),
+    [
+        ("my_losses.py", "must end in .yaml"),
+        ("my exp.yaml", "'my exp' would be the experiment's name"),
+        ("mine/x.yaml", "mine/x.yaml cannot be written (File exists: mine"),
+    ],
+)
+def test_init_refuses_what_check_could_not_take(
+    file: str, message: str, capsys: pytest.CaptureFixture[str], tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:  # fmt: skip
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "mine").write_text("a file")
+    assert main(["init", file]) == 2
+    assert message in capsys.readouterr().err
+    assert [path.name for path in tmp_path.iterdir()] == ["mine"]
+
+
+def test_overrides_may_stand_after_options(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    prepare(tmp_path)
+    for order in (
+        ["run", "experiment.yaml", "--out", "out", "seed=-1"],
+        ["run", "--out", "out", "experiment.yaml", "seed=-1"],
+        ["run", "experiment.yaml", "seed=-1", "--out", "out"],
+        ["run", "experiment.yaml", "device=cpu", "--workers", "2", "seed=-1"],
+    ):
+        assert main(order) == 2
+        assert "seed" in capsys.readouterr().err
+
+
+# -- a finished run -------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+def test_status_of_a_finished_run(
+    finished: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("COLUMNS", "80")
+    assert main(["status", str(finished)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^contrastive +2 of 2 +2 of 2 +2 of 2 +\d", text, re.MULTILINE)
+    assert "a_name_so_long_that" in text
+    assert "…" not in text
+    assert "Complete. Report:" in text
+
+
+@pytest.mark.slow
+def test_report_is_rebuilt_byte_for_byte(
+    finished: Path,
+    capsys: pytest.CaptureFixture[str],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.chdir(finished.parent)  # the path of the images is relative to this folder
+    out = tmp_path / "copy"
+    shutil.copytree(finished, out)
+    written = ["results.csv", "baselines.csv", "report.html", "report.md", "tables.tex"]
+    written += [str(path.relative_to(out)) for path in (out / "figures").iterdir()]
+    assert "figures/gallery_contrastive.png" in written
+    before = {name: (out / name).read_bytes() for name in written}
+    for name in written:
+        (out / name).unlink()
+    assert main(["report", str(out)]) == 0
+    assert "contrastive" in capsys.readouterr().out
+    assert {name: (out / name).read_bytes() for name in written} == before
+
+
+@pytest.mark.slow
+def test_worker_of_a_finished_run_ends_at_once(finished: Path) -> None:
+    assert main(["worker", str(finished)]) == 0
+
+
+@pytest.fixture
+def half_done(finished: Path, tmp_path: Path) -> Campaign:
+    """The finished run, asked for two more trials."""
+    out = tmp_path / "half"
+    shutil.copytree(finished, out)
+    text = (out / "experiment.yaml").read_text()
+    (out / "experiment.yaml").write_text(text.replace("trials: 2\n", "trials: 4\n"))
+    return Campaign(load_locked(out), out)
+
+
+def say(out: Path, number: int, **state: object) -> None:
+    told = {"worker": this_process(), "time": time.time(), **state}
+    (out / "logs" / f"worker_{number}.json").write_text(json.dumps(told))
+
+
+def shown(campaign: Campaign, workers: int) -> str:
+    console = Console(force_terminal=True, width=80, file=io.StringIO(), color_system=None)
+    console.print(render(campaign, workers, time.monotonic() - 75))
+    assert isinstance(console.file, io.StringIO)
+    return console.file.getvalue()
+
+
+@pytest.mark.slow
+def test_live_view_shows_what_runs_the_best_and_the_end(half_done: Campaign) -> None:
+    say(
+        half_done.out_dir,
+        0,
+        doing="search",
+        method="contrastive",
+        trial_index=2,
+        fold=1,
+        epoch=3,
+        max_epochs=8,
+    )
+    say(half_done.out_dir, 1, doing="waiting for other workers")
+    text = shown(half_done, 2)
+    assert max(map(len, text.splitlines())) <= 80
+    assert "…" not in text
+    best = max(row.best or 0 for row in stage_rows(half_done) if row.method == "contrastive")
+    assert re.search(rf"^contrastive +2 of 4 .*{100 * best:.1f}\s*$", text, re.MULTILINE)
+    assert "contrastive: trial 3, fold 2, epoch 3 of at most 8" in text
+    assert "waiting for other workers" in text
+    assert re.search(r"running for 1 min 15 s, about \d+ s to go", text)
+
+
+@pytest.mark.slow
+def test_status_of_an_unfinished_run(
+    half_done: Campaign, capsys: pytest.CaptureFixture[str]
+) -> None:
+    say(half_done.out_dir, 0, doing="search", method="contrastive", trial_index=2)
+    assert main(["status", str(half_done.out_dir)]) == 0
+    text = capsys.readouterr().out
+    assert re.search(r"^contrastive +2 of 4", text, re.MULTILINE)
+    assert "contrastive: trial 3" in text
+    assert re.search(r"Not complete; about \d+ s to go; 1 worker at work\.", text)
+
+
+@pytest.mark.slow
+def test_workers_that_are_gone_are_not_shown(half_done: Campaign) -> None:
+    gone = {**this_process(), "pid": 2**22 + 1}
+    say(half_done.out_dir, 0, doing="search", method="contrastive", trial_index=0, worker=gone)
+    say(half_done.out_dir, 1, doing="search", method="contrastive", trial_index=1, time=0.0)
+    (half_done.out_dir / "logs" / "worker_2.json").write_text("{half a fi")
+    assert worker_states(half_done.out_dir) == []
+
+
+def test_time_to_go_counts_what_is_left() -> None:
+    rows = [
+        Row("one", "search", 1, 4, 0.5, 10.0),
+        Row("one", "reproductions", 0, 2, None, None),
+        Row("one", "complete", 0, 2, None, None),
+        Row("other", "search", 4, 4, 0.5, 10.0),
+    ]
+    # 3 trials and 2 reproductions of 10 s; one fold is taken to be half of a cross-validation.
+    assert seconds_left(rows, 1) == 3 * 10 + 2 * 10 + 2 * 5
+    assert seconds_left(rows, 2) == 30
+    assert seconds_left([Row("one", "search", 0, 4, None, None)], 2) is None
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("terminal", [True, False])
+def test_live_view_only_on_a_terminal(half_done: Campaign, terminal: bool) -> None:
+    file = io.StringIO()
+    with LiveView(Console(force_terminal=terminal, width=80, file=file), 1).shown() as view:
+        view(half_done)
+    assert ("contrastive" in file.getvalue()) is terminal
+    assert bool(file.getvalue()) is terminal
+
+
+@pytest.mark.slow
+def test_live_view_outlives_a_busy_storage(
+    half_done: Campaign, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def busy() -> None:
+        raise RuntimeError("database is locked")
+
+    monkeypatch.setattr(half_done, "units", busy)
+    file = io.StringIO()
+    with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
+        view(half_done)
+    assert "no news from the storage (RuntimeError)" in file.getvalue()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [(0.4, "0 s"), (59, "59 s"), (125, "2 min 5 s"), (1500, "25 min"), (7500, "2 h 5 min")],
+)
+def test_duration(seconds: float, text: str) -> None:
+    assert duration(seconds) == text
+
+
+# -- stopping, breaking, mending ------------------------------------------------------------------
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    """A folder with an experiment that trains for a while."""
+    prepare(tmp_path, EXPERIMENT.replace("max_epochs: 2", "max_epochs: 30, patience: null"))
+    return tmp_path
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_until(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    end = time.monotonic() + 60
+    while not found():
+        assert process.poll() is None, process.communicate()
+        assert time.monotonic() < end, "nothing trained within a minute"
+        time.sleep(0.05)
+
+
+def is_training(out: Path) -> bool:
+    return any(state.get("epoch", 0) >= 2 for state in worker_states(out))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+@pytest.mark.slow
+@needs_proc
+def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
+    process = start(lab, "run", "experiment.yaml", "--workers", "2", "name=a.b", "--out", "the out")
+    out = lab / "the out"
+    wait_until(lambda: is_training(out), process)
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.send_signal(signal.SIGINT)
+    status, _, error = finish(process)
+    assert status == 130
+    assert all(is_gone(pid) for pid in workers)
+    assert "Traceback" not in error
+    # Another machine, which does not see that they are gone, need not wait for them.
+    campaign = Campaign(load_locked(out), out)
+    states = {state_name(t) for unit in campaign.units() for t in unit.study.trials()}
+    assert "failed" in states
+    assert "running" not in states
+    again = re.search(r"To go on: (.*)", error)
+    assert again is not None
+    words = shlex.split(again[1])
+    assert words[:2] == ["reality-check", "run"]
+    assert "the out" in words
+
+    status, said, error = finish(start(lab, *words[1:]))
+    assert status == 0, error
+    assert "Report: the out/report.html" in said
+
+
+FRAGILE = """\
+from pytorch_metric_learning.losses import ContrastiveLoss
+
+calls = 0
+
+
+class Fragile(ContrastiveLoss):
+    def forward(self, *arguments, **options):
+        global calls
+        calls += 1
+        if calls == 5:
+            raise OSError("the table\\nis missing")
+        return super().forward(*arguments, **options)
+"""
+
+
+@pytest.mark.slow
+def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(
+        tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [{name: mine, loss: lo.Fragile}]"
+    )
+    (tmp_path / "lo.py").write_text(FRAGILE)
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 1
+    assert "Traceback" not in error
+    assert "mine, search: OSError: the table is missing" in error
+    log = re.search(r"The whole story: (\S+)", error)
+    assert log is not None
+    story = (tmp_path / log[1]).read_text()
+    assert "lo.py" in story
+    assert "in forward" in story
+    assert "the same command goes on: reality-check run experiment.yaml" in error
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["status", "runs/experiment"]) == 0
+    assert "Stopped: mine, search: OSError: the table is missing" in capsys.readouterr().out
+
+    # No trial is complete, so the mended code may go on in the same folder.
+    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 0, error
+    assert (tmp_path / "runs" / "experiment" / "report.html").exists()
+
+    # Now there are results: they must not mix with those of other code.
+    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < -1"))
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 2
+    assert "the code of lo.Fragile has changed" in error
+
+
+@pytest.mark.slow
+@needs_proc
+def test_killed_worker_is_replaced(lab: Path) -> None:
+    fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
+    process = start(lab, "run", "experiment.yaml", "--out", "out", *fewer)
+    wait_until(lambda: is_training(lab / "out"), process)
+    (worker,) = children(process.pid)
+    os.kill(worker, signal.SIGKILL)
+    wait_until(lambda: children(process.pid) not in ([], [worker]), process)
+    status, _, error = finish(process)
+    assert status == 0, error
+    assert (lab / "out" / "report.html").exists()
+
+
+@pytest.mark.slow
+@needs_proc
+def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
+    process = start(lab, "run", "experiment.yaml", "--out", "out")
+    try:
+        wait_until(lambda: is_training(lab / "out"), process)
+        status, _, error = finish(start(lab, "run", "experiment.yaml", "--out", "out"))
+        assert status == 2
+        assert f"process {process.pid}" in error
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert finish(process)[0] == 130
+
+
+@pytest.mark.slow
+def test_report_needs_neither_the_images_nor_the_device(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    prepare(tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [contrastive]")
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml", "--out", "out"))
+    assert status == 0, error
+    before = (tmp_path / "out" / "results.csv").read_bytes()
+    for file in ("results.csv", "report.html"):
+        (tmp_path / "out" / file).unlink()
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+
+    def no_images(config: object) -> None:
+        raise AssertionError("the images were read")
+
+    monkeypatch.setattr("reality_check.studies.campaign.load_dataset", no_images)
+    assert main(["report", str(tmp_path / "out")]) == 0, capsys.readouterr().err
+    assert (tmp_path / "out" / "results.csv").read_bytes() == before
+    assert "classes" in (tmp_path / "out" / "report.md").read_text()

@@ -1,0 +1,67 @@
+"""What the YAML's keys of augmentation allow, and that they are the constructor's."""
+
+from __future__ import annotations
+
+import inspect
+import re
+
+import pytest
+import yaml
+from pydantic import ValidationError
+from support.paths import DOCS
+
+from reality_check.config.training import Augment
+from reality_check.data.augmentation.augment import Augmentation
+
+
+def test_keys_and_defaults_are_the_constructors() -> None:
+    parameters = inspect.signature(Augmentation).parameters
+    defaults = {name: p.default for name, p in parameters.items() if name != "preprocessing"}
+    assert Augment().model_dump() == defaults
+    assert Augmentation(**Augment().model_dump()).is_off
+
+
+@pytest.mark.parametrize(
+    ("keys", "transform"),
+    [
+        ({"resized_crop_scale": [0.16, 1.0], "horizontal_flip": 0.5, "crop_size": 227}, 227),
+        ({"resize": [256, 256], "random_crop": True, "crop_size": 224}, 224),
+        ({"resize": 288, "crop_size": 256, "interpolation": "bicubic", "hue": 0.5}, 256),
+    ],
+)
+def test_what_the_papers_use_is_accepted_by_both(keys: dict, transform: int) -> None:
+    augmentation = Augmentation(**Augment.model_validate(keys).model_dump())
+    assert augmentation.evaluation_transform().frame.crop_size == transform
+
+
+@pytest.mark.parametrize(
+    ("keys", "text"),
+    [
+        ({"scale": [1.2, 0.8]}, r"must be \[low, high\] with 0 < low <= high, got \[1.2, 0.8\]"),
+        ({"resized_crop_scale": [0.5, 1.5]}, "<= 1"),
+        ({"resized_crop_ratio": [1.0, float("inf")]}, "0 < low <= high"),
+        ({"random_crop": True}, "needs crop_size"),
+        (
+            {"random_crop": True, "crop_size": 8, "resized_crop_scale": [0.5, 1.0]},
+            "exclude each other",
+        ),
+        ({"interpolation": "bicubic", "shear": 3}, "does not go with rotation or shear"),
+        ({"resize": 200, "crop_size": 224}, r"resize \(200\) must be at least crop_size \(224\)"),
+        ({"resize": 200}, "resize needs crop_size"),
+        ({"hue": 0.6}, "less than or equal to 0.5"),
+        ({"crop_size": 0}, "greater than or equal to 1"),
+    ],
+)
+def test_refuses(keys: dict, text: str) -> None:
+    with pytest.raises(ValidationError, match=text):
+        Augment.model_validate(keys)
+
+
+def test_the_page_lists_valid_variants_and_every_key() -> None:
+    page = (DOCS / "augmentation.md").read_text(encoding="utf-8")
+    variants = re.findall(r"\| size \d+ \| `(.*?)` ", page)
+    assert len(variants) == 8
+    for variant in variants:
+        keys = Augment.model_validate(yaml.safe_load("{" + variant + "}")).model_dump()
+        assert not Augmentation(**keys).is_off
+    assert all(f"`{key}`" in page for key in Augment.model_fields)

@@ -1,0 +1,211 @@
+"""Several processes at one entry of the cache, killed and starved of disk space."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from reality_check.data import ImageSet, decode_files, list_image_folder
+
+pytestmark = pytest.mark.slow
+
+COUNT, CHUNK, HELD = 60, 4, 24
+
+#: Decodes the folder argv[1], writes a line for each image to argv[2], prints the fingerprint.
+#: While the file argv[3] exists it decodes HELD images and no more.
+BUILDER = f"""
+import os, resource, sys, time
+from reality_check.data import decode_files, list_image_folder
+from reality_check.data.cache import _building
+from reality_check.data.cache import decoded
+
+real, done = decoded.decode_image, []
+def held(*arguments):
+    while len(done) >= {HELD} and os.path.exists(sys.argv[3]):
+        time.sleep(0.01)
+    done.append(1)
+    with open(sys.argv[2], "a") as log:
+        log.write("one\\n")
+    return real(*arguments)
+
+decoded.decode_image = held
+_building._CHUNK = {CHUNK}
+_building.usable_cores = lambda: 1
+limit = int(sys.argv[4])
+if limit:
+    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
+print(decode_files(list_image_folder(sys.argv[1]), 8).fingerprint())
+"""
+
+
+class Builder:
+    """A process that decodes, stopped after HELD images until it is released."""
+
+    def __init__(self, folder: Path, place: Path, held: bool, limit: int) -> None:
+        self.log, self.hold = place.with_suffix(".log"), place.with_suffix(".hold")
+        if held:
+            self.hold.touch()
+        arguments = [folder, self.log, self.hold, limit]
+        self.process = subprocess.Popen(
+            [sys.executable, "-c", BUILDER, *(str(argument) for argument in arguments)],
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+        )
+
+    def decoded(self) -> int:
+        """Number of images that it decoded itself."""
+        return len(self.log.read_text().splitlines()) if self.log.exists() else 0
+
+    def wait_until_held(self, cache: Path) -> None:
+        deadline = time.monotonic() + 100
+        while written(cache) < HELD:
+            assert self.process.poll() is None, self.process.communicate()
+            assert time.monotonic() < deadline
+            time.sleep(0.01)
+
+    def wait_until_waiting(self) -> None:
+        assert self.process.stderr is not None
+        assert "Waiting for process" in self.process.stderr.readline()
+
+    def kill(self) -> None:
+        self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+    def finish(self) -> tuple[str, str]:
+        self.hold.unlink(missing_ok=True)
+        out, err = self.process.communicate(timeout=100)
+        return out.strip(), err
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    root = tmp_path / "tree"
+    for number in range(COUNT):
+        path = root / f"class {number % 3}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        shape = (8 + number % 5, 10, 3)
+        pixels = np.random.default_rng(number).integers(0, 256, shape).astype(np.uint8)
+        Image.fromarray(pixels).save(path)
+    return root
+
+
+@pytest.fixture
+def expected(
+    folder: Path, tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch
+) -> str:
+    """The fingerprint of an undisturbed decoding in another cache folder."""
+    with monkeypatch.context() as patch:
+        patch.setenv("REALITY_CHECK_CACHE", str(tmp_path_factory.mktemp("undisturbed")))
+        return read(folder).fingerprint()
+
+
+@pytest.fixture
+def start(tmp_path: Path, folder: Path) -> Iterator[Callable[..., Builder]]:
+    """Starts builders of ``folder``; those that still run at the end are killed."""
+    builders: list[Builder] = []
+
+    def launch(held: bool = False, limit: int = 0) -> Builder:
+        builders.append(Builder(folder, tmp_path / f"builder{len(builders)}", held, limit))
+        return builders[-1]
+
+    yield launch
+    for builder in builders:
+        builder.process.kill()
+        builder.process.communicate()
+
+
+def read(folder: Path) -> ImageSet:
+    return decode_files(list_image_folder(folder), 8)
+
+
+def entries(cache: Path) -> list[str]:
+    return [path.name for path in cache.iterdir() if path.name.startswith("decoded-")]
+
+
+def written(cache: Path) -> int:
+    """Number of images in the index of the entry that is being built."""
+    return sum(path.stat().st_size for path in cache.glob(".building-*/index.bin")) // 40
+
+
+def test_a_killed_builder_is_continued(
+    folder: Path, cache: Path, expected: str, start: Callable[..., Builder]
+) -> None:
+    killed = start(held=True)
+    killed.wait_until_held(cache)
+    killed.kill()
+    assert entries(cache) == []
+    second = start()
+    assert second.finish()[0] == expected
+    assert second.decoded() == COUNT - HELD
+    assert os.listdir(cache) == entries(cache)
+    assert read(folder).fingerprint() == expected
+
+
+@pytest.mark.parametrize("name", ["pixels.bin", "index.bin"])
+@pytest.mark.parametrize("damage", ["cut", "flip"])
+def test_only_what_is_whole_is_continued(
+    cache: Path, expected: str, start: Callable[..., Builder], name: str, damage: str
+) -> None:
+    """After a power cut, say, when not all that was written had reached the disk."""
+    killed = start(held=True)
+    killed.wait_until_held(cache)
+    killed.kill()
+    (file,) = cache.glob(f".building-*/{name}")
+    content = bytearray(file.read_bytes())
+    middle = len(content) // 2
+    content[middle] ^= 1
+    file.write_bytes(content[: middle - 1] if damage == "cut" else content)
+    second = start()
+    assert second.finish()[0] == expected
+    assert COUNT - HELD < second.decoded() < COUNT
+    assert os.listdir(cache) == entries(cache)
+
+
+def test_of_two_processes_one_decodes_and_the_other_waits(
+    cache: Path, expected: str, start: Callable[..., Builder]
+) -> None:
+    first = start(held=True)
+    first.wait_until_held(cache)
+    second = start()
+    second.wait_until_waiting()
+    for builder in (first, second):
+        out, err = builder.finish()
+        assert out == expected, err
+    assert (first.decoded(), second.decoded()) == (COUNT, 0)
+    assert os.listdir(cache) == entries(cache)
+    assert len(entries(cache)) == 1
+
+
+def test_who_waits_for_a_builder_that_is_killed_goes_on(
+    cache: Path, expected: str, start: Callable[..., Builder]
+) -> None:
+    first = start(held=True)
+    first.wait_until_held(cache)
+    second = start()
+    second.wait_until_waiting()
+    first.kill()
+    assert second.finish()[0] == expected
+    assert second.decoded() == COUNT - HELD
+    assert os.listdir(cache) == entries(cache)
+
+
+def test_a_disk_that_takes_no_more_leaves_nothing(
+    cache: Path, expected: str, start: Callable[..., Builder]
+) -> None:
+    """With a limit on the size of files, which fails as a full disk does."""
+    out, err = start(limit=2000).finish()
+    assert out == ""
+    assert "UsageError: The decoded images cannot be written" in err
+    assert "its disk is full" in err
+    assert os.listdir(cache) == []
+    assert start().finish()[0] == expected

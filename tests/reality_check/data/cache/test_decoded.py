@@ -1,0 +1,524 @@
+"""The decoded cache: what comes out, when it is decoded again, and damage of all sorts."""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import random
+import shutil
+import threading
+import warnings
+import zipfile
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+from PIL import Image
+
+from reality_check.data import ImageSet, decode_files, is_intact, load_dataset
+from reality_check.data.cache import _building, decoded
+from reality_check.data.cache._entry import Entry
+from reality_check.data.image_files import ImageFiles
+from reality_check.utils.errors import UsageError
+
+
+def make_files(root: Path, count: int = 12, classes: int = 3, **fields: object) -> ImageFiles:
+    """Noise images of different sizes, PNG so that what was saved is what is decoded."""
+    paths = []
+    for number in range(count):
+        path = root / f"{number % classes}" / f"{number}.png"
+        path.parent.mkdir(parents=True, exist_ok=True)
+        Image.fromarray(pixels_of(number)).save(path)
+        paths.append(path.relative_to(root).as_posix())
+    labels = np.arange(count) % classes
+    names = tuple(f"class {label}" for label in range(classes))
+    return ImageFiles("toy", root, tuple(paths), labels, names, **fields)  # type: ignore[arg-type]
+
+
+def pixels_of(number: int) -> np.ndarray:
+    shape = (6 + number % 3, 9 - number % 4, 3)
+    return np.random.default_rng(number).integers(0, 256, shape).astype(np.uint8)
+
+
+@pytest.fixture
+def files(tmp_path: Path) -> ImageFiles:
+    return make_files(tmp_path / "toy")
+
+
+@pytest.fixture
+def decodings(monkeypatch: pytest.MonkeyPatch) -> list[int]:
+    """Grows by one for each image that is decoded."""
+    calls: list[int] = []
+    real = decoded.decode_image
+
+    def counted(data: bytes, *rest: object) -> np.ndarray:
+        calls.append(len(data))
+        return real(data, *rest)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(decoded, "decode_image", counted)
+    return calls
+
+
+def entry_of(cache: Path) -> Path:
+    (entry,) = [folder for folder in cache.iterdir() if not folder.name.startswith(".")]
+    return entry
+
+
+def left_in(cache: Path) -> list[str]:
+    return sorted(path.name for path in cache.iterdir()) if cache.exists() else []
+
+
+def test_every_image_is_as_it_was_saved(files: ImageFiles) -> None:
+    data = decode_files(files, 8, resize="none")
+    assert data.images.shape is None
+    for number in range(len(files)):
+        np.testing.assert_array_equal(data.images.image(number), pixels_of(number))
+    np.testing.assert_array_equal(data.labels, files.labels)
+    assert (data.class_names, data.name, data.skipped) == (files.class_names, "toy", ())
+    assert data.test_classes is None
+    assert data.queries is None
+
+
+def test_short_side_and_square_and_grey(files: ImageFiles) -> None:
+    ragged = decode_files(files, 4)
+    for number in range(len(files)):
+        height, width = pixels_of(number).shape[:2]
+        size = (4, int(4 * height / width)) if width <= height else (int(4 * width / height), 4)
+        image = Image.fromarray(pixels_of(number)).resize(size, Image.Resampling.BILINEAR)
+        np.testing.assert_array_equal(ragged.images.image(number), np.asarray(image))
+    assert decode_files(files, 4, resize="square").images.shape == (4, 4, 3)
+    assert decode_files(files, 4, 1, "square").images.shape == (4, 4, 1)
+
+
+def test_the_official_split_is_handed_on(tmp_path: Path) -> None:
+    queries = np.arange(12) % 2 == 0
+    files = make_files(tmp_path, test_classes=(1, 2), queries=queries)
+    data = decode_files(files, 4)
+    assert data.test_classes == (1, 2)
+    assert data.queries is not None
+    np.testing.assert_array_equal(data.queries, queries)
+
+
+def test_decoded_once_and_mapped_read_only(files: ImageFiles, decodings: list[int]) -> None:
+    first = decode_files(files, 4)
+    again = decode_files(files, 4)
+    assert len(decodings) == 12
+    assert isinstance(again.images.pixels, np.memmap)
+    assert first.fingerprint() == again.fingerprint()
+    with pytest.raises(ValueError, match="read-only"):
+        again.images.pixels[0] = 1
+
+
+def test_other_options_have_entries_of_their_own(
+    files: ImageFiles, cache: Path, decodings: list[int]
+) -> None:
+    decode_files(files, 4)
+    decode_files(files, 5)
+    decode_files(files, 4, 1)
+    decode_files(files, 4, resize="square")
+    decode_files(files, 4, resize="none")
+    assert len(left_in(cache)) == 5
+    decode_files(files, 99, resize="none")  # where the size plays no part
+    assert len(decodings) == 5 * 12
+
+
+def test_a_changed_or_new_file_decodes_again(files: ImageFiles, decodings: list[int]) -> None:
+    decode_files(files, 4)
+    path = files.root / files.paths[3]
+    os.utime(path, ns=(1, 1))
+    decode_files(files, 4)
+    assert len(decodings) == 24
+    shutil.copy(path, files.root / "new.png")
+    labels = np.append(files.labels, 0)
+    more = ImageFiles("toy", files.root, (*files.paths, "new.png"), labels, files.class_names)
+    assert len(decode_files(more, 4)) == 13
+    assert len(decodings) == 37
+
+
+def test_labels_are_not_part_of_the_entry(files: ImageFiles, decodings: list[int]) -> None:
+    decode_files(files, 4)
+    other = ImageFiles("toy", files.root, files.paths, 2 - files.labels, files.class_names)
+    np.testing.assert_array_equal(decode_files(other, 4).labels, 2 - files.labels)
+    assert len(decodings) == 12
+
+
+def test_odd_names(tmp_path: Path) -> None:
+    names = ["with space.png", "ünï çödé 漢字.png", "new\nline.png", "quote'\"%s{}.png", "-rf.png"]
+    raw = os.fsdecode(b"not utf-8 \xff\xfe.png")
+    for number, name in enumerate([*names, raw]):
+        Image.fromarray(pixels_of(number)).save(tmp_path / name, "PNG")
+    labels = np.zeros(len(names) + 1, np.int64)
+    files = ImageFiles("odd / näme\n", tmp_path, (*names, raw), labels, ("a",))
+    data = decode_files(files, 4, resize="none")
+    for number in range(len(files)):
+        np.testing.assert_array_equal(data.images.image(number), pixels_of(number))
+    (tmp_path / raw).write_bytes(b"no image")
+    with pytest.raises(UsageError, match="cannot be decoded") as caught:
+        decode_files(files, 4)
+    str(caught.value).encode()  # it can be printed
+    with pytest.warns(UserWarning, match="Skipped 1 of 6"):
+        data = decode_files(files, 4, on_broken="skip")
+    data.skipped[0].encode()
+
+
+# Broken files
+
+
+def break_some(files: ImageFiles) -> None:
+    whole = (files.root / files.paths[4]).read_bytes()
+    (files.root / files.paths[4]).write_bytes(whole[:60])
+    (files.root / files.paths[7]).write_bytes(b"")
+
+
+def test_broken_images_are_named(files: ImageFiles) -> None:
+    break_some(files)
+    with pytest.raises(UsageError) as caught:
+        decode_files(files, 4)
+    text = str(caught.value)
+    assert f"{files.paths[4]!r} of 'toy' cannot be decoded" in text
+    assert "nor can 1 more" in text
+    assert "on_broken: skip" in text
+    assert "\n" not in text
+
+
+def test_broken_images_are_skipped_on_demand(files: ImageFiles, decodings: list[int]) -> None:
+    break_some(files)
+    kept = [number for number in range(12) if number not in (4, 7)]
+    for _ in range(2):  # decoded, and opened
+        with pytest.warns(UserWarning, match="Skipped 2 of 12 images of 'toy'"):
+            data = decode_files(files, 4, resize="none", on_broken="skip")
+        np.testing.assert_array_equal(data.labels, files.labels[kept])
+        for row, number in enumerate(kept):
+            np.testing.assert_array_equal(data.images.image(row), pixels_of(number))
+        assert [line.split(": ")[0] for line in data.skipped] == ["1/4.png", "1/7.png"]
+        assert all(line.split(": ")[1] for line in data.skipped)
+    with pytest.raises(UsageError, match=r"1/4\.png"):  # the cache does not hide them
+        decode_files(files, 4, resize="none")
+    assert len(decodings) == 12
+
+
+def test_queries_lose_the_skipped_rows(tmp_path: Path) -> None:
+    files = make_files(tmp_path, test_classes=(0, 1, 2), queries=np.arange(12) % 2 == 0)
+    break_some(files)
+    with pytest.warns(UserWarning, match="Skipped"):
+        data = decode_files(files, 4, on_broken="skip")
+    assert data.queries is not None
+    assert data.queries.tolist() == [n % 2 == 0 for n in range(12) if n not in (4, 7)]
+
+
+def test_a_class_without_a_whole_image_is_an_error(files: ImageFiles) -> None:
+    for path in files.paths[1::3]:
+        (files.root / path).write_bytes(b"x")
+    with pytest.raises(UsageError, match="No image of the class 'class 1' of 'toy'"):
+        decode_files(files, 4, on_broken="skip")
+
+
+def test_missing_files(files: ImageFiles) -> None:
+    (files.root / files.paths[2]).unlink()
+    (files.root / files.paths[5]).unlink()
+    with pytest.raises(UsageError, match=r"lists '2/2\.png' and 1 more files, but there is no"):
+        decode_files(files, 4)
+    with pytest.warns(UserWarning, match="Skipped"):
+        data = decode_files(files, 4, on_broken="skip")
+    assert data.skipped[0] == "2/2.png: there is no such file"
+    assert len(data) == 10
+
+
+def test_a_file_that_the_disk_does_not_give_is_not_taken_for_broken(
+    files: ImageFiles, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(self: object, path: str) -> bytes:
+        raise OSError(errno.EIO, "Input/output error")
+
+    with monkeypatch.context() as patch:
+        patch.setattr("reality_check.data.cache._sources.Sources.read", fail)
+        with pytest.raises(UsageError, match=r"cannot be read .*Input/output error"):
+            decode_files(files, 4, on_broken="skip")
+    assert left_in(cache) == []
+    assert decode_files(files, 4, on_broken="skip").skipped == ()
+
+
+@pytest.mark.parametrize("kind", ["JPEG", "PNG", "GIF", "TIFF", "BMP", "WEBP"])
+def test_random_damage_never_escapes(tmp_path: Path, kind: str) -> None:
+    """Whatever Pillow raises for a damaged file, the file counts as broken and is listed."""
+    damage = random.Random(kind)
+    Image.fromarray(pixels_of(0)).save(tmp_path / "whole", kind)
+    content = (tmp_path / "whole").read_bytes()
+    names = ["whole"]
+    for number in range(40):
+        damaged = bytearray(content)
+        for _ in range(damage.randint(1, 8)):
+            damaged[damage.randrange(len(damaged))] = damage.randrange(256)
+        damaged = damaged[: damage.choice([len(damaged), damage.randrange(len(damaged))])]
+        (tmp_path / f"{number}").write_bytes(damaged)
+        names.append(f"{number}")
+    files = ImageFiles("x", tmp_path, tuple(names), np.zeros(41, np.int64), ("a",))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # Pillow's, too
+        data = decode_files(files, 4, resize="square", on_broken="skip")
+    assert 1 <= len(data) < 41
+    assert len(data) + len(data.skipped) == 41
+
+
+def test_a_damaged_member_of_a_zip_is_named(tmp_path: Path) -> None:
+    files = make_files(tmp_path / "toy")
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
+        for path in files.paths:
+            archive.write(files.root / path, path)
+        info = archive.getinfo(files.paths[5])
+    with open(tmp_path / "toy.zip", "r+b") as raw:
+        raw.seek(info.header_offset + 30 + len(info.filename) + 20)
+        raw.write(b"\0\0\0\0")
+    paths = tuple(f"toy.zip/{path}" for path in files.paths)
+    packed = ImageFiles("toy", tmp_path, paths, files.labels, files.class_names)
+    with pytest.raises(UsageError, match=r"toy\.zip/2/5\.png.*CRC"):
+        decode_files(packed, 4)
+    with pytest.warns(UserWarning, match="Skipped 1 of 12"):
+        data = decode_files(packed, 4, resize="none", on_broken="skip")
+    np.testing.assert_array_equal(data.images.image(5), pixels_of(6))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"size": 0}, "size=0"),
+        ({"channels": 4}, "channels=4"),
+        ({"on_broken": "ignore"}, "'error' or 'skip'"),
+        ({"resize": "shortside"}, "'none'.*Did you mean 'short_side'"),
+    ],
+)
+def test_refuses_options(files: ImageFiles, options: dict[str, object], text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        decode_files(files, **{"size": 4, **options})  # type: ignore[arg-type]
+
+
+# Damage in the cache
+
+
+def test_damage_that_shows_at_once_decodes_again(
+    files: ImageFiles, cache: Path, decodings: list[int], capsys: pytest.CaptureFixture[str]
+) -> None:
+    first = decode_files(files, 4).fingerprint()
+    entry = entry_of(cache)
+    for name in ("meta.json", "index.bin", "pixels.bin", "broken.jsonl"):
+        for damage in (b"", b"{}", b"\xff" * 40):
+            if (name, damage) != ("broken.jsonl", b""):
+                (entry / name).write_bytes(damage)
+                assert decode_files(files, 4).fingerprint() == first
+                assert "damaged" in capsys.readouterr().err
+        (entry / name).unlink()
+        assert decode_files(files, 4).fingerprint() == first
+    assert len(decodings) == 12 * (1 + 4 * 3 - 1 + 4)
+    assert left_in(cache) == [entry.name]
+
+
+@pytest.mark.parametrize("position", [0, 300, -1])
+def test_a_flipped_bit_is_found(
+    files: ImageFiles, cache: Path, position: int, capsys: pytest.CaptureFixture[str]
+) -> None:
+    good = decode_files(files, 4)
+    assert is_intact(good)
+    expected = good.fingerprint()
+    file = entry_of(cache) / "pixels.bin"
+    content = bytearray(file.read_bytes())
+    content[position] ^= 4
+    file.write_bytes(content)
+    damaged = decode_files(files, 4)  # opening does not read the pixels
+    assert damaged.fingerprint() != expected
+    assert not is_intact(damaged)
+    assert "toy" in capsys.readouterr().err
+    assert left_in(cache) == []
+    assert decode_files(files, 4).fingerprint() == expected
+
+
+def test_load_dataset_verifies_on_demand(files: ImageFiles, cache: Path) -> None:
+    config = SimpleNamespace(
+        reader="image_folder",
+        path=str(files.root),
+        size=4,
+        channels=3,
+        resize="square",
+        on_broken="error",
+    )
+    expected = load_dataset(config).fingerprint()
+    file = entry_of(cache) / "pixels.bin"
+    content = bytearray(file.read_bytes())
+    content[100] ^= 1
+    file.write_bytes(content)
+    assert load_dataset(config).fingerprint() != expected
+    assert load_dataset(config, verify=True).fingerprint() == expected
+    assert load_dataset(config).fingerprint() == expected
+
+
+def test_sets_that_are_not_from_the_cache_count_as_intact(tmp_path: Path) -> None:
+    array = np.zeros((2, 4, 4, 1), np.uint8)
+    labels = np.zeros(2, np.int64)
+    assert is_intact(ImageSet(array, labels, ("a",), "x"))  # type: ignore[arg-type]
+    array.tofile(tmp_path / "pixels")
+    mapped = np.memmap(tmp_path / "pixels", np.uint8, mode="r", shape=array.shape)
+    assert is_intact(ImageSet(mapped, labels, ("a",), "x"))  # type: ignore[arg-type]
+
+
+def test_meta_says_what_was_decoded(files: ImageFiles, cache: Path) -> None:
+    decode_files(files, 4)
+    meta = json.loads((entry_of(cache) / "meta.json").read_text())
+    assert (meta["name"], meta["files"], meta["size"]) == ("toy", 12, 4)
+    assert meta["resize"] == "short_side"
+
+
+# Disks and leftovers
+
+
+def test_a_full_disk_is_one_sentence_and_leaves_nothing(
+    files: ImageFiles, cache: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def full(self: object, *rest: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    for method in ("add", "finish"):
+        with monkeypatch.context() as patch:
+            patch.setattr(f"reality_check.data.cache._building.EntryWriter.{method}", full)
+            with pytest.raises(UsageError, match=r"disk is full.*REALITY_CHECK_CACHE") as caught:
+                decode_files(files, 4)
+            assert "\n" not in str(caught.value)
+        assert left_in(cache) == []
+
+
+def test_too_little_space_is_seen_before(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, decodings: list[int]
+) -> None:
+    files = make_files(tmp_path, count=100)
+    free = 100 * 8 * 8 * 3 - 1
+    monkeypatch.setattr(_building.shutil, "disk_usage", lambda path: SimpleNamespace(free=free))
+    with pytest.raises(UsageError, match=r"need about 19 kB.*19 kB free.*REALITY_CHECK_CACHE"):
+        decode_files(files, 8, resize="square")
+    assert left_in(cache) == []
+    assert not decodings
+    free += 1
+    decode_files(files, 8, resize="square")
+
+
+def test_an_unwritable_cache_is_one_sentence(
+    files: ImageFiles, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "file").write_text("x")
+    monkeypatch.setenv("REALITY_CHECK_CACHE", str(tmp_path / "file" / "cache"))
+    with pytest.raises(UsageError, match=r"cannot be written.*REALITY_CHECK_CACHE"):
+        decode_files(files, 4)
+
+
+@pytest.mark.parametrize("half_a_line", ["", '[6, "it can'])
+def test_an_interrupted_build_goes_on(
+    files: ImageFiles,
+    cache: Path,
+    decodings: list[int],
+    monkeypatch: pytest.MonkeyPatch,
+    half_a_line: str,
+) -> None:
+    break_some(files)
+    with pytest.warns(UserWarning, match="Skipped 2"):
+        expected = decode_files(files, 4, on_broken="skip")
+    shutil.rmtree(entry_of(cache))
+    monkeypatch.setattr(_building, "_CHUNK", 2)
+    monkeypatch.setattr(_building, "usable_cores", lambda: 1)
+    real = _building.EntryWriter.add
+
+    def interrupted(self: _building.EntryWriter, *rest: object) -> None:
+        if self.done == 6:
+            raise KeyboardInterrupt
+        real(self, *rest)  # type: ignore[arg-type]
+
+    with monkeypatch.context() as patch:
+        patch.setattr(_building.EntryWriter, "add", interrupted)
+        with pytest.raises(KeyboardInterrupt):
+            decode_files(files, 4, on_broken="skip")
+    (left,) = left_in(cache)
+    assert left.startswith(".building-")
+    with open(cache / left / "broken.jsonl", "a") as file:
+        file.write(half_a_line)
+    decodings.clear()
+    with pytest.warns(UserWarning, match="Skipped 2"):
+        found = decode_files(files, 4, on_broken="skip")
+    assert found.fingerprint() == expected.fingerprint()
+    assert found.skipped == expected.skipped
+    assert len(decodings) == 6
+    assert left_in(cache) == [entry_of(cache).name]
+
+
+def test_old_leftovers_are_removed_and_young_ones_kept(files: ImageFiles, cache: Path) -> None:
+    for name in (".building-other-host-1", ".building-other-host-2", ".removing-3"):
+        (cache / name).mkdir()
+        (cache / name / "index.bin").write_bytes(b"x")
+    for name in (".building-other-host-1", ".removing-3"):
+        for path in (cache / name / "index.bin", cache / name):
+            os.utime(path, (1e9, 1e9))
+    decode_files(files, 4)
+    assert left_in(cache)[0] == ".building-other-host-2"
+    assert len(left_in(cache)) == 2
+
+
+@pytest.fixture
+def no_locks(monkeypatch: pytest.MonkeyPatch) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def refuse(descriptor: int, operation: int) -> None:
+        raise OSError(errno.ENOTSUP, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+
+
+def decode_in_threads(files: ImageFiles, count: int) -> list[ImageSet]:
+    found: list[ImageSet] = []
+    threads = [
+        threading.Thread(target=lambda: found.append(decode_files(files, 4))) for _ in range(count)
+    ]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return found
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_several_build_and_agree(tmp_path: Path, cache: Path) -> None:
+    found = decode_in_threads(make_files(tmp_path, count=100), 4)
+    assert len({data.fingerprint() for data in found}) == 1
+    assert len(found) == 4
+    assert len(left_in(cache)) == 1
+
+
+@pytest.mark.usefixtures("no_locks")
+def test_without_locks_what_another_finishes_just_now_is_not_taken_for_damaged(
+    tmp_path: Path, cache: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    files = make_files(tmp_path)
+    looks: list[Path] = []
+    open_entry = _building.open_entry
+
+    def look_just_before(folder: Path) -> Entry | None:
+        looks.append(folder)
+        if len(looks) == 2:  # once it holds what would be the lock
+            found = open_entry(folder)
+            decode_files(files, 4)
+            return found
+        return open_entry(folder)
+
+    monkeypatch.setattr(_building, "open_entry", look_just_before)
+    data = decode_files(files, 4)
+    assert len(data) == len(files)
+    assert len(left_in(cache)) == 1
+    assert "damaged" not in capsys.readouterr().err
+
+
+def test_a_leftover_that_another_removes_just_now_is_passed_over(tmp_path: Path) -> None:
+    assert list(_building._older_than(0.0, [tmp_path / ".building-gone"])) == []
+
+
+def test_of_several_threads_one_builds(tmp_path: Path, cache: Path, decodings: list[int]) -> None:
+    found = decode_in_threads(make_files(tmp_path, count=100), 4)
+    assert len({data.fingerprint() for data in found}) == 1
+    assert len(found) == 4
+    assert len(decodings) == 100
+    assert len(left_in(cache)) == 1

@@ -1,0 +1,214 @@
+from __future__ import annotations
+
+import tarfile
+from collections.abc import Sequence
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
+
+import numpy as np
+import pytest
+
+from reality_check.data import class_splits, list_cub200, load_dataset
+from reality_check.utils.errors import UsageError
+
+
+def config(path: Path, **keys: object) -> SimpleNamespace:
+    defaults = {"size": 6, "channels": 3, "resize": "short_side", "on_broken": "error"}
+    own = {"reader": "cub200", "path": str(path), "download": False, "check_counts": False}
+    return SimpleNamespace(**{**defaults, **own, **keys})
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_the_genuine_layout(tmp_path: Path, trees: ModuleType, end: str) -> None:
+    root = trees.cub200(tmp_path / "CUB_200_2011", end)
+    files = list_cub200(root, check_counts=False)
+    assert files.name == "cub200"
+    assert files.root == root
+    assert files.paths[:2] == (
+        "images/001.Black_footed_Albatross/Black_Footed_Albatross_0046_18.jpg",
+        "images/001.Black_footed_Albatross/Black Footed Albatross ü 9.jpg",
+    )
+    assert files.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+    assert files.labels.dtype == np.int64
+    assert files.class_names == (
+        "Black footed Albatross",
+        "Laysan Albatross",
+        "White Pelican",
+        "Common Yellowthroat",
+    )
+    assert files.test_classes == (2, 3)
+    assert files.queries is None
+
+
+def test_images_of_every_mode_are_decoded(tmp_path: Path, trees: ModuleType) -> None:
+    data = load_dataset(config(trees.cub200(tmp_path)))
+    assert data.images.shape == (6, 8, 3)
+    found = [data.images.image(row)[3, 4] for row in range(8)]
+    expected = [[trees.level_of(row)] * 3 for row in range(8)]
+    np.testing.assert_allclose(found, expected, atol=2)
+    assert data.test_classes == (2, 3)
+
+
+def test_the_order_of_the_list_does_not_change_labels(tmp_path: Path, trees: ModuleType) -> None:
+    root = trees.cub200(tmp_path)
+    for name in ("images.txt", "image_class_labels.txt"):
+        reversed_lines = (root / name).read_text(encoding="utf-8").splitlines()[::-1]
+        marked = "\ufeff" + "\n\n".join(reversed_lines)  # a byte order mark, and empty lines
+        (root / name).write_text(marked, encoding="utf-8")
+    files = list_cub200(root, check_counts=False)
+    assert files.labels.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
+    assert files.paths[-1].endswith("0046_18.jpg")
+
+
+@pytest.mark.parametrize("where", [".", "CUB_200_2011", "CUB_200_2011/images.txt"])
+def test_its_parent_or_a_file_in_it_will_do(tmp_path: Path, trees: ModuleType, where: str) -> None:
+    trees.cub200(tmp_path / "CUB_200_2011")
+    (tmp_path / "other").mkdir()
+    assert len(list_cub200(tmp_path / where, check_counts=False)) == 8
+
+
+def test_a_broken_and_a_missing_image(tmp_path: Path, trees: ModuleType) -> None:
+    root = trees.cub200(tmp_path)
+    broken = root / "images" / "002.Laysan_Albatross" / "Laysan_Albatross_0002_1027.jpg"
+    broken.write_bytes(broken.read_bytes()[:200])
+    with pytest.raises(UsageError, match=r"Laysan_Albatross_0002_1027\.jpg.*on_broken: skip"):
+        load_dataset(config(root))
+    (root / "images" / "101.White_Pelican" / "White_Pelican_0001_97604.jpg").unlink()
+    with pytest.raises(UsageError, match=r"White_Pelican_0001_97604\.jpg.*no such file"):
+        load_dataset(config(root))
+    with pytest.warns(UserWarning, match="Skipped 2 of 8"):
+        data = load_dataset(config(root, on_broken="skip"))
+    assert data.labels.tolist() == [0, 0, 1, 2, 3, 3]
+    assert len(data.skipped) == 2
+
+
+def whole_lists(root: Path, trees: ModuleType, sizes: Sequence[int]) -> Path:
+    """The lists of a set with so many images of each class, without the images."""
+    (root / "images").mkdir(parents=True)
+    images = [(label, n) for label, size in enumerate(sizes, 1) for n in range(size)]
+    trees.lines(root / "images.txt", (f"{i} {c}/{n}.jpg" for i, (c, n) in enumerate(images)))
+    trees.lines(root / "image_class_labels.txt", (f"{i} {c}" for i, (c, _) in enumerate(images)))
+    trees.lines(root / "classes.txt", (f"{c} {c:03d}.Bird_{c}" for c in range(1, len(sizes) + 1)))
+    return root
+
+
+#: 5,864 images of the first 100 classes and 5,924 of the others: protocol.md, section 1.
+SIZES = [58] * 36 + [59] * 64 + [59] * 76 + [60] * 24
+
+
+def test_the_published_counts(tmp_path: Path, trees: ModuleType) -> None:
+    files = list_cub200(whole_lists(tmp_path / "a", trees, SIZES))
+    assert len(files) == 11788
+    assert files.test_classes == tuple(range(100, 200))
+    assert files.test_classes == class_splits(200, 4, "mlrc").test
+    short = whole_lists(tmp_path / "b", trees, [57, *SIZES[1:]])
+    with pytest.raises(UsageError, match=r"11,787 images, but 11,788 images are published.*false"):
+        list_cub200(short)
+    assert len(list_cub200(short, check_counts=False)) == 11787
+    moved = [57, *SIZES[1:-1], 61]
+    with pytest.raises(UsageError, match=r"5,925 test images, but 5,924 test images"):
+        list_cub200(whole_lists(tmp_path / "c", trees, moved))
+    with pytest.raises(UsageError, match=r"199 classes, .*, but 200 classes"):
+        list_cub200(whole_lists(tmp_path / "d", trees, SIZES[:-1]))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "text"),
+    [
+        ("images.txt", "3 002", "x 002", r"Line 3 of .*images\.txt' has 'x' where a whole number"),
+        ("images.txt", "3 002", "2 002", r"Line 3 of .*images\.txt' has the image_id 2 again"),
+        ("images.txt", "3 002", "33 002", r"lists image 33, which has no class"),
+        ("image_class_labels.txt", "3 2\n", "3\n", r"Line 3 .* is '3', but it must hold image_id"),
+        ("image_class_labels.txt", "3 2\n", "3 7\n", r"classes\.txt' has no class 7"),
+        ("classes.txt", "2 002.Laysan_Albatross\n", "", r"classes\.txt' has no class 2"),
+        (
+            "images.txt",
+            "4 002.Laysan_Albatross/Laysan_Albatross_0003_1033",
+            "4 002.Laysan_Albatross/Laysan_Albatross_0002_1027",
+            r"name the image 'images/002.*1027\.jpg' 2 times",
+        ),
+    ],
+)
+def test_damaged_lists_are_refused(
+    tmp_path: Path, trees: ModuleType, file: str, old: str, new: str, text: str
+) -> None:
+    root = trees.cub200(tmp_path)
+    content = (root / file).read_text(encoding="utf-8")
+    assert old in content
+    (root / file).write_text(content.replace(old, new), encoding="utf-8")
+    with pytest.raises(UsageError, match=text):
+        list_cub200(root, check_counts=False)
+
+
+def test_an_empty_list_is_refused(tmp_path: Path, trees: ModuleType) -> None:
+    root = trees.cub200(tmp_path)
+    (root / "images.txt").write_bytes(b"\r\n")
+    with pytest.raises(UsageError, match="name no image"):
+        list_cub200(root, check_counts=False)
+
+
+def test_names_that_are_not_utf8_are_found(tmp_path: Path, trees: ModuleType) -> None:
+    root = trees.cub200(tmp_path)
+    old = root / "images" / "101.White_Pelican" / "White_Pelican_0001_97604.jpg"
+    new = old.with_name("White_Pelican_\udce9.jpg")  # Latin-1's é
+    try:
+        old.rename(new)
+    except (OSError, UnicodeError):
+        pytest.skip("this file system takes names in UTF-8 only")
+    text = (root / "images.txt").read_bytes()
+    (root / "images.txt").write_bytes(
+        text.replace(b"White_Pelican_0001_97604", b"White_Pelican_\xe9")
+    )
+    assert len(load_dataset(config(root))) == 8
+
+
+def test_without_data_the_message_says_what_to_do(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(UsageError) as error:
+        list_cub200(tmp_path / "absent")
+    message = str(error.value)
+    for part in (
+        f"There is no folder {str(tmp_path / 'absent')!r}",
+        "reality-check run cub200_mlrc dataset.path=/my/CUB_200_2011",
+        "dataset.download=true",
+        "CUB_200_2011.tgz (1.2 GB) from https://data.caltech.edu/records/65de6-vp158",
+    ):
+        assert part in message
+    with pytest.raises(UsageError, match=r"does not hold CUB-200-2011\. If you have"):
+        list_cub200(tmp_path)
+    monkeypatch.delenv("REALITY_CHECK_DATA", raising=False)
+    with pytest.raises(
+        UsageError, match=r"REALITY_CHECK_DATA, which is not set.*dataset\.path=/my"
+    ):
+        list_cub200("${REALITY_CHECK_DATA}/cub200")
+
+
+def test_what_is_lacking_is_named(tmp_path: Path, trees: ModuleType) -> None:
+    root = trees.cub200(tmp_path / "CUB")
+    (root / "classes.txt").unlink()
+    (root / "image_class_labels.txt").unlink()
+    with pytest.raises(UsageError, match=r"/CUB' lacks image_class_labels\.txt and classes\.txt\."):
+        list_cub200(tmp_path)
+
+
+def test_its_archive_is_unpacked(
+    tmp_path: Path, trees: ModuleType, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    tree = trees.cub200(tmp_path / "made" / "CUB_200_2011")
+    archive = tmp_path / "data" / "CUB_200_2011.tgz"
+    archive.parent.mkdir()
+    with tarfile.open(archive, "w:gz") as file:
+        file.add(tree, "CUB_200_2011")
+    with pytest.raises(UsageError, match=r"CUB_200_2011\.tgz' is incomplete, damaged or another"):
+        list_cub200(archive.parent)
+    monkeypatch.setattr(
+        "reality_check.data.readers._published.check_file", lambda path, remote: None
+    )
+    files = list_cub200(archive, check_counts=False)  # its folder is meant
+    assert files.root == archive.parent / "CUB_200_2011"
+    assert sorted(path.name for path in archive.parent.iterdir()) == [
+        "CUB_200_2011",
+        "CUB_200_2011.tgz",
+    ]
+    assert len(load_dataset(config(archive.parent))) == 8

@@ -1,0 +1,352 @@
+"""Scores of every query: kept beside each reproduction, read back, made again from networks."""
+
+from __future__ import annotations
+
+import io
+import shutil
+import zipfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+from pml_extensions.evaluation import RetrievalMetrics
+from reality_check.cli.main import main
+from reality_check.config import compose
+from reality_check.config.metrics import METRICS
+from reality_check.data import ImageSet
+from reality_check.evaluation.categories import score_folds
+from reality_check.evaluation.metrics import Diverged, measure
+from reality_check.evaluation.query_scores import (
+    QUERIES_FILE,
+    SCORES_FILE,
+    read_query_scores,
+    write_query_scores,
+    write_test_queries,
+)
+from reality_check.launch.rescore import rescore
+from reality_check.models.network import build_network
+from reality_check.report.collect import collect
+from reality_check.results import QueryScores
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import lock_experiment
+from reality_check.training.fold import FoldResult
+from reality_check.training.trainer import Trainer
+from reality_check.utils import checkpoints
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+MakeImages = Callable[..., ImageSet]
+EXPERIMENT: dict[str, Any] = {
+    "name": "tiny",
+    "dataset": "glyphs",
+    "model": {"base": "conv4", "arguments": {"width": 4}},
+    "protocol": {
+        "base": "quick",
+        "split": {"folds": 2},
+        "training": {"batch_size": 4, "embedding_size": 4},
+        "search": {"trials": 1},
+        "reproductions": 2,
+    },
+    "methods": ["contrastive"],
+    "device": "cpu",
+}
+
+
+def embeddings(folds: int, rows: int = 12) -> list[torch.Tensor]:
+    generator = torch.Generator().manual_seed(0)
+    return [torch.randn(rows, 5, generator=generator) for _ in range(folds)]
+
+
+def image_set(make_images: MakeImages, queries: list[bool] | None, labels: list[int]) -> ImageSet:
+    count = len(labels)
+    made = make_images(1, count)
+    names = tuple(f"class {i}" for i in range(max(labels) + 1))
+    asked = None if queries is None else np.array(queries)
+    return ImageSet(made.images, np.array(labels), names, "some", queries=asked)
+
+
+# -- files ---------------------------------------------------------------------------------------
+
+
+def test_the_scores_are_those_of_each_query_and_their_means_the_metrics(tmp_path: Path) -> None:
+    labels, folds = np.arange(12) % 3, embeddings(2)
+    scores = score_folds(folds, labels, normalize=True)
+    write_query_scores(tmp_path, scores)
+    with np.load(tmp_path / SCORES_FILE) as kept:
+        assert set(kept.files) == {"aggregate", "ensemble"}
+        unit = torch.cat([torch.nn.functional.normalize(fold) for fold in folds], dim=1)
+        expected = RetrievalMetrics().per_query(unit, labels)
+        alone = [RetrievalMetrics().per_query(fold, labels) for fold in folds]
+        for row, name in enumerate(METRICS):
+            assert kept["ensemble"][row] == pytest.approx(expected[name], abs=1e-6)
+            means = (alone[0][name] + alone[1][name]) / 2
+            assert kept["aggregate"][row] == pytest.approx(means, abs=1e-6)
+        for category in kept.files:
+            assert kept[category].dtype == np.float32
+            assert kept[category].shape == (3, 12)
+            for row, name in enumerate(METRICS):
+                assert kept[category][row].mean() == pytest.approx(scores[category][name], abs=1e-6)
+
+
+def test_the_kept_scores_are_of_the_methods_own_geometry() -> None:
+    labels, x = np.arange(12) % 3, embeddings(1)[0] * torch.arange(1, 13)[:, None]
+    for normalize in (True, False):
+        found = measure(x, labels, normalize)
+        expected = RetrievalMetrics(normalize=normalize).per_query(x, labels)
+        for name in METRICS:
+            np.testing.assert_array_equal(found.per_query[name], expected[name])
+    assert measure(x, labels, True).per_query.keys() == set(METRICS)
+
+
+def test_queries_without_a_reference_of_their_class_are_in_no_file(
+    make_images: MakeImages, tmp_path: Path
+) -> None:
+    labels = [0, 0, 1, 2, 2, 2]
+    write_test_queries(tmp_path, image_set(make_images, None, labels))
+    write_query_scores(tmp_path, score_folds(embeddings(2, 6), np.array(labels), True))
+    with np.load(tmp_path / QUERIES_FILE) as queries, np.load(tmp_path / SCORES_FILE) as kept:
+        assert queries["labels"].tolist() == [0, 0, 2, 2, 2]
+        assert queries["images"].tolist() == [0, 1, 3, 4, 5]
+        assert queries["class_names"].tolist() == ["class 0", "class 1", "class 2"]
+        assert kept["ensemble"].shape == (3, 5)
+        assert np.isfinite(kept["ensemble"]).all()
+
+
+def test_queries_and_a_gallery(make_images: MakeImages, tmp_path: Path) -> None:
+    labels = [0, 0, 1, 1, 2]
+    asked = [True, False, True, True, False]
+    test = image_set(make_images, asked, labels)
+    write_test_queries(tmp_path, test)
+    scores = score_folds(embeddings(2, 5), np.array(labels), True, (), np.array(asked))
+    write_query_scores(tmp_path, scores)
+    with np.load(tmp_path / QUERIES_FILE) as queries, np.load(tmp_path / SCORES_FILE) as kept:
+        assert queries["images"].tolist() == [0], "class 1 has no image in the gallery"
+        assert kept["ensemble"].shape == (3, 1)
+
+
+def kept_by(folder: Path, means: dict[str, dict[str, float]]) -> QueryScores | None:
+    recorded = {("m", category, 0): values for category, values in means.items()}
+    return read_query_scores(folder, lambda *_: folder / SCORES_FILE, recorded)
+
+
+@pytest.fixture
+def one_run(make_images: MakeImages, tmp_path: Path) -> dict[str, dict[str, float]]:
+    """A folder with one reproduction, and its metrics."""
+    labels = np.arange(12) % 3
+    scores = score_folds(embeddings(2), labels, True)
+    write_test_queries(tmp_path, image_set(make_images, None, labels.tolist()))
+    write_query_scores(tmp_path, scores)
+    return {category: dict(metrics) for category, metrics in scores.items()}
+
+
+def test_scores_are_read_back(one_run: dict[str, dict[str, float]], tmp_path: Path) -> None:
+    kept = kept_by(tmp_path, one_run)
+    assert kept is not None
+    assert kept.labels.tolist() == (np.arange(12) % 3).tolist()
+    values = kept.load("m", "ensemble", 0)
+    assert values is not None
+    for row, name in enumerate(METRICS):
+        assert values[row].mean() == pytest.approx(one_run["ensemble"][name], abs=1e-6)
+    assert kept.load("m", "complete", 0) is None
+    assert kept.load("m", "ensemble", 1) is None
+    assert kept.load("other", "ensemble", 0) is None
+
+
+def test_scores_of_another_training_count_as_missing(
+    one_run: dict[str, dict[str, float]], tmp_path: Path
+) -> None:
+    one_run["ensemble"]["r_precision"] += 0.001
+    kept = kept_by(tmp_path, one_run)
+    assert kept is not None
+    assert kept.load("m", "ensemble", 0) is None
+    assert kept.load("m", "aggregate", 0) is not None
+
+
+def test_a_diverged_run_counts_as_0_in_every_query(
+    one_run: dict[str, dict[str, float]], tmp_path: Path
+) -> None:
+    (tmp_path / SCORES_FILE).unlink()
+    kept = kept_by(tmp_path, {"ensemble": dict.fromkeys(METRICS, 0.0)})
+    assert kept is not None
+    values = kept.load("m", "ensemble", 0)
+    assert values is not None
+    assert values.shape == (3, 12)
+    assert not values.any()
+
+
+def test_damaged_files_count_as_missing(
+    one_run: dict[str, dict[str, float]], tmp_path: Path
+) -> None:
+    path = tmp_path / SCORES_FILE
+    whole = path.read_bytes()
+    spoilt = bytearray(whole)
+    with zipfile.ZipFile(io.BytesIO(whole)) as archive:
+        entry = archive.getinfo("ensemble.npy")
+    spoilt[entry.header_offset + 80] ^= 0xFF
+    for content in (whole[: len(whole) // 2], bytes(spoilt), b"", b"no archive"):
+        path.write_bytes(content)
+        kept = kept_by(tmp_path, one_run)
+        assert kept is not None
+        assert kept.load("m", "ensemble", 0) is None
+    path.write_bytes(whole)
+    (tmp_path / QUERIES_FILE).write_bytes(b"torn")
+    assert kept_by(tmp_path, one_run) is None
+
+
+def test_the_same_scores_are_the_same_bytes_and_small(
+    make_images: MakeImages, tmp_path: Path
+) -> None:
+    labels = np.arange(600) % 60
+    scores = score_folds(embeddings(2, 600), labels, True)
+    for folder in ("a", "b"):
+        write_query_scores(tmp_path / folder, scores)
+    first = (tmp_path / "a" / SCORES_FILE).read_bytes()
+    assert first == (tmp_path / "b" / SCORES_FILE).read_bytes()
+    assert len(first) < 24 * 600 + 2000
+
+
+# -- campaigns -----------------------------------------------------------------------------------
+
+
+def untrained(self: Trainer) -> FoldResult:
+    """A fold run that ends at once with an untrained network of its own seed."""
+    network = build_network(
+        self.task.model, (16, 16, 1), self.task.embedding_size, self.task.network_seed
+    )
+    checkpoints.save(self.folder / "model.pt", network.state_dict())
+    return FoldResult(0.3, 1, 0, 1, 0.0, ())
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The output folder of a finished campaign."""
+    folder = tmp_path_factory.mktemp("finished")
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "run", untrained)
+        patch.setattr("os.fsync", lambda descriptor: None)
+        opened(folder).work()
+    return folder
+
+
+def opened(folder: Path, seed: int = 0) -> Campaign:
+    """A campaign on 16 classes of made-up images."""
+    draw = np.random.default_rng(seed)
+    patterns = draw.uniform(0, 255, (16, 1, 16, 16, 1))
+    images = np.clip(patterns + draw.normal(0, 60, (16, 6, 16, 16, 1)), 0, 255)
+    names = tuple(f"class {label}" for label in range(16))
+    pixels = images.reshape(-1, 16, 16, 1).astype(np.uint8)
+    made = Campaign(compose(EXPERIMENT), folder)
+    made.__dict__["dataset"] = ImageSet(pixels, np.repeat(np.arange(16), 6), names, "patterns")
+    return made
+
+
+@pytest.fixture
+def campaign(
+    finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Callable[[], Campaign]:
+    """Opens the finished campaign in a copy of its folder."""
+    shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    monkeypatch.setattr(Trainer, "run", untrained)
+    return lambda: opened(tmp_path)
+
+
+def test_every_reproduction_keeps_its_scores(
+    campaign: Callable[[], Campaign], tmp_path: Path
+) -> None:
+    files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob(SCORES_FILE))
+    assert files == [
+        f"contrastive/{stage}/{trial_index:03d}/{SCORES_FILE}"
+        for stage in ("complete", "reproductions")
+        for trial_index in range(2)
+    ]
+    results = collect(campaign())
+    assert results.queries is not None
+    assert results.queries.class_names == tuple(f"class {i}" for i in range(8, 16))
+    for row in results.rows:
+        if row.metric in METRICS:
+            values = results.queries.load(row.method, row.category, row.reproduction)
+            assert values is not None
+            mean = values[list(METRICS).index(row.metric)].mean()
+            assert mean == pytest.approx(row.value, abs=1e-6)
+
+
+def test_a_folder_without_scores_is_scored_again_to_the_same(
+    campaign: Callable[[], Campaign], tmp_path: Path
+) -> None:
+    files = [tmp_path / QUERIES_FILE, *tmp_path.rglob(SCORES_FILE)]
+    before = {path: path.read_bytes() for path in files}
+    for path in files:
+        path.unlink()
+    assert collect(campaign()).queries is None
+    told: list[str] = []
+    done = rescore(campaign(), told.append)
+    assert (done.there, done.scored, done.diverged, done.problems) == (0, 4, 0, ())
+    assert told[0] == "contrastive, reproductions, 0: scored"
+    assert {path: path.read_bytes() for path in files} == before
+    again = rescore(campaign())
+    assert (again.there, again.scored) == (4, 0)
+
+
+def test_scoring_again_leaves_alone_what_it_cannot_reproduce(
+    campaign: Callable[[], Campaign], tmp_path: Path
+) -> None:
+    for path in tmp_path.rglob(SCORES_FILE):
+        path.unlink()
+    (tmp_path / "contrastive/reproductions/000/fold_1/model.pt").unlink()
+    done = rescore(opened(tmp_path, seed=1))
+    assert done.scored == 0
+    assert len(done.problems) == 4
+    assert "model.pt is gone" in done.problems[0]
+    assert "the images, the network or the software are not those of the run" in done.problems[1]
+    assert list(tmp_path.rglob(SCORES_FILE)) == []
+
+
+def test_a_diverged_reproduction_is_not_scored_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(*_: Any) -> None:
+        raise Diverged("made up")
+
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    monkeypatch.setattr(Trainer, "run", untrained)
+    monkeypatch.setattr(Campaign, "_complete", diverge)
+    folder = tmp_path / "second"
+    folder.mkdir()
+    made = opened(folder)
+    made.work()
+    done = rescore(made)
+    assert (done.there, done.scored, done.diverged, done.problems) == (2, 0, 2, ())
+    queries = collect(made).queries
+    assert queries is not None
+    values = queries.load("contrastive", "complete", 0)
+    assert values is not None
+    assert not values.any()
+
+
+def test_the_command_scores_again_and_writes_the_report(
+    campaign: Callable[[], Campaign],
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    made = campaign()
+    lock_experiment(made.experiment.model_copy(update={"code": {"dataset": "x"}}), tmp_path)
+    made.record_data(made.dataset)
+    monkeypatch.setattr(
+        "reality_check.studies.campaign.load_dataset", lambda settings: made.dataset
+    )
+    for path in tmp_path.rglob(SCORES_FILE):
+        path.unlink()
+    assert main(["score", str(tmp_path)]) == 0
+    printed = capsys.readouterr().out
+    assert "4 reproductions scored again, 0 had their scores already" in printed
+    assert (tmp_path / "report.html").exists()
+    (tmp_path / "contrastive/complete/001" / SCORES_FILE).unlink()
+    (tmp_path / "contrastive/complete/001/fold_0/model.pt").unlink()
+    assert main(["score", str(tmp_path)]) == 1
+    assert "model.pt is gone" in capsys.readouterr().err

@@ -1,0 +1,253 @@
+"""What becomes of the processes of a worker when something goes wrong in one of them."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import textwrap
+import threading
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+import torch
+
+from reality_check.evaluation.metrics import Diverged
+from reality_check.launch import fold_executors as runners
+from reality_check.launch.fold_executors import LOST, ProcessExecutor, SerialExecutor
+from reality_check.studies.storage import StorageLost
+from reality_check.training.strategy import Strategy
+from reality_check.utils.errors import UsageError
+from reality_check.utils.lease import LeaseLost
+
+CPU = torch.device("cpu")
+T = TypeVar("T")
+
+
+# -- one process, or a strategy
+# ----------------------------------------------------------------------
+
+
+class Pair(Strategy):
+    """The main process of two; notes what the other one is told."""
+
+    size = 2
+
+    def __init__(self) -> None:
+        self.told: list[Any] = []
+
+    def broadcast(self, value: T) -> T:
+        self.told.append(value)
+        return value
+
+
+class Fails:
+    """A fold run that ends with an exception."""
+
+    def __init__(self, error: BaseException) -> None:
+        self.error = error
+
+    def run(self, *arguments: Any) -> Any:
+        raise self.error
+
+
+class Ended(BaseException):
+    """Stands for the end of this process."""
+
+
+@pytest.fixture
+def strategy(monkeypatch: pytest.MonkeyPatch) -> Pair:
+    def end(status: int) -> None:
+        raise Ended(status)
+
+    monkeypatch.setattr(runners.os, "_exit", end)
+    return Pair()
+
+
+def run(runner: SerialExecutor, error: BaseException) -> Any:
+    job: Any = Fails(error)
+    with pytest.raises(type(error)):
+        runner.run([job], lambda position: None)
+    return job
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        OSError(28, "No space left on device"),
+        StorageLost("the database was away"),
+        UsageError("the batch cannot be divided"),
+        KeyboardInterrupt(),
+    ],
+    ids=lambda error: type(error).__name__,
+)
+def test_nothing_is_said_to_processes_that_wait_in_the_middle_of_a_step(
+    strategy: Pair, error: BaseException
+) -> None:
+    runner = SerialExecutor(None, CPU, strategy)  # type: ignore[arg-type]
+    job = run(runner, error)
+    runner.close()
+    assert strategy.told == [job]
+    # Should the storage give this worker other work, the others could not follow.
+    with pytest.raises(Ended, match=str(LOST)):
+        run(runner, error)
+    assert strategy.told == [job]
+
+
+def test_a_divergence_is_seen_by_all_and_they_wait_for_the_next_fold_run(strategy: Pair) -> None:
+    runner = SerialExecutor(None, CPU, strategy)  # type: ignore[arg-type]
+    told = [run(runner, Diverged("the loss became nan")) for _ in range(2)]
+    runner.close()
+    assert strategy.told == [*told, None]
+
+
+def test_a_team_whose_work_was_taken_away_ends(strategy: Pair) -> None:
+    job: Any = Fails(LeaseLost())
+    with pytest.raises(Ended, match=str(LOST)):
+        SerialExecutor(None, CPU, strategy).run([job], lambda position: None)  # type: ignore[arg-type]
+
+
+def test_work_that_was_taken_away_before_it_began_leaves_the_others_waiting(strategy: Pair) -> None:
+    def renew_lease() -> float:
+        raise LeaseLost
+
+    runner = SerialExecutor(None, CPU, strategy)  # type: ignore[arg-type]
+    job: Any = Fails(LeaseLost())
+    with pytest.raises(LeaseLost):
+        runner.run([job], lambda position: None, renew_lease)
+    runner.close()
+    assert strategy.told == [None]
+
+
+def test_one_process_goes_on_after_any_error() -> None:
+    runner = SerialExecutor(None, CPU)  # type: ignore[arg-type]
+    for _ in range(2):
+        run(runner, OSError(28, "No space left on device"))
+    runner.close()
+
+
+FULL_DISK = """
+import torch
+from pytorch_metric_learning.losses import ContrastiveLoss
+
+class FullDisk(ContrastiveLoss):
+    steps = 0
+
+    def forward(self, *arguments):
+        self.steps += 1
+        if self.steps == 3 and torch.distributed.get_rank() == 0:
+            raise OSError(28, "No space left on device")
+        return super().forward(*arguments)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_an_error_of_the_main_process_alone_ends_the_run(tmp_path: Path, tiny: Path) -> None:
+    """The other process waits for its embeddings meanwhile."""
+    (tmp_path / "full_disk.py").write_text(FULL_DISK)
+    program = """
+        import sys
+        from reality_check.config import load_experiment
+        from reality_check.api import run
+        if __name__ == "__main__":
+            changes = ["methods=[{name: full, loss: full_disk.FullDisk}]"]
+            run(load_experiment(sys.argv[1], changes), sys.argv[2], processes_per_network=2)
+    """
+    done = run_program(program, tmp_path, str(tiny), str(tmp_path / "out"))
+    assert done.returncode == 1
+    assert "WorkFailed: full, search: OSError: [Errno 28] No space left on device" in done.stderr
+
+
+# -- several at once -----------------------------------------------------------------------------
+
+
+@dataclass(frozen=True)
+class Job:
+    """A fold run that tells something, and may fail or say that it began."""
+
+    fold: int = 0
+    fails: bool = False
+    begun: Path | None = None
+
+    def run(
+        self, dataset: None, device: torch.device, on_progress: Any, *more: Any, renew_lease: Any
+    ):  # type: ignore[no-untyped-def]
+        on_progress({"fold": self.fold})
+        if self.begun is not None:
+            self.begun.write_text("trains")
+        if self.fails:
+            raise Diverged("the loss became nan")
+        return self.fold
+
+
+def load() -> None:
+    """A data set."""
+
+
+def open_files() -> int:
+    return len(os.listdir("/proc/self/fd"))
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_divergence_leaves_no_files_and_threads_open() -> None:
+    runner = ProcessExecutor(1, load, CPU)  # type: ignore[arg-type]
+    told: list[dict[str, Any]] = []
+    left = []
+    for number in range(3):
+        jobs: Sequence[Any] = [Job(2 * number), Job(2 * number + 1, fails=True)]
+        with pytest.raises(Diverged):
+            runner.run(jobs, told.append)
+        left.append((open_files(), threading.active_count()))
+    assert left[1:] == left[:1] * 2  # the first time starts a process that multiprocessing keeps
+    assert [position["fold"] for position in told] == list(range(6))
+    assert runner.run([Job(7)], told.append) == [7]  # type: ignore[list-item, comparison-overlap]
+    runner.close()
+    assert (open_files(), threading.active_count()) == left[0]
+
+
+@pytest.mark.slow
+@pytest.mark.xdist_group("processes")
+def test_processes_that_lose_their_worker_while_they_import_do_not_train(tmp_path: Path) -> None:
+    program = """
+        import multiprocessing, os, signal, sys, threading, time
+        from pathlib import Path
+        import torch
+        from reality_check.launch.fold_executors import ProcessExecutor
+        from test_runners_at_their_end import Job, load
+
+        def die():
+            while not multiprocessing.active_children():
+                time.sleep(0.01)
+            time.sleep(0.2)  # they have read by now what they are to do
+            os.kill(os.getpid(), signal.SIGKILL)
+
+        if __name__ == "__main__":
+            runner = ProcessExecutor(1, load, torch.device("cpu"))
+            threading.Thread(target=die, daemon=True).start()
+            runner.run([Job(begun=Path(sys.argv[1]))], lambda position: None)
+    """
+    begun = tmp_path / "begun"
+    run_program(program, tmp_path, str(begun))  # and orphans, which have its output open too
+    assert not begun.exists()
+
+
+def run_program(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    file = folder / "program.py"
+    file.write_text(textwrap.dedent(program))
+    here = Path(__file__).parent
+    path = os.pathsep.join([str(folder), str(here), str(here.parents[1])])
+    return subprocess.run(
+        [sys.executable, str(file), *arguments],
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        cwd=folder,
+        capture_output=True,
+        text=True,
+        timeout=180,
+        check=False,
+    )

@@ -1,0 +1,278 @@
+"""Verdicts on synthetic results, checked against scipy's tests and by hand."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import pytest
+from scipy import stats
+
+from reality_check.config import Experiment, compose
+from reality_check.config.metrics import PRIMARY
+from reality_check.papers.claims import ClaimVerdict, Finding, judge
+from reality_check.results import MethodResults, ResultRow, TrialRecord
+
+#: Ten reproductions around 0 with a standard deviation of about 0.7 points.
+NOISE = [-0.011, -0.007, -0.004, -0.002, -0.001, 0.001, 0.002, 0.005, 0.007, 0.010]
+Samples = Mapping[str | tuple[str, str, str], Sequence[float]]
+
+
+def around(mean: float, scale: float = 1.0, turn: int = 0) -> list[float]:
+    """Ten values of that mean; ``turn`` puts them in another order."""
+    return [mean + scale * value for value in (*NOISE[turn:], *NOISE[:turn])]
+
+
+def experiment(*claims: Mapping[str, Any], **changes: Any) -> Experiment:
+    plain = [
+        {"name": f"claim_{number}", "source": "000", "text": "It is so", **claim}
+        for number, claim in enumerate(claims)
+    ]
+    return compose(
+        {
+            "name": "made_up",
+            "dataset": "glyphs",
+            "model": "conv4",
+            "protocol": {
+                "base": "quick",
+                "final_metrics": ["separability", "binary_precision_at_1"],
+            },
+            "methods": [{"base": "contrastive", "name": name} for name in "abc"],
+            "claims": plain,
+            **changes,
+        }
+    )
+
+
+def rows(samples: Samples) -> Iterable[ResultRow]:
+    for place, values in samples.items():
+        method, category, metric = (place, "aggregate", PRIMARY) if len(place) == 1 else place
+        for number, value in enumerate(values):
+            yield ResultRow("made_up", method, category, number, metric, value)
+
+
+def verdict(claim: Mapping[str, Any], samples: Samples) -> ClaimVerdict:
+    (found,) = judge(experiment({"pairs": [["a", "b"]], **claim}), rows(samples))
+    return found
+
+
+# The standard error of a difference of two such samples is 0.29 points, the interval +-0.61.
+@pytest.mark.parametrize(
+    ("test", "margin", "difference", "expected"),
+    [
+        ("above", 1, 0.007, "confirmed"),
+        ("above", 1, 0.0055, "cannot tell"),
+        ("above", 1, 0.0, "not confirmed"),  # certainly within a point
+        ("above", 1, 0.004, "not confirmed"),
+        ("above", 0.4, 0.0, "cannot tell"),  # not certainly within so little
+        ("above", 1, -0.0055, "cannot tell"),
+        ("above", 1, -0.02, "not confirmed"),
+        ("not_below", 1, -0.003, "confirmed"),
+        ("not_below", 1, 0.02, "confirmed"),
+        ("not_below", 1, -0.007, "cannot tell"),
+        ("not_below", 1, -0.013, "cannot tell"),
+        ("not_below", 1, -0.017, "not confirmed"),
+        ("not_below", 2, -0.013, "confirmed"),
+        ("equal", 1, 0.0, "confirmed"),
+        ("equal", 1, -0.004, "confirmed"),
+        ("equal", 1, 0.006, "cannot tell"),
+        ("equal", 1, 0.012, "cannot tell"),
+        ("equal", 1, 0.02, "not confirmed"),
+        ("equal", 1, -0.02, "not confirmed"),
+    ],
+)
+def test_what_each_test_says_of_a_difference(
+    test: str, margin: float, difference: float, expected: str
+) -> None:
+    samples = {"a": around(0.3 + difference), "b": around(0.3, turn=3)}
+    assert verdict({"test": test, "margin": margin}, samples).verdict == expected
+
+
+def test_p_values_are_those_of_welchs_test() -> None:
+    a, b = around(0.306), around(0.3, scale=2, turn=4)[:7]
+    found = verdict({}, {"a": a, "b": b}).findings[0]
+    reference = stats.ttest_ind(a, b, equal_var=False)
+    assert found.p == pytest.approx(reference.pvalue)
+    low, high = reference.confidence_interval(0.95)
+    assert found.difference is not None
+    assert found.difference.n == (10, 7)
+    assert found.difference.mean - found.difference.half_width == pytest.approx(low)
+    assert found.difference.mean + found.difference.half_width == pytest.approx(high)
+
+
+def test_p_values_of_margins_are_one_sided_tests_against_them() -> None:
+    a, b = around(0.296), around(0.3, scale=2, turn=4)[:7]
+
+    def p(shift: float, alternative: str) -> float:
+        moved = [value + shift for value in a]
+        return float(stats.ttest_ind(moved, b, equal_var=False, alternative=alternative).pvalue)
+
+    equal = verdict({"test": "equal"}, {"a": a, "b": b}).findings[0]
+    within = max(p(0.01, "greater"), p(-0.01, "less"))
+    assert equal.p_equal == pytest.approx(within)
+    assert equal.p == pytest.approx(min(1, 2 * min(p(0.01, "less"), p(-0.01, "greater"))))
+    assert verdict({}, {"a": a, "b": b}).findings[0].p_equal == pytest.approx(within)
+    below = verdict({"test": "not_below"}, {"a": a, "b": b}).findings[0]
+    assert below.p == pytest.approx(2 * p(0.01, "greater"))
+    assert below.p_equal is None
+
+
+def test_holm_counts_all_comparisons_of_the_experiment() -> None:
+    samples = {"a": around(0.307), "b": around(0.3, turn=3), "c": around(0.3, turn=5)}
+    alone = verdict({}, samples)
+    assert alone.verdict == "confirmed"
+    pairs = {"pairs": [["a", "b"]]}
+    five = [pairs | {"test": test} for test in ("above", "not_below", "above", "above", "above")]
+    found = judge(experiment(*five), rows(samples))
+    # 4 of the 5 p-values are the same, and one is smaller: 4 times each.
+    assert found[0].findings[0].p == pytest.approx(4 * alone.findings[0].p)
+    assert [one.verdict for one in found] == [
+        "cannot tell",
+        "confirmed",
+        "cannot tell",
+        "cannot tell",
+        "cannot tell",
+    ]
+    # Of "within the margin" there are four, since not_below does not ask.
+    assert found[0].findings[0].p_equal == pytest.approx(4 * alone.findings[0].p_equal)
+
+
+def test_a_claim_of_several_comparisons_needs_all_and_falls_with_one() -> None:
+    both = {"pairs": [["a", "b"], ["a", "c"]]}
+    samples = {"a": around(0.33), "b": around(0.3, turn=3)}
+    for mean, expected in ((0.31, "confirmed"), (0.326, "cannot tell"), (0.36, "not confirmed")):
+        found = verdict(both, {**samples, "c": around(mean, turn=5)})
+        assert found.verdict == expected
+        assert found.findings[0].verdict == "confirmed"
+        assert found.findings[1].verdict == expected
+
+
+def test_one_method_in_two_ways_is_compared_run_by_run() -> None:
+    """Runs that are better in one metric are better in the other, which a paired test sees."""
+    bits = [value - 0.01 + 0.0005 * (-1) ** n for n, value in enumerate(around(0.6, scale=5))]
+    samples = {
+        ("a", "aggregate", "precision_at_1"): around(0.6, scale=5),
+        ("a", "aggregate", "binary_precision_at_1"): bits,
+    }
+    claim = {
+        "pairs": [["a", "a"]],
+        "metrics": ["binary_precision_at_1"],
+        "than": {"metric": "precision_at_1"},
+        "test": "not_below",
+        "margin": 2,
+    }
+    found = verdict(claim, samples)
+    assert found.verdict == "confirmed"
+    paired = stats.ttest_rel([value + 0.02 for value in bits], around(0.6, scale=5))
+    assert found.findings[0].p == pytest.approx(paired.pvalue)
+    assert found.findings[0].difference is not None
+    assert found.findings[0].difference.mean == pytest.approx(-0.01)
+
+
+def test_ensemble_and_aggregate_are_of_the_same_networks_and_complete_is_not() -> None:
+    places = {category: ("a", category, PRIMARY) for category in ("aggregate", "ensemble")}
+    samples = {places["aggregate"]: around(0.3), places["ensemble"]: around(0.31)[::-1]}
+    samples["a", "complete", PRIMARY] = around(0.31)[::-1]
+    claim = {"pairs": [["a", "a"]], "than": {"category": "aggregate"}}
+    one = verdict(claim | {"categories": ["ensemble"]}, samples).findings[0]
+    other = verdict(claim | {"categories": ["complete"]}, samples).findings[0]
+    values = list(samples.values())
+    assert one.p == pytest.approx(stats.ttest_rel(values[1], values[0]).pvalue)
+    assert other.p == pytest.approx(stats.ttest_ind(values[2], values[0], equal_var=False).pvalue)
+
+
+def test_a_ratio_has_a_margin_of_its_own_unit() -> None:
+    separability = {"metrics": ["separability"], "margin": 0.1}
+    samples = {
+        ("a", "aggregate", "separability"): around(0.9, scale=5),
+        ("b", "aggregate", "separability"): around(0.9, scale=5, turn=4),
+    }
+    assert verdict(separability, samples).verdict == "not confirmed"
+    assert verdict(separability | {"margin": 0.01}, samples).verdict == "cannot tell"
+
+
+@pytest.mark.parametrize(
+    ("samples", "why"),
+    [
+        ({}, "a has no results"),
+        ({"a": around(0.3)}, "b has no results"),
+        ({"a": around(0.3), "b": [0.2]}, "without two reproductions"),
+        ({"a": around(0.3), "b": [0.2, float("nan")]}, "whose values are finite"),
+    ],
+)
+def test_what_was_not_measured_cannot_tell(samples: Samples, why: str) -> None:
+    found = verdict({}, samples)
+    assert found.verdict == found.findings[0].verdict == "cannot tell"
+    assert why in found.findings[0].why
+    assert found.findings[0].p is None
+
+
+def test_comparisons_without_results_do_not_count_for_holm() -> None:
+    samples = {"a": around(0.307), "b": around(0.3, turn=3)}
+    pairs = [["a", "b"], ["a", "c"]]
+    found = verdict({"pairs": pairs}, samples)
+    assert found.verdict == "cannot tell"
+    assert found.findings[0].p == pytest.approx(verdict({}, samples).findings[0].p)
+
+
+def test_runs_without_spread_are_certain() -> None:
+    assert verdict({}, {"a": [0.31] * 5, "b": [0.3] * 5}).verdict == "confirmed"
+    assert verdict({}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "not confirmed"
+    assert verdict({"test": "equal"}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "confirmed"
+
+
+def lost(method: str, *runs: int, stage: str = "reproductions") -> MethodResults:
+    """A method of which these of five runs diverged."""
+    records = tuple(
+        TrialRecord(method, stage, n, "complete", diverged="NaN" if n in runs else None)
+        for n in range(5)
+    )
+    parts: dict[str, Any] = {stage: records}
+    return MethodResults(method, "L", **parts)
+
+
+def judged(
+    claim: Mapping[str, Any], samples: Samples, *methods: MethodResults
+) -> tuple[str, Finding]:
+    planned = experiment({"pairs": [["a", "b"]], **claim})
+    (found,) = judge(planned, rows(samples), methods)
+    return found.verdict, found.findings[0]
+
+
+@pytest.mark.parametrize("test", ["above", "not_below", "equal"])
+def test_methods_that_always_diverged_cannot_be_told(test: str) -> None:
+    zeros = {"a": [0.0] * 5, "b": [0.0] * 5}
+    gone = [lost(name, *range(5)) for name in "ab"]
+    told, finding = judged({"test": test}, zeros, *gone)
+    assert (told, finding.why) == ("cannot tell", "every run of a and b diverged")
+    assert (finding.difference, finding.p, finding.p_equal) == (None, None, None)
+    assert finding.diverged == (5, 5)
+    told, finding = judged({"test": test}, zeros, gone[0], lost("b", 0, 1, 2, 3))
+    assert told == {"above": "not confirmed"}.get(test, "confirmed"), "one run did score 0"
+
+
+def test_one_side_that_always_diverged_is_below() -> None:
+    samples = {"a": [0.3, 0.31, 0.3, 0.29, 0.3], "b": [0.0] * 5}
+    told, finding = judged({}, samples, lost("a"), lost("b", *range(5)))
+    assert (told, finding.diverged, finding.why) == ("confirmed", (0, 5), "")
+
+
+def test_what_diverged_is_counted_among_the_runs_that_are_compared() -> None:
+    samples = {
+        ("a", "complete", PRIMARY): [0.3, 0.0, 0.3, 0.0],
+        ("b", "complete", PRIMARY): [0.2, 0.2, 0.0],
+    }
+    runs = lost("a", 1, 3, 4, stage="complete"), lost("b", 2, stage="reproductions")
+    _, finding = judged({"categories": ["complete"]}, samples, *runs)
+    assert finding.diverged == (2, 0), "of a run 4 has no result; of b it was a reproduction"
+
+
+def test_one_method_that_always_diverged_cannot_be_told_from_itself() -> None:
+    samples = {("a", category, PRIMARY): [0.0] * 5 for category in ("aggregate", "ensemble")}
+    claim = {"pairs": [["a", "a"]], "categories": ["ensemble"], "than": {"category": "aggregate"}}
+    told, finding = judged(claim, samples, lost("a", *range(5)))
+    assert (told, finding.why) == ("cannot tell", "every run of a diverged")
+
+
+def test_an_experiment_without_claims_has_no_verdicts() -> None:
+    assert judge(experiment(), rows({"a": around(0.3)})) == ()

@@ -1,0 +1,115 @@
+"""The sentences: word for word, and honest about what cannot be told."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from reality_check.report._summary import Summary
+from reality_check.report.sections.verdict import (
+    NOISE_NOTE,
+    category_sentences,
+    correction_note,
+    headline,
+    pair_sentence,
+)
+from reality_check.report.statistics import Comparison, Difference
+from reality_check.results import ExperimentResults, ResultRow
+
+MAP = "mean_average_precision_at_r"
+
+
+def experiment(values: dict[str, list[float]], **changes: Any) -> Summary:
+    rows = tuple(
+        ResultRow("e", method, "ensemble", run, MAP, value)
+        for method, found in values.items()
+        for run, value in enumerate(found)
+    )
+    results = ExperimentResults("e", "mlrc", "mlrc", True, methods=(), rows=rows)
+    return Summary(dataclasses.replace(results, **changes))
+
+
+def test_a_clear_pair() -> None:
+    difference = Difference(0.012, 0.008, 0.004, (10, 10))
+    assert pair_sentence(Comparison("A", "B", difference, 0.004, 1)) == (
+        "A is above B by 1.20 points MAP@R (95 % interval 0.40 to 2.00, n = 10 and 10)."
+    )
+
+
+def test_a_pair_that_cannot_be_told_apart() -> None:
+    difference = Difference(0.001, 0.008, 0.8, (10, 9))
+    assert pair_sentence(Comparison("A", "B", difference, 0.8, 1)) == (
+        "Cannot tell A from B: 0.10 points MAP@R apart (95 % interval −0.70 to 0.90, n = 10 and 9)."
+    )
+
+
+def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
+    difference = Difference(0.005, 0.004, 0.02, (10, 10))
+    assert pair_sentence(Comparison("A", "B", difference, 0.12, 6)) == (
+        "Cannot tell A from B once 6 pairs are tested: 0.50 points MAP@R apart "
+        "(95 % interval 0.10 to 0.90, n = 10 and 10, Holm p = 0.12; alone p = 0.02)."
+    )
+
+
+def test_a_pair_with_a_single_run() -> None:
+    sentence = pair_sentence(Comparison("A", "B", Difference(0.1, None, None, (1, 5)), None, 0))
+    assert sentence == (
+        "Cannot tell A from B: 10.00 points MAP@R apart, "
+        "but no interval without two runs (n = 1 and 5)."
+    )
+
+
+def test_the_first_sentence_is_on_the_best_two_and_the_last_on_who_is_missing(build: Any) -> None:
+    summary = Summary(build({"warped": 5, "<b>x</b>": 5, "my_loss_50%": 5}))
+    sentences = category_sentences(summary, "ensemble")
+    assert sentences[0].startswith("Cannot tell warped from my_loss_50%")
+    assert sentences[1].startswith("warped is above <b>x</b> by ")
+    assert sentences[-1] == "late & slow has no results in this category yet."
+    assert len(sentences) == 4
+    assert correction_note(summary, "ensemble").startswith("3 pairs are tested here")
+
+
+def test_two_methods_need_no_correction() -> None:
+    summary = experiment({"a": [0.3, 0.31, 0.3], "b": [0.2, 0.21, 0.2]})
+    assert correction_note(summary, "ensemble") == ""
+    assert "Holm" not in category_sentences(summary, "ensemble")[0]
+
+
+def test_the_headline_of_a_clear_winner() -> None:
+    values = {"a": [0.3, 0.31, 0.3], "b": [0.2, 0.21, 0.2], "c": [0.1, 0.11, 0.1]}
+    assert headline(experiment(values)) == "a is above both other methods on MAP@R (ensemble)."
+    assert headline(experiment({k: values[k] for k in "ab"})) == "a is above b on MAP@R (ensemble)."
+
+
+def test_the_headline_of_no_winner() -> None:
+    values = {"a": [0.3, 0.2, 0.25], "b": [0.2, 0.3, 0.24]}
+    assert headline(experiment(values)) == (
+        "a leads on MAP@R, but cannot be told from b (ensemble)."
+    )
+
+
+def test_the_headline_is_cautious(results: ExperimentResults) -> None:
+    text = headline(Summary(results))
+    assert text.startswith("Preliminary: warped leads on MAP@R, but cannot be told from")
+    assert text.endswith("Read it with the serious deviation below.")
+
+
+def test_the_headline_without_results() -> None:
+    assert headline(experiment({})) == "No results yet: no reproduction has been scored."
+    assert headline(experiment({"a": [0.3]})) == "only a has results (ensemble)."
+
+
+def test_the_note_on_noise_names_what_is_left_out() -> None:
+    assert "training noise only" in NOISE_NOTE
+    assert "split" in NOISE_NOTE
+    assert "search" in NOISE_NOTE
+
+
+def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:
+    method = results.methods[0]
+    lost = dataclasses.replace(method.reproductions[0], diverged="loss is NaN")
+    changed = dataclasses.replace(method, reproductions=(lost, *method.reproductions[1:]))
+    summary = Summary(dataclasses.replace(results, methods=(changed, *results.methods[1:])))
+    sentence = "1 of 5 runs of warped diverged and counts as 0."
+    assert sentence in category_sentences(summary, "aggregate")
+    assert sentence not in category_sentences(summary, "complete")

@@ -1,0 +1,168 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reality_check.config import Experiment, compose
+from reality_check.studies.output_folder import (
+    check_same_experiment,
+    exclusive,
+    load_locked,
+    lock_experiment,
+)
+from reality_check.utils.errors import UsageError
+
+
+def experiment(*overrides: str, **changes: Any) -> Experiment:
+    raw = {
+        "name": "1e5",  # a text that YAML must quote
+        "dataset": "glyphs",
+        "model": "conv4",
+        "protocol": "mlrc",
+        "methods": ["contrastive", "normalized_softmax"],
+        "code": {"dataset": "12e4567890"},
+    }
+    return compose({**raw, **changes}, overrides)
+
+
+def error_of(one: Experiment, folder: Path) -> str:
+    with pytest.raises(UsageError) as caught:
+        check_same_experiment(one, folder)
+    message = str(caught.value)
+    assert "\n" not in message
+    assert str(folder) in message
+    return message
+
+
+def test_a_new_or_empty_folder_takes_any_experiment(tmp_path: Path) -> None:
+    assert not check_same_experiment(experiment(), tmp_path / "new")
+    (tmp_path / ".hidden").write_text("")
+    assert not check_same_experiment(experiment(), tmp_path)
+
+
+def test_the_locked_experiment_is_the_same_experiment(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    assert load_locked(tmp_path) == experiment()
+    assert check_same_experiment(experiment(), tmp_path)
+    assert check_same_experiment(load_locked(tmp_path), tmp_path)
+    # Where it runs may change, what is run may not.
+    assert check_same_experiment(experiment("device=cpu"), tmp_path)
+
+
+def test_the_same_images_may_lie_elsewhere(tmp_path: Path) -> None:
+    """On another machine, say; whether they are the same is told by their fingerprint."""
+    here = {"reader": "npz", "name": "mine", "path": "/here/images.npz"}
+    lock_experiment(experiment(dataset=here), tmp_path)
+    there = {**here, "path": "/there/images.npz"}
+    assert check_same_experiment(experiment(dataset=there), tmp_path)
+    other = experiment(dataset=there, code={"dataset": "another"})
+    assert "the images are not the same" in error_of(other, tmp_path)
+    assert "dataset.where" in error_of(experiment(dataset={**there, "where": {"set": 1}}), tmp_path)
+
+
+def test_locking_again_writes_only_what_has_changed(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    before = (tmp_path / "experiment.yaml").stat()
+    lock_experiment(experiment(), tmp_path)
+    assert (tmp_path / "experiment.yaml").stat().st_ino == before.st_ino
+    lock_experiment(experiment("device=cpu"), tmp_path)
+    assert load_locked(tmp_path).device == "cpu"
+
+
+@pytest.mark.parametrize(
+    ("overrides", "parts"),
+    [
+        (["seed=1"], ["seed is 0 there and 1 here"]),
+        (["protocol.search.trials=8"], ["protocol.search.trials is 50 there and 8 here"]),
+        (
+            ["protocol.final_metrics=[NMI]"],
+            ["protocol.final_metrics is [] there and ['NMI'] here", "another folder with --out"],
+        ),
+        (
+            ["methods.contrastive.arguments.pos_margin.high=1"],
+            ["methods.contrastive.arguments.pos_margin.high is 2.0 there and 1.0 here"],
+        ),
+        (
+            ["methods=[contrastive]"],
+            ["methods is ['contrastive', 'normalized_softmax'] there and ['contrastive'] here"],
+        ),
+        (["code.dataset=other"], ["images are not the same"]),
+        (["code.my_losses=abc"], ["code of my_losses has changed"]),
+        (
+            ["dataset.seed=1", "dataset.size=64", "seed=2"],
+            ["dataset.seed", "dataset.size", "; seed is"],
+        ),
+    ],
+)
+def test_another_experiment_is_refused_with_the_keys_that_differ(
+    tmp_path: Path, overrides: list[str], parts: list[str]
+) -> None:
+    lock_experiment(experiment(), tmp_path)
+    message = error_of(experiment(*overrides), tmp_path)
+    for part in parts:
+        assert part in message
+
+
+def test_a_key_that_is_newer_than_the_folder_has_its_default_there(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    file = tmp_path / "experiment.yaml"
+    text = file.read_text()
+    assert "  final_metrics: []\n" in text
+    file.write_text(text.replace("  final_metrics: []\n", ""))
+    assert check_same_experiment(experiment(), tmp_path)
+    assert "final_metrics" in error_of(experiment("protocol.final_metrics=[NMI]"), tmp_path)
+
+
+def test_many_differences_are_counted(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    changes = [f"protocol.training.{key}=7" for key in ("max_epochs", "patience", "embedding_size")]
+    changes += ["seed=7", "protocol.reproductions=7", "dataset.classes=70", "dataset.seed=7"]
+    assert "and 2 more" in error_of(experiment(*changes), tmp_path)
+
+
+def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "thesis.tex").write_text("")
+    assert "thesis.tex" in error_of(experiment(), tmp_path)
+    assert "is a file" in error_of(experiment(), tmp_path / "thesis.tex")
+    assert [path.name for path in tmp_path.iterdir()] == ["thesis.tex"]
+
+
+def test_a_folder_that_is_none_of_ours_cannot_be_loaded(tmp_path: Path) -> None:
+    with pytest.raises(UsageError, match=r"no experiment\.yaml.*reality-check run"):
+        load_locked(tmp_path)
+
+
+HOLDER = """
+import sys
+from pathlib import Path
+from reality_check.studies.output_folder import exclusive
+with exclusive(Path(sys.argv[1])):
+    print("held", flush=True)
+    sys.stdin.read()
+"""
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no such locks on Windows")
+@pytest.mark.parametrize("end", ["close", "kill"])
+def test_only_one_process_holds_a_folder_and_its_end_frees_it(tmp_path: Path, end: str) -> None:
+    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
+    with subprocess.Popen(
+        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdin is not None
+        assert process.stdout.readline() == "held\n"
+        with pytest.raises(UsageError, match=f"process {process.pid}"), exclusive(tmp_path):
+            pass
+        if end == "kill":
+            process.kill()
+        process.stdin.close()
+        process.wait(timeout=60)
+    with exclusive(tmp_path):
+        pass
+    with exclusive(tmp_path):
+        pass

@@ -1,0 +1,541 @@
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+from optuna.storages import RDBStorage
+from sqlalchemy.event import listen
+
+from reality_check.config.values import Choices, Range, Searched
+from reality_check.studies import study as search
+from reality_check.studies.study import (
+    MAX_LOST,
+    Study,
+    TrialContext,
+    TrialResult,
+    WorkFailed,
+    best_trial,
+    complete_by_index,
+    open_storage,
+    state_name,
+    was_abandoned,
+)
+from reality_check.utils.errors import UsageError
+from reality_check.utils.lease import Lease
+from reality_check.utils.processes import this_process
+
+SPACE: dict[str, Searched] = {
+    "arguments.margin": Range(low=0, high=1),
+    "arguments.mode": Choices(choices=["a", "b", None]),
+    "arguments.number": Range(low=2, high=9, int=True),
+    "learning_rates.loss": Range(low=1e-6, high=1, log=True),
+}
+
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+
+@pytest.fixture(scope="module")
+def storage(tmp_path_factory: pytest.TempPathFactory) -> RDBStorage:
+    """One database for all tests; opening one takes long."""
+    storage = open_storage(f"sqlite:///{tmp_path_factory.mktemp('storage') / 'studies.db'}")
+    storage.engine.dispose()
+    # Waiting for the disk at every commit is most of the time of these tests.
+    listen(storage.engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+    return storage
+
+
+class Open:
+    """Opens the stage of one test as one more worker would."""
+
+    def __init__(self, storage: RDBStorage, name: str) -> None:
+        self.storage = storage
+        self.name = name
+
+    def __call__(
+        self, num_trials: int = 4, sampler: str = "random", name: str = "", **changes: Any
+    ) -> Study:
+        values = {"space": SPACE, "startup_trials": 3, "seed": 5, **changes}
+        return Study(self.storage, f"{self.name}{name}", num_trials, sampler=sampler, **values)
+
+
+@pytest.fixture
+def make_study(storage: RDBStorage, request: pytest.FixtureRequest) -> Open:
+    return Open(storage, request.node.name)
+
+
+def value_of(params: dict[str, Any]) -> float:
+    """A made-up objective with a maximum inside the space."""
+    return 1 - abs(params["arguments.margin"] - 0.3) - 0.01 * params["arguments.number"]
+
+
+def work(attempt: TrialContext) -> TrialResult:
+    return TrialResult(value_of(attempt.params), {"note": attempt.trial_index})
+
+
+def finish(stage: Study, task: Callable[[TrialContext], TrialResult] = work) -> None:
+    while stage.work_once(task):
+        pass
+
+
+def check_exact(stage: Study, num_trials: int) -> None:
+    complete = Counter(
+        trial.user_attrs["trial_index"]
+        for trial in stage.trials()
+        if state_name(trial) == "complete"
+    )
+    assert complete == Counter(range(num_trials))
+    assert {state_name(trial) for trial in stage.trials()} <= {"complete", "failed"}
+    assert stage.is_complete()
+    assert not stage.work_once(work)
+
+
+@pytest.fixture(scope="module")
+def dead_worker() -> dict[str, Any]:
+    """What a worker of this machine that has ended left as its signature."""
+    with subprocess.Popen([sys.executable, "-c", ""]) as process:
+        process.wait()
+    return {**this_process(), "pid": process.pid, "started": None}
+
+
+def abandon(stage: Study, worker: dict[str, Any] | None, suggest: int = 99) -> None:
+    """Claim a trial index and vanish: signed or not, after drawing some of the parameters."""
+    assert stage._offer_trial()
+    trial = stage.study.ask()
+    if worker is not None:
+        trial.set_user_attr("worker", worker)
+    for name, value in list(stage.space.items())[:suggest]:
+        search._suggest(trial, name, value)
+
+
+# -- exactly one complete trial per trial index
+# -------------------------------------------------------
+
+
+def test_one_worker_does_every_trial_once(make_study: Open) -> None:
+    stage = make_study(num_trials=3)
+    seen: list[int] = []
+
+    def note(attempt: TrialContext) -> TrialResult:
+        seen.append(attempt.trial_index)
+        return work(attempt)
+
+    finish(stage, note)
+    assert seen == [0, 1, 2]
+    check_exact(stage, 3)
+    assert [trial.user_attrs["note"] for trial in stage.complete().values()] == [0, 1, 2]
+
+
+@pytest.mark.parametrize("depth", [1, 2, 5])
+def test_workers_that_claim_while_others_work_share_the_slots(make_study: Open, depth: int) -> None:
+    """Workers work inside one another, so that many trials are held at the same time."""
+    stages = [make_study(num_trials=5) for _ in range(depth + 1)]
+    held: list[int] = []
+
+    def nested(level: int, attempt: TrialContext) -> TrialResult:
+        assert attempt.trial_index not in held
+        held.append(attempt.trial_index)
+        if level < depth:
+            stages[level + 1].work_once(lambda inner: nested(level + 1, inner))
+        held.remove(attempt.trial_index)
+        return work(attempt)
+
+    while stages[0].work_once(lambda attempt: nested(0, attempt)):
+        pass
+    check_exact(stages[0], 5)
+
+
+def test_a_worker_whose_waiting_trial_was_taken_stands_down(
+    make_study: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Between one worker's look and its claim, another claims and completes the trial index."""
+    slow, fast = make_study(), make_study()
+    offer = slow._offer_trial
+
+    def offer_and_lose() -> bool:
+        found = offer()
+        fast.work_once(work)
+        return found
+
+    monkeypatch.setattr(slow, "_offer_trial", offer_and_lose)
+    worked: list[int] = []
+
+    def note(attempt: TrialContext) -> TrialResult:
+        worked.append(attempt.trial_index)
+        return work(attempt)
+
+    for _ in range(20):
+        slow.work_once(note)
+    assert worked == [], "the slow worker always came too late"
+    monkeypatch.undo()
+    check_exact(fast, 4)
+    assert best_trial(fast) is not None
+
+
+@pytest.mark.parametrize("copies", [1, 3])
+def test_a_slot_enqueued_twice_is_done_once(
+    make_study: Open, copies: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two workers saw the same free trial index and both enqueued it."""
+    stage = make_study(num_trials=3)
+    offer = stage._offer_trial
+
+    def offer_twice() -> bool:
+        found = offer()
+        if found:
+            waiting = [t for t in stage.trials() if state_name(t) == "waiting"]
+            trial_index = waiting[0].user_attrs["trial_index"]
+            for _ in range(copies):
+                stage.study.enqueue_trial({}, user_attrs={"trial_index": trial_index})
+        return found
+
+    monkeypatch.setattr(stage, "_offer_trial", offer_twice)
+    for _ in range(3):
+        stage.work_once(work)
+    monkeypatch.undo()
+    finish(stage)
+    check_exact(stage, 3)
+    taken = [trial for trial in stage.trials() if trial.user_attrs.get("taken")]
+    assert len(taken) == 3 * copies
+    assert all(state_name(trial) == "failed" for trial in taken)
+
+
+# -- lost workers ------------------------------------------------------------------------------
+
+
+def test_a_dead_workers_slot_is_done_again_with_the_same_parameters(
+    make_study: Open, dead_worker: dict[str, Any]
+) -> None:
+    stage = make_study()
+    abandon(stage, dead_worker)
+    lost = stage.trials()[0]
+    assert state_name(lost) == "running"
+    finish(stage)
+    check_exact(stage, 4)
+    assert state_name(stage.trials()[0]) == "failed"
+    assert stage.complete()[0].params == lost.params
+    assert len(lost.params) == len(SPACE)
+
+
+def test_a_retried_slot_keeps_its_parameters_though_more_is_known_by_then(make_study: Open) -> None:
+    stage = make_study(6, "tpe", startup_trials=1)
+    for _ in range(3):
+        stage.work_once(work)
+    abandon(stage, this_process())
+    finish(stage)
+    assert list(stage.complete()) == [0, 1, 2, 4, 5]
+    lost = next(trial for trial in stage.trials() if state_name(trial) == "running")
+    stage._fail(lost)
+    finish(stage)
+    check_exact(stage, 6)
+    assert stage.complete()[3].params == lost.params
+
+
+def test_a_living_workers_slot_is_left_alone(make_study: Open) -> None:
+    stage = make_study(num_trials=2)
+    abandon(stage, this_process())
+    finish(stage)
+    assert not stage.is_complete()
+    assert list(stage.complete()) == [1]
+    assert [state_name(trial) for trial in stage.trials()] == ["running", "complete"]
+
+
+def test_a_worker_of_another_machine_is_taken_to_be_alive(make_study: Open) -> None:
+    stage = make_study(num_trials=2)
+    abandon(stage, {"host": "elsewhere/1", "pid": 1, "started": 1})
+    finish(stage)
+    assert list(stage.complete()) == [1]
+
+
+def test_all_that_runs_is_lost_where_nobody_else_works(make_study: Open) -> None:
+    """On a journal, say, after a restart of the machine."""
+    stage = make_study(num_trials=3)
+    stage.work_once(work)
+    abandon(stage, {"host": "elsewhere/1", "pid": 1, "started": 1})
+    abandon(stage, None, suggest=0)
+    lost = stage.trials()[1]
+    stage.release_all()
+    assert [state_name(trial) for trial in stage.trials()] == ["complete", "failed", "failed"]
+    finish(stage)
+    check_exact(stage, 3)
+    assert stage.complete()[1].params == lost.params
+
+
+def test_an_unsigned_trial_is_lost_after_its_grace(
+    make_study: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_study(num_trials=2)
+    abandon(stage, None, suggest=0)
+    monkeypatch.setattr(search, "UNSIGNED_GRACE", 1000.0)
+    stage.work_once(work)
+    assert list(stage.complete()) == [1]
+    assert not stage.work_once(work), "another worker may be about to sign it"
+    monkeypatch.setattr(search, "UNSIGNED_GRACE", 0.0)
+    finish(stage)
+    check_exact(stage, 2)
+
+
+def test_a_slot_that_always_loses_its_worker_stops_the_stage(
+    make_study: Open, dead_worker: dict[str, Any]
+) -> None:
+    stage = make_study()
+    for _ in range(MAX_LOST + 1):
+        abandon(stage, dead_worker)
+    params = stage.trials()[0].params
+    assert all(trial.params == params for trial in stage.trials())
+    message = f"trial 0: its worker was lost {MAX_LOST + 1} times"
+    with pytest.raises(WorkFailed, match=message):
+        stage.work_once(work)
+    failure = stage.failure()
+    assert failure is not None
+    assert failure["message"].startswith("trial 0: ")
+    assert not failure["usage"]
+    again = make_study()
+    again.clear_failures()
+    assert again.failure() is None
+    finish(again)
+    check_exact(again, 4)
+    assert again.complete()[0].params == params
+
+
+def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_study: Open) -> None:
+    """A worker was paused past the grace time; another failed its trial and did the trial index."""
+    paused, other = make_study(num_trials=2), make_study(num_trials=2)
+
+    def interrupted(attempt: TrialContext) -> TrialResult:
+        running = [trial for trial in other.trials() if state_name(trial) == "running"]
+        other._fail(running[0])
+        finish(other)
+        return TrialResult(123.0)
+
+    assert paused.work_once(interrupted)
+    check_exact(other, 2)
+    values = [trial.value for trial in other.complete().values()]
+    assert 123.0 not in values
+
+
+def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
+    make_study: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(search, "Lease", lambda is_ours, lasts: Lease(is_ours, 0.0))
+    paused, other = make_study(num_trials=2), make_study(num_trials=2)
+    touched: list[str] = []
+
+    def interrupted(attempt: TrialContext) -> TrialResult:
+        attempt.renew_lease()
+        touched.append("before")
+        (running,) = [trial for trial in other.trials() if state_name(trial) == "running"]
+        other._fail(running)
+        attempt.renew_lease()
+        touched.append("after")
+        return work(attempt)
+
+    assert paused.work_once(interrupted)
+    assert touched == ["before"]
+    assert paused.failure() is None
+    (lost,) = [trial for trial in paused.trials() if state_name(trial) == "failed"]
+    assert was_abandoned(lost)
+    finish(other)
+    check_exact(other, 2)
+
+
+def test_what_is_left_over_of_a_complete_stage_is_ended(
+    make_study: Open, dead_worker: dict[str, Any]
+) -> None:
+    """A worker that was killed just after it enqueued a trial index, or claimed one, too late."""
+    stage = make_study(num_trials=2)
+    stage.work_once(work)
+    stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
+    stage.tidy()
+    assert [state_name(trial) for trial in stage.trials()] == ["complete", "waiting"]
+    stage.study.ask().set_user_attr("worker", dead_worker)
+    finish(stage)
+    stage.study.enqueue_trial({})
+    stage.study.ask()
+    stage.study.enqueue_trial({}, user_attrs={"trial_index": 1})
+    stage.tidy()
+    check_exact(stage, 2)
+    ended = [trial for trial in stage.trials() if state_name(trial) == "failed"]
+    assert not any(was_abandoned(trial) for trial in ended if trial.number > 2)
+
+
+# -- failures ----------------------------------------------------------------------------------
+
+
+def test_an_exception_is_recorded_and_is_no_lost_worker(make_study: Open) -> None:
+    stage = make_study()
+
+    def broken(attempt: TrialContext) -> TrialResult:
+        raise RuntimeError("no such file")
+
+    for _ in range(MAX_LOST + 3):
+        with pytest.raises(RuntimeError, match="no such file"):
+            stage.work_once(broken)
+    errors = [trial.user_attrs["error"] for trial in stage.trials()]
+    assert set(errors) == {"RuntimeError: no such file"}
+    assert len({repr(trial.params) for trial in stage.trials()}) == 1
+    finish(stage)
+    check_exact(stage, 4)
+
+
+def test_a_failure_is_known_to_all_workers_until_the_user_starts_afresh(make_study: Open) -> None:
+    one, other = make_study(), make_study()
+    assert other.failure() is None
+    one.record_failure("a reason", usage=True)
+    assert other.failure() == {"message": "a reason", "usage": True}
+    other.clear_failures()
+    assert one.failure() is None
+
+
+# -- diverged ----------------------------------------------------------------------------------
+
+
+def diverging(num_trials: set[int]) -> Callable[[TrialContext], TrialResult]:
+    def run(attempt: TrialContext) -> TrialResult:
+        if attempt.trial_index in num_trials:
+            return TrialResult(0.0, {"diverged": "the loss became nan"})
+        return TrialResult(0.0 if attempt.trial_index == 3 else -1.0)
+
+    return run
+
+
+def test_a_diverged_trial_counts_and_never_wins(make_study: Open) -> None:
+    stage = make_study()
+    finish(stage, diverging({0, 1}))
+    check_exact(stage, 4)
+    best = best_trial(stage)
+    assert best is not None
+    assert best.user_attrs["trial_index"] == 3
+
+
+def test_if_all_diverged_there_is_no_winner(make_study: Open) -> None:
+    stage = make_study()
+    finish(stage, diverging({0, 1, 2, 3}))
+    check_exact(stage, 4)
+    assert best_trial(stage) is None
+
+
+def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
+    make_study: Open,
+) -> None:
+    stage = make_study()
+    values = [0.2, 0.5, 0.5, 0.1]
+    finish(stage, lambda attempt: TrialResult(values[attempt.trial_index]))
+    best = best_trial(stage)
+    assert best is not None
+    assert best.user_attrs["trial_index"] == 1
+
+
+# -- parameters --------------------------------------------------------------------------------
+
+
+def params_by_index(stage: Study) -> list[dict[str, Any]]:
+    return [trial.params for trial in stage.complete().values()]
+
+
+@pytest.mark.parametrize("sampler", ["tpe", pytest.param("gp", marks=pytest.mark.slow), "random"])
+def test_a_study_stopped_anywhere_draws_what_an_uninterrupted_one_draws(
+    make_study: Open,
+    sampler: str,
+    dead_worker: dict[str, Any],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    whole = make_study(8, sampler, "whole")
+    finish(whole)
+    expected = params_by_index(whole)
+    assert len({repr(params) for params in expected}) == 8, "every trial index draws its own"
+
+    for _ in range(8):
+        make_study(8, sampler, "stopped").work_once(work)
+    assert params_by_index(make_study(8, sampler, "stopped")) == expected
+
+    monkeypatch.setattr(search, "UNSIGNED_GRACE", 0.0)
+    for trial_index in range(8):
+        abandon(make_study(8, sampler, "killed"), dead_worker)
+        signed, suggested = (dead_worker, 2) if trial_index % 2 else (None, 0)
+        abandon(make_study(8, sampler, "half"), signed, suggested)
+        for name in ("killed", "half"):
+            make_study(8, sampler, name).work_once(work)
+    for name in ("killed", "half"):
+        stage = make_study(8, sampler, name)
+        check_exact(stage, 8)
+        assert params_by_index(stage) == expected, name
+
+
+def test_parameters_lie_in_their_space(make_study: Open) -> None:
+    stage = make_study(8, "tpe")
+    finish(stage)
+    for params in params_by_index(stage):
+        assert set(params) == set(SPACE)
+        assert 0 <= params["arguments.margin"] <= 1
+        assert params["arguments.mode"] in ("a", "b", None)
+        assert isinstance(params["arguments.number"], int)
+        assert 2 <= params["arguments.number"] <= 9
+        assert 1e-6 <= params["learning_rates.loss"] <= 1
+    rates = [params["learning_rates.loss"] for params in params_by_index(stage)]
+    assert min(rates) < 0.01 < max(rates), "drawn on a logarithmic scale"
+
+
+def test_other_seeds_draw_other_parameters(make_study: Open) -> None:
+    found = []
+    for seed in (1, 2):
+        stage = make_study(2, "random", str(seed), seed=seed)
+        finish(stage)
+        found.append(params_by_index(stage))
+    assert found[0] != found[1]
+
+
+def test_fixed_parameters_are_the_same_for_every_trial(make_study: Open) -> None:
+    fixed = {"arguments.margin": 0.25, "epochs": 3}
+    stage = make_study(3, space={}, fixed=fixed)
+    seen: list[dict[str, Any]] = []
+
+    def note(attempt: TrialContext) -> TrialResult:
+        seen.append(attempt.params)
+        attempt.params.pop("epochs")  # a worker may change its copy
+        return TrialResult(0.0)
+
+    finish(stage, note)
+    assert len(seen) == 3
+    assert seen == [{"arguments.margin": 0.25}] * 3
+    assert stage.fixed == fixed
+
+
+def test_a_method_without_search_space_still_has_its_trials(make_study: Open) -> None:
+    stage = make_study(3, "tpe", space={})
+    finish(stage, lambda attempt: TrialResult(0.1 * attempt.trial_index))
+    check_exact(stage, 3)
+
+
+def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
+    finish(make_study(num_trials=4))
+    smaller = make_study(num_trials=2)
+    assert smaller.is_complete()
+    assert list(complete_by_index(smaller.trials(), 2)) == [0, 1]
+
+
+def test_the_study_records_its_sampler(make_study: Open) -> None:
+    about = make_study(sampler="tpe").about()
+    assert about["sampler"] == "tpe"
+    assert about["sampler_arguments"]["n_startup_trials"] == 3
+    assert "optuna" in about["versions"]
+
+
+@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/studies.db", "foo://x"])
+def test_a_storage_that_cannot_be_opened_is_a_usage_error(url: str) -> None:
+    with pytest.raises(UsageError, match="storage") as caught:
+        open_storage(url)
+    assert "\n" not in str(caught.value)
+
+
+def test_a_password_in_the_url_is_not_shown() -> None:
+    with pytest.raises(UsageError) as caught:
+        open_storage("foo://user:secret@host/db")
+    assert "secret" not in str(caught.value)

@@ -1,0 +1,163 @@
+"""What a run may do to an output folder: nothing while others work there."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable
+from contextlib import AbstractContextManager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reality_check.api import run
+from reality_check.config import Experiment, load_experiment
+from reality_check.launch.prepare import prepare
+from reality_check.studies import storage as storages
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import exclusive, load_locked
+from reality_check.studies.storage import sole_worker
+from reality_check.studies.study import Study, state_name
+from reality_check.utils.errors import UsageError
+from reality_check.utils.processes import this_process
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+ELSEWHERE = {"host": "node7/boot", "pid": 5, "started": 1}
+
+
+class Begun:
+    """An output folder with a checkpoint of a loss of the user's own, which is then edited."""
+
+    def __init__(self, folder: Path, tiny: Path) -> None:
+        self.out = folder / "out"
+        self.journal = f"journal://{folder / 'studies.log'}"
+        self._loss, self._tiny = folder / "losses_to_edit.py", tiny
+        self._loss.write_text(
+            "from pytorch_metric_learning.losses import ContrastiveLoss\n"
+            "class Mine(ContrastiveLoss):\n    pass\n"
+        )
+
+    def experiment(self, *overrides: str) -> Experiment:
+        method = "methods=[{name: mine, loss: losses_to_edit.Mine, samples_per_class: 2}]"
+        return load_experiment(self._tiny, [method, *overrides])
+
+    def begin(self, *overrides: str, worker: dict[str, Any] | None = None) -> Study:
+        """Train one trial to its first checkpoint, and then edit the loss."""
+        locked, _ = prepare(self.experiment(*overrides), self.out)
+        stage = next(iter(Campaign(locked, self.out).units())).study
+        if worker is not None:
+            stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
+            stage.study.ask().set_user_attr("worker", worker)
+        self.checkpoint.parent.mkdir(parents=True)
+        self.checkpoint.write_bytes(b"of the running training")
+        self._loss.write_text(self._loss.read_text() + "# edited\n")
+        return stage
+
+    @property
+    def checkpoint(self) -> Path:
+        return self.out / "mine" / "search" / "000" / "fold_0" / "latest.pt"
+
+    def files(self) -> dict[str, bytes]:
+        """What a run that is refused must not change."""
+        names = ("experiment.yaml", self.checkpoint.relative_to(self.out))
+        return {str(name): (self.out / name).read_bytes() for name in names}
+
+
+@pytest.fixture
+def begun(tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch) -> Begun:
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.delitem(sys.modules, "losses_to_edit", raising=False)
+    return Begun(tmp_path, tiny)
+
+
+def test_a_run_that_is_refused_changes_nothing(begun: Begun) -> None:
+    begun.begin()
+    before = begun.files()
+    with exclusive(begun.out), pytest.raises(UsageError, match="another reality-check run"):
+        run(begun.experiment(), begun.out)
+    assert begun.files() == before
+    prepare(begun.experiment(), begun.out)
+    assert not begun.checkpoint.exists()
+
+
+def test_of_two_first_runs_the_later_one_keeps_the_studies_of_the_other(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Both have found no experiment in the folder."""
+    experiment = begun.experiment(f"storage=sqlite:///{begun.out.parent / 'shared.db'}")
+    faster: list[Experiment] = []
+
+    def be_late(out: Path) -> AbstractContextManager[None]:
+        monkeypatch.setattr("reality_check.launch.prepare.exclusive", exclusive)
+        faster.append(prepare(experiment, out)[0])
+        return exclusive(out)
+
+    monkeypatch.setattr("reality_check.launch.prepare.exclusive", be_late)
+    locked, _ = prepare(experiment, begun.out)
+    assert locked.studies == faster[0].studies == load_locked(begun.out).studies
+
+
+def test_a_worker_of_this_machine_with_the_earlier_code_is_no_new_beginning(begun: Begun) -> None:
+    begun.begin(worker=this_process())
+    before = begun.files()
+    with pytest.raises(UsageError, match=f"process {this_process()['pid']} of .* still trains"):
+        run(begun.experiment(), begun.out)
+    assert begun.files() == before
+
+
+def beat(stage: Study) -> None:
+    (trial,) = stage.trials()
+    stage._storage.set_trial_user_attr(trial._trial_id, "seconds", 60.0)
+
+
+def complete(stage: Study) -> None:
+    (trial,) = stage.trials()
+    stage.study.tell(trial.number, 0.5)
+
+
+@pytest.mark.parametrize(
+    ("does", "refused"), [(beat, "process 5 of the machine node7"), (complete, "has changed")]
+)
+def test_a_worker_of_another_machine_is_looked_for(
+    begun: Begun,
+    monkeypatch: pytest.MonkeyPatch,
+    does: Callable[[Study], None],
+    refused: str,
+) -> None:
+    """Jobs of SLURM go on when nobody watches them and nobody holds the folder."""
+    stage = begun.begin(worker=ELSEWHERE)
+    before = begun.files()
+    monkeypatch.setattr("time.sleep", lambda seconds: does(stage))
+    told: list[str] = []
+    with pytest.raises(UsageError, match=refused):
+        run(begun.experiment(), begun.out, tell=told.append)
+    assert begun.files() == before
+    assert len(told) == 1
+    assert "looking for up to 5 minutes" in told[0]
+
+
+def test_after_a_worker_of_another_machine_fell_silent_the_method_begins_anew(
+    begun: Begun, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(storages, "HEARTBEAT_GRACE", 1)
+    stage = begun.begin(worker=ELSEWHERE)
+    stage._storage.record_heartbeat(stage.trials()[0]._trial_id)  # type: ignore[attr-defined]
+    prepare(begun.experiment(), begun.out)
+    assert not begun.checkpoint.exists()
+    assert [state_name(trial) for trial in stage.trials()] == ["failed"]
+
+
+def test_on_a_journal_a_worker_is_left_if_it_holds_the_file(begun: Begun) -> None:
+    stage = begun.begin(f"storage={begun.journal}", worker=ELSEWHERE)
+    before = begun.files()
+    experiment = begun.experiment(f"storage={begun.journal}")
+    with sole_worker(begun.journal), pytest.raises(UsageError, match="serves one worker"):
+        prepare(experiment, begun.out)
+    assert begun.files() == before
+    prepare(experiment, begun.out)
+    assert not begun.checkpoint.exists()
+    assert [state_name(trial) for trial in stage.trials()] == ["failed"]

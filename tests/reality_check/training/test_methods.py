@@ -1,0 +1,188 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from pytorch_metric_learning import losses, miners
+
+from pml_extensions.losses import HeatedUpSoftmaxLoss
+from reality_check.config import Method, Protocol, Range, compose
+from reality_check.training.methods import (
+    SecondPhaseSettings,
+    build_loss,
+    build_miner,
+    enter_second_phase,
+    fill_settings,
+    has_parameters,
+    middle_params,
+    search_space,
+)
+from reality_check.utils.errors import UsageError
+
+
+def composed(protocol: str = "quick", **method: Any) -> tuple[Method, Protocol]:
+    entry = {"name": "m", "loss": "ContrastiveLoss", **method}
+    raw = {"name": "x", "dataset": "glyphs", "model": "conv4", "protocol": protocol}
+    experiment = compose({**raw, "methods": [entry]})
+    return experiment.methods[0], experiment.protocol
+
+
+RANGE = {"low": 0.0, "high": 1.0}
+
+
+def test_the_search_space_holds_ranges_of_method_and_protocol_in_a_fixed_order() -> None:
+    method, protocol = composed(
+        loss="ProxyAnchorLoss",
+        arguments={"margin": RANGE, "distance": {"class": "LpDistance", "p": RANGE}},
+        miner={"class": "MultiSimilarityMiner", "epsilon": RANGE},
+        learning_rates={"embedder": RANGE},
+        phase2={"factors": {"alpha": RANGE}, "lr_factor": RANGE},
+    )
+    assert list(search_space(method, protocol)) == [
+        "arguments.distance.p",
+        "arguments.margin",
+        "learning_rates.embedder",
+        "learning_rates.loss",
+        "learning_rates.trunk",
+        "miner.epsilon",
+        "phase2.factors.alpha",
+        "phase2.lr_factor",
+    ]
+
+
+def test_the_protocols_range_for_losses_is_not_searched_by_a_loss_without_parameters() -> None:
+    """It would be a searched parameter without effect."""
+    method, protocol = composed()
+    assert not has_parameters(method, protocol)
+    assert list(search_space(method, protocol)) == ["learning_rates.trunk"]
+    assert fill_settings(method, protocol, {"learning_rates.trunk": 0.1}).learning_rates == {
+        "trunk": 0.1,
+        "embedder": 0.002,
+        "loss": 0.0,
+    }
+
+
+def test_filling_in_gives_every_value_its_place() -> None:
+    method, protocol = composed(
+        loss="ProxyAnchorLoss",
+        arguments={"margin": RANGE, "alpha": 16},
+        miner={"class": "MultiSimilarityMiner", "epsilon": RANGE},
+        learning_rates={"trunk": 0.25},
+        loss_weight_decay=0.5,
+        phase2={"factors": {"alpha": RANGE}, "arguments": {"margin": 0.75}, "lr_factor": RANGE},
+    )
+    params = {
+        "arguments.margin": 0.125,
+        "miner.epsilon": 0.375,
+        "learning_rates.loss": 0.0625,
+        "phase2.factors.alpha": 0.5,
+        "phase2.lr_factor": 0.875,
+    }
+    settings = fill_settings(method, protocol, params)
+    assert settings.arguments == {"margin": 0.125, "alpha": 16}
+    assert settings.miner == {"class": "MultiSimilarityMiner", "epsilon": 0.375}
+    assert settings.learning_rates == {"trunk": 0.25, "embedder": 0.002, "loss": 0.0625}
+    assert settings.loss_weight_decay == 0.5
+    assert settings.second_phase == SecondPhaseSettings(
+        {"margin": 0.75}, {"alpha": 0.5}, 0.875, 0.875
+    )
+    assert settings.params == params
+    assert isinstance(method.arguments["margin"], Range), "the method itself stays searched"
+
+
+def test_the_losss_own_weight_decay_wins_even_when_it_is_zero() -> None:
+    method, protocol = composed("mlrc")
+    assert fill_settings(method, protocol, {}).loss_weight_decay == 1e-4
+    method, protocol = composed("mlrc", loss_weight_decay=0)
+    assert fill_settings(method, protocol, {}).loss_weight_decay == 0
+
+
+@pytest.mark.parametrize("loss_factor", [None, 0.5])
+def test_the_losss_factor_is_that_of_the_network_unless_given(loss_factor: float | None) -> None:
+    method, protocol = composed(phase2={"lr_factor": 0.25, "loss_lr_factor": loss_factor})
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    assert settings.second_phase == SecondPhaseSettings({}, {}, 0.25, loss_factor or 0.25)
+
+
+def test_all_methods_have_two_phases_where_the_protocol_says_so() -> None:
+    method, protocol = composed("appendix_d")
+    # The follow-up learning rate is each method's own search (protocol section 6).
+    assert list(search_space(method, protocol)) == ["phase2.lr_factor"]
+    second = fill_settings(method, protocol, {"phase2.lr_factor": 0.3}).second_phase
+    assert second == SecondPhaseSettings({}, {}, 0.3, 0.3)
+    method, protocol = composed("mlrc")
+    assert fill_settings(method, protocol, {}).second_phase is None
+
+
+def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
+    method, protocol = composed(
+        loss="pytorch_metric_learning.losses.ProxyAnchorLoss",
+        arguments={
+            "margin": 0.5,
+            "distance": {"class": "CosineSimilarity"},
+            "reducer": "SumReducer",
+            "embedding_regularizer": {"class": "LpRegularizer", "p": 1},
+        },
+        miner="TripletMarginMiner",
+    )
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    loss = build_loss(settings, 7, 5)
+    assert isinstance(loss, losses.ProxyAnchorLoss)
+    assert loss.proxies.shape == (7, 5)
+    assert loss.margin == 0.5
+    assert type(loss.distance).__name__ == "CosineSimilarity"
+    assert loss.embedding_regularizer.p == 1
+    assert isinstance(build_miner(settings), miners.TripletMarginMiner)
+    method, protocol = composed()
+    assert build_miner(fill_settings(method, protocol, {"learning_rates.trunk": 1})) is None
+
+
+def test_a_value_of_the_harness_can_be_withheld_from_a_loss() -> None:
+    """PML's MarginLoss learns one boundary a class as soon as it is told of the classes."""
+    values: dict[str, Any] = {"loss": "MarginLoss", "arguments": {"learn_beta": True, "beta": 0.5}}
+    values["learning_rates"] = {"trunk": 0.1, "loss": 0.1}
+    method, protocol = composed(**values)
+    assert build_loss(fill_settings(method, protocol, {}), 7, 5).beta.tolist() == [0.5] * 7
+    values["arguments"]["num_classes"] = None
+    method, protocol = composed(**values)
+    assert build_loss(fill_settings(method, protocol, {}), 7, 5).beta.tolist() == [0.5]
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"loss": "ContrastveLoss"}, "mean 'ContrastiveLoss'"),
+        ({"loss": "no_such_module.Loss"}, r"'no_such_module'.*no_such_module\.py"),
+        ({"loss": "pytorch_metric_learning.losses.Nothing"}, "'Nothing'"),
+        ({"arguments": {"pos_margn": 1}}, "'pos_margn'.*mean 'pos_margin'"),
+        ({"loss": "ProxyNCALoss", "arguments": {"num_classes": 3}}, "set by the harness"),
+        ({"loss": "ProxyNCALoss", "arguments": {"num_classes": None}}, "needs .* 'num_classes'"),
+        ({"loss": "math.sqrt"}, "m"),
+        ({"loss": "torch.Size"}, r"torch\.nn\.Module"),
+        ({"arguments": {"distance": {"class": "LpDistanc"}}}, "mean 'LpDistance'"),
+    ],
+)
+def test_a_loss_that_cannot_be_built_is_a_usage_error(changes: dict[str, Any], words: str) -> None:
+    values = {"learning_rates": {"trunk": 0.1, "embedder": 0.1, "loss": 0.1}, **changes}
+    method, protocol = composed(**values)
+    with pytest.raises(UsageError, match=words):
+        build_loss(fill_settings(method, protocol, {}), 4, 4)
+
+
+def test_the_second_phase_multiplies_first_phase_values_also_of_tensors() -> None:
+    loss = torch.nn.Module()
+    loss.margin, loss.beta = 0.5, torch.nn.Parameter(torch.tensor([4.0]), requires_grad=False)
+    enter_second_phase(loss, SecondPhaseSettings({}, {"margin": 0.5}, 1, 1))
+    assert loss.margin == 0.25
+    ours = HeatedUpSoftmaxLoss(3, 2, alpha=16)
+    enter_second_phase(ours, SecondPhaseSettings({}, {"alpha": 0.125}, 1, 1))
+    assert float(ours.alpha) == 2.0
+
+
+@pytest.mark.parametrize("name", ["magin", "training", "forward"])
+def test_the_second_phase_changes_only_numbers_that_are_there(name: str) -> None:
+    with pytest.raises(UsageError, match=name):
+        enter_second_phase(
+            losses.TripletMarginLoss(), SecondPhaseSettings({name: 1.0}, {}, 1.0, 1.0)
+        )

@@ -1,0 +1,72 @@
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+
+from reality_check.config import compose, load_experiment
+from reality_check.config.compose import shipped_files
+from reality_check.data import ImageSet
+from reality_check.training.preflight import check_data, check_loss, check_model
+from reality_check.utils.config_files import paper_files
+from reality_check.utils.errors import UsageError
+
+RAW: dict[str, Any] = {
+    "name": "x",
+    "dataset": "glyphs",
+    "model": "conv4",
+    "protocol": "quick",
+    "methods": ["contrastive"],
+}
+
+
+@pytest.mark.parametrize(
+    ("override", "words"),
+    [
+        ("model.trunk=conv5", "'conv5'"),
+        ("model.arguments.widht=3", "mean 'width'"),
+        ("protocol.training.optimizers.trunk.arguments.momentm=0.9", "momentm"),
+        ("protocol.training.augmentation.scale=[1.2, 0.9]", "scale"),
+        ("protocol.training.augmentation.resized_crop_scale=[0, 1]", "resized_crop_scale"),
+    ],
+)
+def test_what_a_training_would_trip_over_is_told_before_it_begins(
+    make_images: Callable[..., ImageSet], override: str, words: str
+) -> None:
+    check_model(compose(RAW), make_images(16))
+    with pytest.raises(UsageError, match=words):
+        check_model(compose(RAW, [override]), make_images(16))
+
+
+def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., ImageSet]) -> None:
+    # 24 classes: 12 trainval, 3 validate in each fold, 9 train; a batch of 32 has 8 classes of 4.
+    check_data(compose(RAW), make_images(24, 2))
+    # 20 classes leave 8 to train on, 18 leave 7.
+    check_data(compose(RAW), make_images(20, 2))
+    with pytest.raises(UsageError, match=r"'contrastive'.*8 classes.*there are 7"):
+        check_data(compose(RAW), make_images(18, 2))
+
+
+@pytest.mark.parametrize("name", [*shipped_files("experiments"), *paper_files()])
+def test_no_loss_of_a_shipped_experiment_is_turned_away(name: str) -> None:
+    experiment = load_experiment(name)
+    problems = [check_loss(experiment, method).problem for method in experiment.methods]
+    assert set(problems) == {None}
+
+
+@pytest.mark.parametrize(
+    ("images", "change"),
+    [(2, "protocol.training.batch_size=2"), (32, "methods.0.samples_per_class=32")],
+    ids=["random", "balanced"],
+)
+def test_proxies_learn_from_batches_of_one_class_and_triplets_do_not(
+    images: int, change: str
+) -> None:
+    def check(loss: str) -> str | None:
+        method = {"base": loss, "samples_per_class": None}
+        experiment = compose(RAW | {"methods": [method]}, [change])
+        return check_loss(experiment, experiment.methods[0]).problem
+
+    assert check("normalized_softmax") is None
+    assert f"is 0 on a random batch of {images} images a class" in str(check("triplet_margin"))

@@ -1,0 +1,130 @@
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+import sqlalchemy
+
+from reality_check.studies import storage as room
+from reality_check.studies.storage import PatientStorage, is_passing, open_storage
+from reality_check.studies.study import Study, TrialResult
+from reality_check.utils.lease import HeartbeatMonitor, Lease, LeaseLost
+
+
+def test_silence_is_an_unchanged_sign_for_longer_than_the_grace_time() -> None:
+    now = [0.0]
+    watch = HeartbeatMonitor(lambda: now[0])
+    assert watch.silent({"a": 1, "b": 1}, 10) == []
+    now[0] = 9.0
+    assert watch.silent({"a": 1, "b": 2}, 10) == []
+    now[0] = 11.0
+    assert watch.silent({"a": 1, "b": 2}, 10) == ["a"]
+    now[0] = 12.0
+    assert watch.silent({"a": 0, "b": 2}, 10) == [], "a sign that goes back is a sign"
+    now[0] = 100.0
+    assert watch.silent({"c": 5}, 10) == [], "what is seen for the first time is not silent"
+
+
+def beat_at(storage: PatientStorage, trial: int, when: str) -> None:
+    text = sqlalchemy.text("UPDATE trial_heartbeats SET heartbeat = :when WHERE trial_id = :trial")
+    with storage.engine.begin() as connection:
+        connection.execute(text, {"when": when, "trial": trial})
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+@pytest.mark.parametrize("hour", ["1999-01-01 00:00:00", "2199-01-01 00:00:00"])
+def test_a_clock_that_jumps_loses_no_living_worker_and_keeps_no_dead_one(
+    tmp_path: Path, hour: str
+) -> None:
+    storage = open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
+    assert isinstance(storage, PatientStorage)
+    now = [0.0]
+    storage.__dict__["_watch"] = HeartbeatMonitor(lambda: now[0])
+    stage = Study(storage, "s", 2, {}, "random", 1, 0, {})
+    elsewhere = {"host": "elsewhere/1", "pid": 1, "started": 1}
+    for trial_index in range(2):
+        stage.study.enqueue_trial({}, user_attrs={"trial_index": trial_index})
+    trials = [stage.study.ask() for _ in range(2)]
+    for trial in trials:
+        trial.set_user_attr("worker", elsewhere)
+        storage.record_heartbeat(trial._trial_id)
+        beat_at(storage, trial._trial_id, hour)  # as a clock an age away writes it
+
+    def running() -> list[int]:
+        stage.release_lost()
+        states = [trial.state for trial in stage.trials()]
+        return [n for n, state in enumerate(states) if state == optuna.trial.TrialState.RUNNING]
+
+    assert running() == [0, 1]
+    now[0] = 200.0
+    beat_at(storage, trials[0]._trial_id, hour.replace("00:00:00", "00:03:20"))
+    assert running() == [0, 1]
+    now[0] = 400.0  # the second has shown the same heartbeat for longer than 300 seconds
+    assert running() == [0]
+
+
+# -- leases --------------------------------------------------------------------------------------
+
+
+def test_a_lease_is_asked_for_again_when_the_answer_has_aged() -> None:
+    now, answers, asked = [0.0], [True, True, False], []
+
+    def is_ours() -> bool:
+        asked.append(now[0])
+        return answers.pop(0)
+
+    lease = Lease(is_ours, 100.0, lambda: now[0])
+    ends = []
+    for moment in (10.0, 49.0, 60.0, 100.0, 119.0):
+        now[0] = moment
+        ends.append(lease.renew_lease())
+    assert (asked, ends) == ([60.0, 119.0], [100.0, 100.0, 160.0, 160.0, 219.0])
+    now[0] = 1000.0  # it stood still meanwhile
+    with pytest.raises(LeaseLost):
+        lease.renew_lease()
+
+
+def test_an_answer_that_takes_long_counts_from_the_question() -> None:
+    now = [0.0]
+
+    def is_ours() -> bool:
+        now[0] += 80.0
+        return True
+
+    lease = Lease(is_ours, 100.0, lambda: now[0])
+    now[0] = 60.0
+    assert lease.renew_lease() == 160.0
+
+
+# -- standing still ------------------------------------------------------------------------------
+
+
+@pytest.mark.slow
+@pytest.mark.postgres
+@pytest.mark.xdist_group("servers")
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
+def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
+    postgres: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(room, "STANDSTILL", 3)
+    one, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
+    assert isinstance(one, PatientStorage)
+    stage = Study(other, "standstill", 1, {}, "random", 1, 0, {})
+    with one.engine.connect() as paused:
+        lock = sqlalchemy.text("SELECT study_id FROM studies FOR UPDATE")
+        paused.execute(lock)
+        work = threading.Thread(
+            target=stage.work_once, args=(lambda attempt: TrialResult(0.5),), daemon=True
+        )
+        work.start()
+        work.join(timeout=300)
+        assert stage.is_complete()
+        # When it comes back it is told, and asks again.
+        with pytest.raises(sqlalchemy.exc.DBAPIError) as caught:
+            paused.execute(lock)
+        assert is_passing(caught.value)

@@ -1,0 +1,81 @@
+"""Trains a few steps in every process of torchrun; the main one writes what came out."""
+
+from __future__ import annotations
+
+import sys
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from reality_check.config import Model, Training
+from reality_check.data import make_glyphs
+from reality_check.launch.worker import join_process_group, leave_process_group
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import MethodSettings, SecondPhaseSettings
+from reality_check.training.strategy import Strategy
+from reality_check.training.trainer import Trainer
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "proxies": {"loss": "NormalizedSoftmaxLoss"},
+    "two phases": {
+        "loss": "NormalizedSoftmaxLoss",
+        "second_phase": SecondPhaseSettings({"temperature": 0.1}, {}, 0.5, 0.5),
+    },
+    "miner": {"loss": "TripletMarginLoss", "miner": {"class": "BatchEasyHardMiner"}},
+}
+
+
+def main() -> None:
+    """Train with each loss."""
+    strategy = join_process_group() or Strategy()
+    data = make_glyphs(12, 6, 16, 0)
+    train, validation = data.subset(range(8)), data.subset(range(8, 12))
+    part = {"name": "SGD", "lr": 0.0, "arguments": {"momentum": 0.9}}
+    training = Training.model_validate(
+        {
+            "batch_size": 8,
+            "iterations_per_epoch": 3,
+            "max_epochs": 3,
+            "evaluate_every": 1,
+            "freeze_batchnorm": True,
+            "optimizers": {"trunk": part, "embedder": part, "loss": part},
+            "augmentation": {"rotation": 20, "horizontal_flip": 0.5},
+        }
+    )
+    model = Model(name="tiny", trunk="conv4", arguments={"width": 8}, pooling="flatten")
+    folder = Path(sys.argv[1])
+    for name, changes in LOSSES.items():
+        settings = MethodSettings(
+            **{
+                "name": "m",
+                "arguments": {},
+                "miner": None,
+                "samples_per_class": 2,
+                "learning_rates": {"trunk": 0.05, "embedder": 0.05, "loss": 0.05},
+                "loss_weight_decay": 0.0,
+                "normalize_embeddings": True,
+                **changes,
+            }
+        )
+        task = FoldTask(settings, model, training, 8, network_seed=1, loss_seed=2)
+        place = folder / name
+        run = Trainer(
+            task,
+            train,
+            validation,
+            place,
+            torch.device("cpu"),
+            strategy=strategy,
+            checkpoint_seconds=0,
+        )
+        run.run()
+        if strategy.is_main:
+            state = {**run.network.state_dict(), **run.loss.state_dict()}
+            losses = [row["loss"] for row in run.history if row["loss"] is not None]
+            torch.save({"state": state, "losses": losses}, folder / f"{name}.pt")
+    leave_process_group()
+
+
+if __name__ == "__main__":
+    main()
