@@ -18,6 +18,7 @@ from reality_check.models import (
     BNInception,
     Conv4,
     input_channels,
+    own_trunks,
     preprocessing,
     trunk_building,
     weights_fingerprint,
