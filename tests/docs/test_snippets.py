@@ -21,7 +21,8 @@ from pml_extensions import losses
 from pml_extensions.losses._proxy import ProxyLoss
 
 DOCS = ROOT / "docs"
-PAGES = [ROOT / "README.md", *sorted(DOCS.rglob("*.md"))]
+AT_THE_ROOT = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")]
+PAGES = [*AT_THE_ROOT, *sorted(DOCS.rglob("*.md"))]
 BlocksOf = Callable[[Path], list[Any]]
 LOSSES = {
     name: thing
