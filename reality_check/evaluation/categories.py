@@ -1,4 +1,4 @@
-"""The three categories, measured on the test classes. The only room that is handed them.
+"""The three categories, scored on the test classes, which nothing below is handed.
 
 aggregate: the mean of the fold models' metrics; ensemble: the fold embeddings concatenated;
 complete: one wide model trained on all trainval classes (protocol sections 4 to 6).
@@ -22,7 +22,6 @@ from reality_check.evaluation.metrics import (
     embed,
     evaluate,
     evaluate_both_geometries,
-    measure,
     require_finite,
 )
 from reality_check.models.network import Network, build_network
@@ -37,7 +36,7 @@ def score_folds(
     embeddings: Sequence[Tensor],
     labels: np.ndarray,
     normalize: bool,
-    also: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
 ) -> dict[str, Metrics]:
     """Aggregate and ensemble of one reproduction.
@@ -46,18 +45,19 @@ def score_folds(
         embeddings: of the test images by each fold's best model, in fold order; each (N, D), raw.
         labels: (N,).
         normalize: whether the method's own geometry is that of unit vectors.
-        also: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
+        extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
         queries: bool (N,): which images are queries, see
-            :func:`reality_check.evaluation.metrics.measure`.
+            :func:`reality_check.evaluation.metrics.evaluate_both_geometries`.
 
     Returns:
         ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
-        :func:`reality_check.evaluation.metrics.measure`.
+        :func:`reality_check.evaluation.metrics.evaluate_both_geometries`.
     """
-    per_fold = [measure(fold, labels, normalize, also, queries) for fold in embeddings]
+    how = (labels, normalize, extra_metrics, queries)
+    per_fold = [evaluate_both_geometries(fold, *how) for fold in embeddings]
     return {
         "aggregate": _mean(per_fold),
-        "ensemble": ensemble(embeddings, labels, normalize, also, queries),
+        "ensemble": ensemble(embeddings, *how),
     }
 
 
@@ -75,7 +75,7 @@ def ensemble(
     embeddings: Sequence[Tensor],
     labels: np.ndarray,
     normalize: bool,
-    also: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
 ) -> Metrics:
     """Metrics of the concatenated embeddings, in both geometries.
@@ -85,7 +85,7 @@ def ensemble(
     their norms.
     """
     unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
-    return evaluate_both_geometries(unit, raw, labels, normalize, also, queries)
+    return evaluate_both_geometries(unit, labels, normalize, extra_metrics, queries, raw)
 
 
 def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
@@ -131,7 +131,7 @@ def score_networks(
     images: Pipeline,
     device: torch.device,
     score: Score,
-    wanted: Sequence[str],
+    extra_metrics: Sequence[str],
 ) -> tuple[dict[str, Metrics], list[Tensor]]:
     """Measure networks on the test images, and on corrupted ones where metrics ask for them.
 
@@ -140,7 +140,7 @@ def score_networks(
         images: the test images.
         device: where to compute.
         score: measures the embeddings by each network.
-        wanted: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
+        extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
 
     Returns:
         The metrics by category, and the embeddings of the images as they are by each network.
@@ -149,12 +149,12 @@ def score_networks(
         Diverged: an embedding is not finite.
     """
     embeddings = [embed_test(network, images, device) for network in networks]
-    scores = score(embeddings, clean(wanted))
-    for corruption, names in by_corruption(wanted).items():
+    scores = score(embeddings, clean(extra_metrics))
+    for corruption, names in by_corruption(extra_metrics).items():
         changed = _embed_corrupted(networks, networks, images, corruption)
-        found = score(changed, [name for name in names if name not in METRICS])
+        of_changed = score(changed, [name for name in names if name not in METRICS])
         for category, metrics in scores.items():
-            metrics.update(_on_corrupted(found[category], corruption, names))
+            metrics.update(_on_corrupted(of_changed[category], corruption, names))
     return scores, embeddings
 
 
@@ -172,10 +172,10 @@ def _embed_corrupted(
     return [require_finite(torch.cat(part)) for part in parts]
 
 
-def _on_corrupted(found: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
+def _on_corrupted(metrics: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
     """What was asked for, in both geometries, under the names of the corruption."""
     every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
-    return {f"{corruption}_{name}": found[name] for name in every if name in found}
+    return {f"{corruption}_{name}": metrics[name] for name in every if name in metrics}
 
 
 def score_baselines(
@@ -185,9 +185,9 @@ def score_baselines(
     test: ImageSet,
     device: torch.device,
     raw_pixels: bool = True,
-    also: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
 ) -> dict[str, Metrics]:
-    """What no training at all reaches on the test classes, on unit vectors.
+    """Metrics of the untrained baselines on the test classes, on unit vectors.
 
     Args:
         model: of the experiment.
@@ -197,10 +197,10 @@ def score_baselines(
         device: where to compute.
         raw_pixels: whether to score the pixels too, which do not depend on the seed. Images beyond
             64 x 64 are averaged down to 32 x 32.
-        also: metrics beside the protocol's three.
+        extra_metrics: metrics beside the protocol's three.
 
     Returns:
-        Metrics of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol: pretrained where
+        Those of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol: pretrained where
         the model is) and ``untrained embedder`` (epoch 0).
     """
     shape = input_shape(test, training)
@@ -217,14 +217,14 @@ def score_baselines(
     scores = {}
     for name, forward in forwards.items():
         embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
-        scores[name] = evaluate(embeddings, test.labels, True, clean(also), test.queries)
+        scores[name] = evaluate(embeddings, test.labels, True, clean(extra_metrics), test.queries)
     networks = [network] * len(forwards)
-    for corruption, names in by_corruption(also).items():
+    for corruption, names in by_corruption(extra_metrics).items():
         changed = _embed_corrupted(list(forwards.values()), networks, images, corruption)
         more = [name for name in names if name not in METRICS]
         for metrics, embeddings in zip(scores.values(), changed, strict=True):
-            found = evaluate(embeddings, test.labels, True, more, test.queries)
-            metrics.update(_on_corrupted(found, corruption, names))
+            of_changed = evaluate(embeddings, test.labels, True, more, test.queries)
+            metrics.update(_on_corrupted(of_changed, corruption, names))
     return scores
 
 

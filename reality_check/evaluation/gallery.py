@@ -70,10 +70,10 @@ def _neighbours(
         depth = min(NEIGHBOURS, len(test) - 1)
         return nearest_neighbours(embeddings, queries, depth, normalize=normalize)
     gallery = np.flatnonzero(~test.queries)
-    found = nearest_neighbours(
+    neighbours = nearest_neighbours(
         embeddings, queries, min(NEIGHBOURS, len(gallery)), embeddings[gallery], normalize
     )
-    return np.asarray(gallery[found])
+    return np.asarray(gallery[neighbours])
 
 
 def thumbnails(images: Images) -> np.ndarray:

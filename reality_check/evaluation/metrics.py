@@ -92,74 +92,56 @@ def require_finite(embeddings: Tensor) -> Tensor:
     return embeddings
 
 
-def measure(
+def evaluate_both_geometries(
     embeddings: Tensor,
     labels: np.ndarray,
     normalize: bool,
-    also: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
+    raw: Tensor | None = None,
 ) -> Metrics:
-    """MAP@R, RP and P@1, in both geometries.
+    """MAP@R, RP and P@1 of unit vectors and of raw ones.
 
     Args:
         embeddings: (N, D), raw.
         labels: (N,).
         normalize: which geometry is the method's own.
-        also: further metrics, by the names of :mod:`reality_check.config.metrics`.
+        extra_metrics: further metrics, by the names of :mod:`reality_check.config.metrics`.
         queries: bool (N,): which rows are queries, the others are the gallery; None: all are both
             (self-retrieval). Clusters and separability are of all rows.
+        raw: (N, E), what the raw geometry compares where it is not ``embeddings`` themselves.
 
     Returns:
         The metrics of the method's geometry under their names, those of the other one with the
         suffix ``_raw`` or ``_normalized``; binary codes are the same in both, and there once.
     """
-    return evaluate_both_geometries(embeddings, embeddings, labels, normalize, also, queries)
-
-
-def evaluate_both_geometries(
-    unit: Tensor,
-    raw: Tensor,
-    labels: np.ndarray,
-    normalize: bool,
-    also: Sequence[str] = (),
-    queries: np.ndarray | None = None,
-) -> Metrics:
-    """As :func:`measure`, with the vectors of each geometry given apart.
-
-    Args:
-        unit: (N, D), compared after scaling to unit length.
-        raw: (N, D), compared as they are.
-        labels: (N,).
-        normalize: which geometry is the method's own.
-        also: further metrics.
-        queries: see :func:`measure`.
-    """
-    own, other = (unit, raw) if normalize else (raw, unit)
+    raw = embeddings if raw is None else raw
+    own, other = (embeddings, raw) if normalize else (raw, embeddings)
     suffix = other_geometry(normalize)
-    geometric = [name for name in also if not is_binary(name)]
-    others = evaluate(other, labels, not normalize, geometric, queries)
-    found = evaluate(own, labels, normalize, also, queries)
-    suffixed = {name + suffix: value for name, value in others.items()}
-    return Metrics({**found, **suffixed}, found.per_query)
+    geometric = [name for name in extra_metrics if not is_binary(name)]
+    other_metrics = evaluate(other, labels, not normalize, geometric, queries)
+    own_metrics = evaluate(own, labels, normalize, extra_metrics, queries)
+    suffixed = {name + suffix: value for name, value in other_metrics.items()}
+    return Metrics({**own_metrics, **suffixed}, own_metrics.per_query)
 
 
 def evaluate(
     embeddings: Tensor,
     labels: np.ndarray,
     normalize: bool,
-    also: Sequence[str] = (),
+    extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
 ) -> Metrics:
-    """The three metrics, and those asked for, in one geometry.
+    """MAP@R, RP and P@1, and what else is asked for, in one geometry.
 
     Args:
         embeddings: (N, D).
         labels: (N,).
         normalize: whether to scale them to unit length first.
-        also: further metrics.
-        queries: see :func:`measure`.
+        extra_metrics: see :func:`evaluate_both_geometries`, as ``queries``.
     """
-    plain, binary = ([n for n in also if is_binary(n) == wanted] for wanted in (False, True))
+    plain = [name for name in extra_metrics if not is_binary(name)]
+    binary = [name for name in extra_metrics if is_binary(name)]
     retrieval = RetrievalMetrics(
         normalize=normalize,
         metrics=[*METRICS, *(name for name in plain if name in RETRIEVAL)],
@@ -167,15 +149,15 @@ def evaluate(
     )
     sides = _sides(embeddings, labels, queries)
     per_query = retrieval.per_query(*sides)
-    found = {name: float(np.nanmean(values)) for name, values in per_query.items()}
+    values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
     embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
     if any(name in _CLUSTERING for name in plain):
-        found |= _clustering(embeddings, labels, normalize, plain)
+        values |= _clustering(embeddings, labels, normalize, plain)
     if SEPARABILITY in plain:
-        found[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
+        values[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
     if binary:
-        found |= _binary(_sides(embeddings, labels, queries), binary)
-    means = {name: found[name] for name in (*METRICS, *also)}
+        values |= _binary(_sides(embeddings, labels, queries), binary)
+    means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics(means, {name: per_query[name] for name in METRICS})
 
 
@@ -200,5 +182,5 @@ def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -
 def _binary(sides: tuple[Any, ...], names: Sequence[str]) -> dict[str, float]:
     depths = [depth for name in names if (depth := recall_depth(name))]
     x, y, *gallery = sides
-    found = hamming_retrieval(x, y, depths or [1], *gallery)
-    return {BINARY + name: value for name, value in found.items()}
+    values = hamming_retrieval(x, y, depths or [1], *gallery)
+    return {BINARY + name: value for name, value in values.items()}

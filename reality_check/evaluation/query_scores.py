@@ -100,10 +100,10 @@ def read_query_scores(
             return None
         if not any(means[name] for name in METRICS):
             return np.zeros((len(METRICS), len(labels)))  # diverged, so that nothing was scored
-        found = unpacked(path_of(method, category, reproduction)).get(category)
-        if found is None or found.shape != (len(METRICS), len(labels)):
+        scores = unpacked(path_of(method, category, reproduction)).get(category)
+        if scores is None or scores.shape != (len(METRICS), len(labels)):
             return None
-        values = found.astype(np.float64)
+        values = scores.astype(np.float64)
         return values if _agree(values, means) else None
 
     return QueryScores(labels, tuple(map(str, arrays["class_names"])), load)

@@ -35,7 +35,7 @@ from reality_check.evaluation.categories import (
     score_networks,
 )
 from reality_check.evaluation.gallery import GALLERY_FILE, draw_gallery
-from reality_check.evaluation.metrics import Diverged, Metrics, embed, measure
+from reality_check.evaluation.metrics import Diverged, Metrics, embed, evaluate_both_geometries
 from reality_check.evaluation.query_scores import (
     SCORES_FILE,
     Recorded,
@@ -388,10 +388,10 @@ class Campaign:
         protocol, test = self.experiment.protocol, self.test_set
         networks = self._networks(method, stage, trial_index)
 
-        def score(embeddings: Sequence[torch.Tensor], also: Sequence[str]) -> dict[str, Metrics]:
-            how = (method.normalize_embeddings, also, test.queries)
+        def score(embeddings: Sequence[torch.Tensor], extra: Sequence[str]) -> dict[str, Metrics]:
+            how = (method.normalize_embeddings, extra, test.queries)
             if stage == "complete":
-                return {"complete": measure(embeddings[0], test.labels, *how)}
+                return {"complete": evaluate_both_geometries(embeddings[0], test.labels, *how)}
             return score_folds(embeddings, test.labels, *how)
 
         model, training = self.experiment.model_of(method), self.experiment.training_of(method)
@@ -514,7 +514,7 @@ class Campaign:
                 self.test_set,
                 self.device,
                 raw_pixels=trial_index == fold == 0,
-                also=protocol.final_metrics,
+                extra_metrics=protocol.final_metrics,
             )
             for fold in range(protocol.split.folds)
         ]

@@ -80,7 +80,7 @@ def test_every_method_trains_two_iterations_and_is_scored(
         networks[:2],
         pipeline,
         CPU,
-        lambda found, also: score_folds(found, images.labels, True, also),
+        lambda found, extra_metrics: score_folds(found, images.labels, True, extra_metrics),
         protocol.final_metrics,
     )
     assert embeddings[0].shape == (len(images), size)

@@ -24,7 +24,12 @@ from reality_check.evaluation.categories import (
     score_folds,
     score_networks,
 )
-from reality_check.evaluation.metrics import Diverged, embed, measure, require_finite
+from reality_check.evaluation.metrics import (
+    Diverged,
+    embed,
+    evaluate_both_geometries,
+    require_finite,
+)
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import Pipeline, build_pipeline
 from reality_check.utils import checkpoints
@@ -62,8 +67,8 @@ def by_hand(embeddings: Tensor, labels: np.ndarray) -> list[float]:
 
 
 def test_golden_c_each_fold_aggregate_and_ensemble() -> None:
-    assert three(measure(FOLD_1, LABELS, True)) == [0.458333, 0.583333, 0.5]
-    assert three(measure(FOLD_2, LABELS, True)) == [0.583333, 0.583333, 0.833333]
+    assert three(evaluate_both_geometries(FOLD_1, LABELS, True)) == [0.458333, 0.583333, 0.5]
+    assert three(evaluate_both_geometries(FOLD_2, LABELS, True)) == [0.583333, 0.583333, 0.833333]
     scores = score_folds([FOLD_1, FOLD_2], LABELS, normalize=True)
     assert three(scores["aggregate"]) == [0.520833, 0.583333, 0.666667]
     assert three(scores["ensemble"]) == [0.791667, 0.833333, 0.833333]
@@ -82,7 +87,8 @@ def test_the_ensemble_does_not_depend_on_the_norms_of_a_fold() -> None:
 def test_both_geometries_are_there_and_the_methods_own_has_the_plain_name() -> None:
     for fold in (FOLD_1, FOLD_2):
         unit = fold / fold.norm(dim=1, keepdim=True)
-        own, raw = measure(fold, LABELS, True), measure(fold, LABELS, False)
+        own = evaluate_both_geometries(fold, LABELS, True)
+        raw = evaluate_both_geometries(fold, LABELS, False)
         assert three(own) == three(raw, "_normalized") == by_hand(unit, LABELS)
         assert three(raw) == three(own, "_raw") == by_hand(fold, LABELS)
         assert len(own) == len(raw) == 2 * len(METRICS)
@@ -227,7 +233,7 @@ def separability_by_hand(embeddings: Tensor, labels: np.ndarray) -> float:
 
 @pytest.mark.parametrize("normalize", [True, False])
 def test_metrics_on_request_are_those_of_their_geometry(normalize: bool) -> None:
-    measured = measure(FOLD_1, LABELS, normalize, ASKED)
+    measured = evaluate_both_geometries(FOLD_1, LABELS, normalize, ASKED)
     unit = FOLD_1 / FOLD_1.norm(dim=1, keepdim=True)
     suffixes = ("", "_raw") if normalize else ("_normalized", "")
     for vectors, suffix in zip((unit, FOLD_1), suffixes, strict=True):
@@ -241,7 +247,8 @@ def test_asking_for_more_leaves_the_three_as_they_are() -> None:
     draw = torch.Generator().manual_seed(0)
     embeddings, labels = torch.randn(60, 5, generator=draw), np.repeat(np.arange(12), 5)
     for normalize in (True, False):
-        few, many = (measure(embeddings, labels, normalize, also) for also in ((), ASKED))
+        few = evaluate_both_geometries(embeddings, labels, normalize)
+        many = evaluate_both_geometries(embeddings, labels, normalize, ASKED)
         assert {name: many[name] for name in few} == few
         suffix = "_raw" if normalize else "_normalized"
         geometric = [name for name in ASKED if not name.startswith("binary_")]
@@ -255,11 +262,11 @@ def test_clusters_are_found_in_each_geometry() -> None:
     lengths = np.exp(draw.uniform(-3, 3, 120))
     points = torch.from_numpy(np.stack([np.cos(angles), np.sin(angles)], 1) * lengths[:, None])
     labels = np.repeat([0, 1, 2], 40)
-    measured = measure(points.float(), labels, True, ["NMI", "AMI", "F1"])
+    measured = evaluate_both_geometries(points.float(), labels, True, ["NMI", "AMI", "F1"])
     for name in ("NMI", "AMI", "F1"):
         assert measured[name] == pytest.approx(1)
         assert measured[name + "_raw"] < 0.9
-    again = measure(points.float(), labels, False, ["NMI", "AMI", "F1"])
+    again = evaluate_both_geometries(points.float(), labels, False, ["NMI", "AMI", "F1"])
     assert again["NMI_normalized"] == measured["NMI"]
     assert again["NMI"] == measured["NMI_raw"]
 
@@ -274,7 +281,8 @@ def test_nmi_is_the_papers_geometric_one() -> None:
     expected = sklearn_metrics.normalized_mutual_info_score(
         labels, clusters, average_method="geometric"
     )
-    assert measure(embeddings, labels, True, ["NMI"])["NMI"] == pytest.approx(expected)
+    scores = evaluate_both_geometries(embeddings, labels, True, ["NMI"])
+    assert scores["NMI"] == pytest.approx(expected)
 
 
 def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -283,11 +291,11 @@ def test_only_what_is_asked_for_is_computed(monkeypatch: pytest.MonkeyPatch) -> 
 
     for name in ("kmeans_clusters", "class_separability", "hamming_retrieval"):
         monkeypatch.setattr(f"reality_check.evaluation.metrics.{name}", refuse)
-    measure(FOLD_1, LABELS, True)
-    measure(FOLD_1, LABELS, True, ["recall_at_2", "mean_average_precision"])
+    evaluate_both_geometries(FOLD_1, LABELS, True)
+    evaluate_both_geometries(FOLD_1, LABELS, True, ["recall_at_2", "mean_average_precision"])
     monkeypatch.undo()
     monkeypatch.setitem(measuring._CLUSTERING, "AMI", refuse)  # type: ignore[arg-type]
-    measure(FOLD_1, LABELS, True, ["NMI", "F1"])
+    evaluate_both_geometries(FOLD_1, LABELS, True, ["NMI", "F1"])
 
 
 def test_binary_codes_are_the_signs_and_the_same_in_both_geometries() -> None:
@@ -300,14 +308,14 @@ def test_binary_codes_are_the_signs_and_the_same_in_both_geometries() -> None:
         hits["R@2"] += any(right[:2])
         hits["MAP@R"] += sum(sum(right[: i + 1]) / (i + 1) for i in range(2) if right[i]) / 2
     for normalize in (True, False):
-        measured = measure(FOLD_1, LABELS, normalize, ASKED)
+        measured = evaluate_both_geometries(FOLD_1, LABELS, normalize, ASKED)
         expected = [total / len(bits) for total in hits.values()]
         assert [measured[name] for name in ASKED[-3:]] == pytest.approx(expected)
 
 
 def test_every_category_has_the_metrics_on_request() -> None:
-    scores = score_folds([FOLD_1, FOLD_2], LABELS, normalize=True, also=ASKED)
-    folds = [measure(fold, LABELS, True, ASKED) for fold in (FOLD_1, FOLD_2)]
+    scores = score_folds([FOLD_1, FOLD_2], LABELS, normalize=True, extra_metrics=ASKED)
+    folds = [evaluate_both_geometries(fold, LABELS, True, ASKED) for fold in (FOLD_1, FOLD_2)]
     for name, value in scores["aggregate"].items():
         assert value == pytest.approx((folds[0][name] + folds[1][name]) / 2)
     assert set(scores["ensemble"]) == set(scores["aggregate"]) == set(folds[0])
@@ -322,7 +330,7 @@ def test_every_category_has_the_metrics_on_request() -> None:
 
 def test_baselines_have_the_metrics_on_request(make_images: Callable[..., ImageSet]) -> None:
     images = make_images(4)
-    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, also=ASKED)
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=ASKED)
     plain = score_baselines(MODEL, TRAINING, 3, images, CPU)
     pixels = (torch.from_numpy(images.images.array()).float() / 255 - 0.5) / 0.5
     flat = torch.nn.functional.normalize(pixels.reshape(len(images), -1))
@@ -342,7 +350,9 @@ def test_queries_search_the_gallery_and_not_each_other() -> None:
     vectors = torch.stack([torch.cos(x / 10), torch.sin(x / 10)], dim=1)
     labels = np.array([0, 0, 0, 0, 1, 1])
     queries = np.array([True, True, False, False, False, True])
-    found = measure(vectors, labels, True, ["recall_at_2", "mean_reciprocal_rank"], queries)
+    found = evaluate_both_geometries(
+        vectors, labels, True, ["recall_at_2", "mean_reciprocal_rank"], queries
+    )
     # Gallery: 2 (class 0), 3 (class 0), 4 (class 1). The queries of class 0 see 4, 2, 3; the one of
     # class 1 sees 3, 2, 4.
     assert found["precision_at_1"] == 0
@@ -357,8 +367,8 @@ def test_every_category_and_binary_codes_know_the_queries() -> None:
     folds = [torch.randn(12, 8, generator=generator) for _ in range(2)]
     labels = np.arange(12) % 3
     queries = np.arange(12) < 5
-    also = ["binary_precision_at_1"]
-    scores = score_folds(folds, labels, True, also, queries)
+    extra_metrics = ["binary_precision_at_1"]
+    scores = score_folds(folds, labels, True, extra_metrics, queries)
     x = torch.cat([torch.nn.functional.normalize(fold) for fold in folds], dim=1)
     near = (x[:5] @ x[5:].T).argmax(dim=1).numpy()
     assert scores["ensemble"]["precision_at_1"] == np.mean(labels[5:][near] == labels[:5])
@@ -378,7 +388,7 @@ def networks_of(images: ImageSet) -> list[Network]:
 
 
 def score_with(labels: np.ndarray, normalize: bool = True) -> Score:
-    return lambda embeddings, also: score_folds(embeddings, labels, normalize, also)
+    return lambda embeddings, extra: score_folds(embeddings, labels, normalize, extra)
 
 
 @pytest.mark.parametrize("normalize", [True, False])
@@ -419,8 +429,8 @@ def test_baselines_are_measured_on_corrupted_images_too(
     make_images: Callable[..., ImageSet],
 ) -> None:
     images = make_images(4)
-    found = score_baselines(MODEL, TRAINING, 3, images, CPU, also=CORRUPTED)
-    plain = score_baselines(MODEL, TRAINING, 3, images, CPU, also=["recall_at_2"])
+    found = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=CORRUPTED)
+    plain = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=["recall_at_2"])
     changed = corrupt(images.images.array(), "jigsaw", 0)
     files = ImageSet(Images.from_array(changed), images.labels, images.class_names, "changed")
     expected = score_baselines(MODEL, TRAINING, 3, files, CPU)

@@ -19,7 +19,7 @@ from reality_check.config import compose
 from reality_check.config.metrics import METRICS
 from reality_check.data import ImageSet
 from reality_check.evaluation.categories import score_folds
-from reality_check.evaluation.metrics import Diverged, measure
+from reality_check.evaluation.metrics import Diverged, evaluate_both_geometries
 from reality_check.evaluation.query_scores import (
     QUERIES_FILE,
     SCORES_FILE,
@@ -95,11 +95,11 @@ def test_the_scores_are_those_of_each_query_and_their_means_the_metrics(tmp_path
 def test_the_kept_scores_are_of_the_methods_own_geometry() -> None:
     labels, x = np.arange(12) % 3, embeddings(1)[0] * torch.arange(1, 13)[:, None]
     for normalize in (True, False):
-        found = measure(x, labels, normalize)
+        found = evaluate_both_geometries(x, labels, normalize)
         expected = RetrievalMetrics(normalize=normalize).per_query(x, labels)
         for name in METRICS:
             np.testing.assert_array_equal(found.per_query[name], expected[name])
-    assert measure(x, labels, True).per_query.keys() == set(METRICS)
+    assert evaluate_both_geometries(x, labels, True).per_query.keys() == set(METRICS)
 
 
 def test_queries_without_a_reference_of_their_class_are_in_no_file(

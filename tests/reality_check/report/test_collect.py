@@ -10,7 +10,7 @@ import torch
 
 from reality_check.config import compose
 from reality_check.evaluation.categories import _on_corrupted
-from reality_check.evaluation.metrics import Metrics, measure
+from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.report.collect import _rows
 from reality_check.results import MethodResults
 
@@ -40,8 +40,8 @@ def scored(normalize: bool) -> dict[str, float]:
     """What scoring records of made-up embeddings."""
     embeddings = torch.randn(12, 8, generator=torch.Generator().manual_seed(0))
     labels = np.repeat(np.arange(3), 4)
-    clean = measure(embeddings, labels, normalize, ASKED[:-1])
-    changed = measure(embeddings, labels, normalize)
+    clean = evaluate_both_geometries(embeddings, labels, normalize, ASKED[:-1])
+    changed = evaluate_both_geometries(embeddings, labels, normalize)
     return Metrics({**clean, **_on_corrupted(changed, "dropout", ["precision_at_1"])}, {})
 
 
