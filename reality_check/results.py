@@ -180,6 +180,7 @@ class MethodResults:
     search: tuple[TrialRecord, ...] = ()
     reproductions: tuple[TrialRecord, ...] = ()
     complete: tuple[TrialRecord, ...] = ()
+    winner: int | None = None  # trial_index of the winner, once the search is complete
     searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
     logarithmic: tuple[str, ...] = ()  # those of them on a logarithmic scale
     importance: Importance | None = None  # None where there are too few trials

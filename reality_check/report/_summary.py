@@ -120,7 +120,9 @@ class Summary:
 
 
 def winner(method: MethodResults) -> TrialRecord | None:
-    """The trial whose parameters are reproduced: complete, not diverged, of the highest value."""
+    """The trial whose parameters are reproduced; before the search is complete, the best so far."""
+    if method.winner is not None:
+        return next((t for t in method.search if t.trial_index == method.winner), None)
     able = [t for t in method.search if completed(t) and t.diverged is None]
     return max(able, key=lambda trial: (trial.value or 0.0, -trial.trial_index), default=None)
 

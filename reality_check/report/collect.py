@@ -18,7 +18,7 @@ from reality_check.report.deviations import find_deviations
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.studies.campaign import BASELINES, Campaign
 from reality_check.studies.importance import parameter_importance
-from reality_check.studies.study import FrozenTrial, Study, state_name
+from reality_check.studies.study import FrozenTrial, Study, best_trial, state_name
 from reality_check.training.methods import search_space
 from reality_check.utils.environment import split_versions
 
@@ -105,6 +105,7 @@ def _method(
         search=records["search"],
         reproductions=records["reproductions"],
         complete=records["complete"],
+        winner=_winner(stages.get((method.name, "search"))),
         searched=tuple(space),
         logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
         importance=parameter_importance(space, records["search"]),
@@ -112,6 +113,12 @@ def _method(
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
     )
+
+
+def _winner(search: Study | None) -> int | None:
+    """The trial index whose parameters are reproduced; ``None`` before the search is complete."""
+    best = best_trial(search) if search is not None and search.is_complete() else None
+    return None if best is None else best.user_attrs["trial_index"]
 
 
 def _records(method: str, stage: str, study: Study | None) -> tuple[TrialRecord, ...]:

@@ -58,12 +58,14 @@ def run_record(method: str, stage: str, trial_index: int, state: str = "complete
 def method_results(name: str, runs: int, generator: random.Random) -> MethodResults:
     """A searched method of which ``runs`` of all reproductions and complete runs are done."""
     states = ["complete"] * runs + ["running"] * (RUNS - runs > 0)
+    search = tuple(trial(name, trial_index, generator) for trial_index in range(TRIALS))
     return MethodResults(
         name=name,
         loss="pml_extensions.losses.WarpedSoftmaxLoss",
-        search=tuple(trial(name, trial_index, generator) for trial_index in range(TRIALS)),
+        search=search,
         reproductions=tuple(run_record(name, "reproductions", i, s) for i, s in enumerate(states)),
         complete=tuple(run_record(name, "complete", i, s) for i, s in enumerate(states)),
+        winner=max(search, key=lambda record: record.value or 0.0).trial_index,
         searched=("loss.scale", "learning_rates.loss"),
     )
 

@@ -11,7 +11,7 @@ import torch
 from reality_check.config import compose
 from reality_check.evaluation.categories import _on_corrupted
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
-from reality_check.report.collect import _rows
+from reality_check.report.collect import _rows, _winner
 from reality_check.results import MethodResults
 
 ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout_precision_at_1"]
@@ -20,8 +20,8 @@ ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout
 class Trial:
     """A reproduction as the storage has it."""
 
-    def __init__(self, **notes: Any) -> None:
-        self.user_attrs = notes
+    def __init__(self, value: float = 0.0, **notes: Any) -> None:
+        self.value, self.user_attrs = value, notes
 
 
 class Scored:
@@ -63,3 +63,25 @@ def test_a_diverged_run_counts_as_0_wherever_a_scored_one_has_a_value(normalize:
     assert names[0] == names[1]
     assert ("precision_at_1_raw" in names[1]) == normalize
     assert {row.value for row in rows if row.reproduction == 1} == {0.0}
+
+
+class Searched:
+    """A search of three trials, of which the best diverged later."""
+
+    def __init__(self, finished: bool) -> None:
+        self._finished = finished
+
+    def complete(self) -> dict[int, Trial]:
+        trials = [Trial(0.1), Trial(0.3), Trial(0.9, diverged="the loss became nan")]
+        for trial_index, trial in enumerate(trials):
+            trial.user_attrs["trial_index"] = trial_index
+        return dict(enumerate(trials))
+
+    def is_complete(self) -> bool:
+        return self._finished
+
+
+def test_a_search_has_a_winner_once_it_is_complete() -> None:
+    assert _winner(cast(Any, Searched(True))) == 1
+    assert _winner(cast(Any, Searched(False))) is None
+    assert _winner(None) is None
