@@ -12,9 +12,9 @@ from reality_check.config.metrics import METRICS, STAGES, is_binary, other_geome
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
-from reality_check.launch.energy.shares import read_energy
 from reality_check.report.cost import costs
 from reality_check.report.deviations import find_deviations
+from reality_check.report.energy_shares import read_energy
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.studies.campaign import BASELINES, Campaign
 from reality_check.studies.importance import parameter_importance

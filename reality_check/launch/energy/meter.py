@@ -13,24 +13,15 @@ from pathlib import Path
 from typing import Any, TextIO
 
 from reality_check.launch.energy.counters import Counter
+from reality_check.studies.energy_notes import PERIOD, notes_folder
 from reality_check.utils.processes import this_boot
-
-#: Seconds between two notes. Processors' counters wrap after three minutes at the earliest.
-PERIOD = 30.0
-
-
-def notes_folder(out_dir: Path) -> Path:
-    """Where the workers of an experiment note what the counters say."""
-    return out_dir / "logs" / "energy"
 
 
 class Meter:
     """Notes what the counters say, each half minute and whenever other work begins.
 
-    A first line of JSON names the machine and the counters; each further one has the ``time`` (of a
-    clock that all processes of a machine share), the ``joules`` of each counter, and the ``work``
-    that begins now: method and stage, or none. It is a record for the report; where it cannot be
-    written, the work goes on without.
+    The file (see :mod:`reality_check.studies.energy_notes`) is a record for the report; where it
+    cannot be written, the work continues without.
 
     Args:
         out_dir: output folder of the experiment.

@@ -11,8 +11,9 @@ from typing import Any
 import pytest
 
 from reality_check.launch.energy.counters import Counter
-from reality_check.launch.energy.meter import Meter, notes_folder
-from reality_check.launch.energy.shares import read_energy
+from reality_check.launch.energy.meter import Meter
+from reality_check.report.energy_shares import read_energy
+from reality_check.studies.energy_notes import notes_folder
 from reality_check.utils.processes import this_boot
 
 SEARCH, COMPLETE = ("a", "search"), ("a", "complete")

@@ -1,18 +1,16 @@
-"""From what the counters of energy said to kilowatt hours of each method."""
+"""From what the counters of energy said to kilowatt hours of each stage of each method."""
 
 from __future__ import annotations
 
-import contextlib
 import itertools
-import json
 from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reality_check.launch.energy.meter import PERIOD, notes_folder
 from reality_check.results import Energy
+from reality_check.studies.energy_notes import PERIOD, notes_folder, read_notes
 
 #: A worker that noted nothing for longer stood still (a sleeping laptop, a paused process): a
 #: counter may have wrapped more than once meanwhile.
@@ -65,7 +63,7 @@ def read_energy(out_dir: Path) -> tuple[tuple[Energy, ...], tuple[str, ...]]:
     hours: dict[tuple[str, str, str], float] = defaultdict(float)
     missing: dict[str, None] = {}
     for path in sorted(notes_folder(out_dir).glob("*.jsonl")):
-        notes = _notes(path)
+        notes = read_notes(path)
         head = next(notes, None)
         if head is None or "machine" not in head:
             continue
@@ -86,15 +84,6 @@ def read_energy(out_dir: Path) -> tuple[tuple[Energy, ...], tuple[str, ...]]:
             joules[(*work, record.part)] += share
     energy = tuple(Energy(*key, joules[key] / _JOULES, hours[key]) for key in sorted(hours))
     return energy, tuple(missing)
-
-
-def _notes(path: Path) -> Iterator[dict[str, Any]]:
-    """The lines of a file; not those that a full disk or a killed worker cut off."""
-    for line in path.read_text(encoding="utf-8", errors="replace").splitlines():
-        with contextlib.suppress(ValueError):
-            note = json.loads(line)
-            if isinstance(note, dict):
-                yield note
 
 
 def _stretches(notes: Iterable[dict[str, Any]], key: str) -> Iterator[_Stretch]:

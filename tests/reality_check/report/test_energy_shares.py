@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from reality_check.launch.energy.shares import read_energy
+from reality_check.report.energy_shares import read_energy
 from reality_check.results import Energy
 
 KWH = 3.6e6
