@@ -142,7 +142,10 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
     ("what", "slow"),
     [
         ("import reality_check.cli.main", ["torch"]),
-        ("import reality_check as rc; rc.load_experiment('quickstart')", ["sklearn", "optuna"]),
+        (
+            "import reality_check as rc; rc.load_experiment('quickstart')",
+            ["torch", "sklearn", "optuna"],
+        ),
     ],
     ids=["help", "an experiment"],
 )
