@@ -49,11 +49,11 @@ def _print_summary(results: ExperimentResults) -> None:
     from rich.table import Table
 
     from reality_check.config.metrics import CATEGORIES, PRIMARY
-    from reality_check.report._summary import Summary
-    from reality_check.report._text import listed
     from reality_check.report.sections.untrained import untrained_note
     from reality_check.report.sections.verdict import leaders
     from reality_check.report.statistics import t_interval
+    from reality_check.report.summary import Summary
+    from reality_check.report.text import listed
 
     print("MAP@R on the test classes in %, mean and 95 % interval over n reproductions:")
     table = Table(box=None, pad_edge=False)

@@ -22,8 +22,8 @@ from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.models import TRUNKS
 from reality_check.papers.tables import markdown_table, paper_configs
-from reality_check.report._text import counted
 from reality_check.report.reference import against_reference, own_ranges
+from reality_check.report.text import counted
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 

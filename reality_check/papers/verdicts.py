@@ -13,10 +13,10 @@ from reality_check.config.compose import differing_keys
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.schema import Experiment
 from reality_check.papers.claims import ClaimVerdict, Finding, judge
-from reality_check.report._summary import Summary
-from reality_check.report._text import listed, true_minus
 from reality_check.report.collect import collect
 from reality_check.report.sections.untrained import UNTRAINED_NETWORK, untrained
+from reality_check.report.summary import Summary
+from reality_check.report.text import listed, true_minus
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import RESULT_NEUTRAL_KEYS, load_locked
 from reality_check.utils.errors import UsageError

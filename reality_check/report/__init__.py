@@ -6,8 +6,7 @@ import dataclasses
 from collections.abc import Sequence
 from pathlib import Path
 
-from reality_check.report._analysis import Analysis
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis
 from reality_check.report.figures.galleries import galleries
 from reality_check.report.figures.overview import draw_figures
 from reality_check.report.render.comparisons import comparisons_csv
@@ -25,6 +24,7 @@ from reality_check.report.render.references import references_bib
 from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import statistics_sections
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
+from reality_check.report.summary import Summary
 from reality_check.report.tables import csv_text
 from reality_check.results import ExperimentResults, Folder
 

@@ -9,9 +9,9 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reality_check.config.metrics import METRICS, is_fraction
-from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, interval_text
 from reality_check.report.statistics import Interval, t_interval
+from reality_check.report.summary import Summary
+from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ResultRow
 
 #: Header of ``results.csv`` and ``baselines.csv``.

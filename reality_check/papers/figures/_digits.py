@@ -16,9 +16,9 @@ from reality_check.papers.figures._figure import Budget, Settings
 from reality_check.papers.figures._images import Images, ten_classes
 from reality_check.papers.figures._networks import LeNet
 from reality_check.papers.figures._training import Phase, Trained, Training, train
-from reality_check.report._text import rounded
-from reality_check.report.figures._plotting import INK
+from reality_check.report.figures.plotting import INK
 from reality_check.report.statistics import t_interval
+from reality_check.report.text import rounded
 
 #: Ten colours whose lightness alternates; digits are written beside them.
 DIGIT_COLOURS = (

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from matplotlib.figure import Figure
 from PIL import Image
 
-from reality_check.report.figures._plotting import render
+from reality_check.report.figures.plotting import render
 from reality_check.utils.files import atomic_write
 
 #: How much is trained: ``quick`` for a look in seconds at made-up images, ``default`` for minutes

@@ -20,7 +20,7 @@ from torch import Tensor
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import GradMLLoss
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
-from reality_check.report.figures._plotting import COLOURS, FAINT, INK, dress, new_figure
+from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
 #: x1, x2 of one class and y1, y2 of another, as angles on the unit circle in degrees.
 ANGLES = {"x1": 62.0, "x2": 128.0, "y1": 10.0, "y2": -48.0}

@@ -27,7 +27,7 @@ from reality_check.papers.figures._digits import (
 )
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
 from reality_check.papers.figures._training import Trained
-from reality_check.report.figures._plotting import FAINT, INK, new_figure
+from reality_check.report.figures.plotting import FAINT, INK, new_figure
 
 
 class Kind(NamedTuple):

@@ -19,7 +19,7 @@ from reality_check.papers.figures._digits import Digits, add_rows, rows_where
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
 from reality_check.papers.figures._gradients import hard_and_easy, normalized_gradients
 from reality_check.papers.figures.heated_up_softmax_embeddings import KINDS, trained
-from reality_check.report.figures._plotting import COLOURS, INK, dress, new_figure
+from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 
 ALPHAS = torch.logspace(-2, 3, 151, dtype=torch.float64)
 #: The network that samples come from: the paper's own alpha.

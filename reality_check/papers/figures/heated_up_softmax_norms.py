@@ -27,7 +27,7 @@ from reality_check.papers.figures._digits import (
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
 from reality_check.papers.figures._gradients import hard_and_easy, linear_gradients
 from reality_check.papers.figures.heated_up_softmax_gradients import GROUPS, draw_gradients
-from reality_check.report.figures._plotting import FAINT, INK, dress, new_figure
+from reality_check.report.figures.plotting import FAINT, INK, dress, new_figure
 
 NORMS = torch.logspace(-2, 3, 151, dtype=torch.float64)
 DRAWN = 1500

@@ -13,7 +13,7 @@ from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
 from reality_check.papers.figures._retrieval import Retrieval
 from reality_check.papers.figures.normalized_softmax_dimensions import draw_means
-from reality_check.report.figures._plotting import COLOURS, INK, dress, new_figure
+from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 
 RATIOS = (0.01, 0.03, 0.1, 1.0)
 QUICK_RATIOS = (0.1, 1.0)

@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
 from reality_check.papers.figures._retrieval import Retrieval, random_rotation
-from reality_check.report.figures._plotting import COLOURS, INK, dress, new_figure
+from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 from reality_check.report.statistics import t_interval
 
 DIMENSIONS = (4, 8, 16, 32, 128)

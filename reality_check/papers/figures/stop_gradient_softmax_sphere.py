@@ -27,7 +27,7 @@ from reality_check.papers.figures._digits import (
     write_digit,
 )
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
-from reality_check.report.figures._plotting import FAINT, GRID, INK, new_figure
+from reality_check.report.figures.plotting import FAINT, GRID, INK, new_figure
 
 #: Weight of the stop-gradient term. Without it the loss is the softmax with smoothed labels.
 KINDS = {"softmax": 0.0, "softmax + SGSL": 1.0}

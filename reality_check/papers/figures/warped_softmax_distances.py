@@ -24,7 +24,7 @@ from reality_check.papers.figures._figure import Budget, FigureData, PaperFigure
 from reality_check.papers.figures._images import Images, many_classes
 from reality_check.papers.figures._networks import NormalizedConv4
 from reality_check.papers.figures._training import Phase, Trained, Training, embed, train
-from reality_check.report.figures._plotting import COLOURS, INK, dress, new_figure
+from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 
 
 class Kind(NamedTuple):

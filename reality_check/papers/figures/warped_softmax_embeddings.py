@@ -28,7 +28,7 @@ from reality_check.papers.figures._digits import (
     write_digit,
 )
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
-from reality_check.report.figures._plotting import INK, dress, new_figure
+from reality_check.report.figures.plotting import INK, dress, new_figure
 
 #: Chosen by us among three on one seed: (10, 0.5, 1.5) and (4, 0.8, 1.5) leave the embeddings on a
 #: line, or nearly so, because all are driven the same way out before the proxies have parted.

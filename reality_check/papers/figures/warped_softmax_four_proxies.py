@@ -23,7 +23,7 @@ from reality_check.papers.figures.warped_softmax_landscape import (
     dress_colour_bar,
     mark_proxies,
 )
-from reality_check.report.figures._plotting import COLOURS, INK, new_figure
+from reality_check.report.figures.plotting import COLOURS, INK, new_figure
 
 #: Corners of a square, the own proxy first.
 PROXIES = torch.tensor([[2.0, 2], [-2, 2], [2, -2], [-2, -2]], dtype=torch.float64)

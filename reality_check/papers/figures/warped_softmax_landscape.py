@@ -17,7 +17,7 @@ from matplotlib.figure import Figure
 from pml_extensions.functional import Piecewise, Power, Warp
 from reality_check.papers.figures._fields import grid, loss_field, warped_softmax
 from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
-from reality_check.report.figures._plotting import COLOURS, FAINT, INK, dress, new_figure
+from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
 #: The own proxy and the other one; outward is to the right.
 OWN, OTHER = (2.0, 0.0), (-2.0, 0.0)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reality_check.report._summary import Summary
-from reality_check.report._text import file_name
+from reality_check.report.summary import Summary
+from reality_check.report.text import file_name
 
 #: What all galleries have in common.
 NOTE = (

@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from numpy.typing import NDArray
 
-from reality_check.report.figures._plotting import (
+from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
     INK,

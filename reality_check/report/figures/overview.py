@@ -13,9 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.ticker import MaxNLocator
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary, completed, winner
-from reality_check.report._text import interval_text
-from reality_check.report.figures._plotting import (
+from reality_check.report.figures.plotting import (
     COLOURS,
     INK,
     SMALL,
@@ -31,6 +29,8 @@ from reality_check.report.figures._plotting import (
     title,
 )
 from reality_check.report.statistics import t_interval
+from reality_check.report.summary import Summary, completed, winner
+from reality_check.report.text import interval_text
 from reality_check.results import MethodResults, TrialRecord
 
 #: What curves begin with.

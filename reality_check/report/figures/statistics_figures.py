@@ -15,9 +15,9 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._analysis import AgainstBest, Pair
-from reality_check.report._summary import Summary, completed, winner
-from reality_check.report.figures._plotting import (
+from reality_check.report.analysis import AgainstBest, Pair
+from reality_check.report.figures.overview import mark_best, search_panel
+from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
     INK,
@@ -32,8 +32,8 @@ from reality_check.report.figures._plotting import (
     shorten,
     title,
 )
-from reality_check.report.figures.overview import mark_best, search_panel
 from reality_check.report.statistics import Ranking
+from reality_check.report.summary import Summary, completed, winner
 from reality_check.results import Importance, MethodResults, TrialRecord
 
 Array = NDArray[np.float64]

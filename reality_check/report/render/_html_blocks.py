@@ -10,9 +10,9 @@ from dataclasses import dataclass
 
 from PIL import Image
 
-from reality_check.report.figures._plotting import inline_svg
 from reality_check.report.figures.galleries import NOTE, Gallery
 from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.figures.plotting import inline_svg
 from reality_check.report.render._elements import Html, element, escape
 from reality_check.report.render._html_tables import plain
 from reality_check.report.sections import Block, Bullets, Folded, Note, Section

@@ -6,10 +6,10 @@ import math
 import re
 from collections.abc import Mapping
 
-from reality_check.report._text import NOTHING
 from reality_check.report.render._elements import Html, breakable, element
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
+from reality_check.report.text import NOTHING
 
 _SECONDS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 

@@ -6,7 +6,7 @@ import csv
 import io
 
 from reality_check.config.metrics import PRIMARY
-from reality_check.report._analysis import Analysis, Pair
+from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.statistics import Bounds
 
 _BOUNDS = ("d_z", "d", "probability", "cliffs_delta")

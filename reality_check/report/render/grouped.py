@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.compose import value_at
-from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, counted, listed
 from reality_check.report.figures.overview import DrawnFigure
 from reality_check.report.render._elements import Html, element
 from reality_check.report.render._html_blocks import Part, figure, part
@@ -28,7 +26,9 @@ from reality_check.report.render.markdown import escape, markdown_table, plain_t
 from reality_check.report.sections.folders import folder_table
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.sections.verdict import headline
+from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_tables
+from reality_check.report.text import NOTHING, counted, listed
 from reality_check.results import Folder
 
 #: More differing settings than this are only counted.

@@ -7,8 +7,6 @@ import hashlib
 from collections.abc import Sequence
 from importlib import resources
 
-from reality_check.report._summary import Summary
-from reality_check.report._text import counted, listed
 from reality_check.report.figures.galleries import Gallery
 from reality_check.report.figures.overview import DrawnFigure
 from reality_check.report.render._elements import Html, element, escape, join
@@ -48,6 +46,7 @@ from reality_check.report.sections.verdict import (
     headline,
     leaders,
 )
+from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -56,6 +55,7 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
+from reality_check.report.text import counted, listed
 
 #: The page may use its own styles, its one script and images inside itself, nothing else.
 _POLICY = (

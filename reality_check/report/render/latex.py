@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._analysis import Analysis, Pair
-from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, counted, p_text, points, true_minus
+from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.sections.overview import PlainTable, deviation_box, other_note
 from reality_check.report.sections.paired import seed_sentences
 from reality_check.report.sections.published import PublishedPart, published_parts
+from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
@@ -16,6 +15,7 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
+from reality_check.report.text import NOTHING, counted, p_text, points, true_minus
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",

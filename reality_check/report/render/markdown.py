@@ -5,8 +5,6 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 
-from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING
 from reality_check.report.figures.galleries import NOTE
 from reality_check.report.figures.overview import DrawnFigure
 from reality_check.report.sections import Block, Bullets, Folded, Note, Section
@@ -32,6 +30,7 @@ from reality_check.report.sections.verdict import (
     correction_note,
     headline,
 )
+from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
     CLOSE_NOTE,
@@ -41,6 +40,7 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
+from reality_check.report.text import NOTHING
 
 
 def escape(text: str) -> str:

@@ -13,10 +13,10 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, title
-from reality_check.report._analysis import Analysis, Pair
-from reality_check.report._summary import Summary, winner
+from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.statistics import CONFIDENCE, Bounds, Comparison, t_interval
+from reality_check.report.summary import Summary, winner
 from reality_check.results import Cost, Energy, MethodResults, ResultRow
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from reality_check.report._analysis import Analysis
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis
 from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
 from reality_check.report.sections.agreement import agreement_section
 from reality_check.report.sections.budget import budget_section
@@ -15,6 +14,7 @@ from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import paired_section
 from reality_check.report.sections.parameters import parameters_section
 from reality_check.report.sections.ranks import ranks_section
+from reality_check.report.summary import Summary
 
 __all__ = ["Block", "Bullets", "Folded", "Note", "Section", "statistics_sections"]
 

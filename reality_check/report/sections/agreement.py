@@ -6,8 +6,6 @@ import math
 from collections.abc import Iterator
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary, sound_reproductions, winner
-from reality_check.report._text import NOTHING, interval_text, p_text, percent, points, true_minus
 from reality_check.report.sections._section import Block, Bullets, Note, Section
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.statistics import (
@@ -18,6 +16,8 @@ from reality_check.report.statistics import (
     selection_gap,
     t_interval,
 )
+from reality_check.report.summary import Summary, sound_reproductions, winner
+from reality_check.report.text import NOTHING, interval_text, p_text, percent, points, true_minus
 from reality_check.results import MethodResults
 
 _METRIC = METRICS[PRIMARY]

@@ -9,10 +9,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary, completed, sound_reproductions
-from reality_check.report._text import NOTHING, counted, listed, percent, points
-from reality_check.report.figures._plotting import render
 from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.figures.plotting import render
 from reality_check.report.figures.statistics_figures import BestCurve, expected_best_figure
 from reality_check.report.sections._section import Block, Bullets, Note, Section
 from reality_check.report.sections.overview import PlainTable
@@ -22,6 +20,8 @@ from reality_check.report.statistics import (
     expected_best_band,
     leaders_by_budget,
 )
+from reality_check.report.summary import Summary, completed, sound_reproductions
+from reality_check.report.text import NOTHING, counted, listed, percent, points
 from reality_check.results import MethodResults
 
 _METRIC = METRICS[PRIMARY]

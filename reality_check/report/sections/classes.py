@@ -6,11 +6,11 @@ import math
 import shlex
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._analysis import Analysis, Uncertainty
-from reality_check.report._text import NOTHING, interval_text, listed, percent
+from reality_check.report.analysis import Analysis, Uncertainty
 from reality_check.report.sections._section import Block, Note, Section
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.statistics import Bounds
+from reality_check.report.text import NOTHING, interval_text, listed, percent
 
 _FEW_CLASSES = 20
 

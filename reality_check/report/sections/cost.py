@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reality_check.config.metrics import STAGES
-from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, listed
 from reality_check.report.sections._section import Block, Note, Section
 from reality_check.report.sections.overview import PlainTable, hours_text
+from reality_check.report.summary import Summary
+from reality_check.report.text import NOTHING, listed
 
 #: Cost that belongs to no method.
 BASELINES = "baselines"

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reality_check.report._summary import Summary
 from reality_check.report.sections._section import Section
 from reality_check.report.sections.overview import PlainTable
+from reality_check.report.summary import Summary
 from reality_check.results import Folder
 
 _SENTENCE = (

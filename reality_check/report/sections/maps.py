@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reality_check.report._summary import Summary
-from reality_check.report._text import listed
-from reality_check.report.figures._plotting import render
 from reality_check.report.figures.map_figure import map_figure, marked_classes
 from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.figures.plotting import render
 from reality_check.report.sections._section import Note, Section
+from reality_check.report.summary import Summary
+from reality_check.report.text import listed
 from reality_check.results import EmbeddingMap
 
 _NOTE = (

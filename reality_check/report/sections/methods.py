@@ -3,8 +3,15 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary, winner
-from reality_check.report._text import (
+from reality_check.report.figures.overview import UNTRAINED_NOTE, DrawnFigure
+from reality_check.report.figures.plotting import render
+from reality_check.report.figures.statistics_figures import curves_figure, slices_figure
+from reality_check.report.sections._section import Block, Folded, Section
+from reality_check.report.sections.overview import PlainTable
+from reality_check.report.sections.parameters import importance_sentence
+from reality_check.report.statistics import t_interval
+from reality_check.report.summary import Summary, winner
+from reality_check.report.text import (
     NOTHING,
     counted,
     duration,
@@ -14,13 +21,6 @@ from reality_check.report._text import (
     parameter,
     percent,
 )
-from reality_check.report.figures._plotting import render
-from reality_check.report.figures.overview import UNTRAINED_NOTE, DrawnFigure
-from reality_check.report.figures.statistics_figures import curves_figure, slices_figure
-from reality_check.report.sections._section import Block, Folded, Section
-from reality_check.report.sections.overview import PlainTable
-from reality_check.report.sections.parameters import importance_sentence
-from reality_check.report.statistics import t_interval
 from reality_check.results import MethodResults, TrialRecord
 
 _METRIC = METRICS[PRIMARY]

@@ -9,13 +9,14 @@ from typing import Any
 
 from reality_check.config.compose import dump_yaml
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, is_fraction
-from reality_check.report._summary import (
+from reality_check.report.statistics import t_interval
+from reality_check.report.summary import (
     Progress,
     Summary,
     records_of,
     winner,
 )
-from reality_check.report._text import (
+from reality_check.report.text import (
     NOTHING,
     counted,
     duration,
@@ -24,7 +25,6 @@ from reality_check.report._text import (
     parameter,
     percent,
 )
-from reality_check.report.statistics import t_interval
 from reality_check.results import Cost, Folder, MethodResults, TrialRecord
 
 #: The command that makes the same run again, beside ``experiment.yaml``.

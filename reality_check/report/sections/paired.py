@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._analysis import AgainstBest, Analysis, Pair
-from reality_check.report._text import NOTHING, counted, listed, p_text, points, true_minus
-from reality_check.report.figures._plotting import render
+from reality_check.report.analysis import AgainstBest, Analysis, Pair
 from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.figures.plotting import render
 from reality_check.report.figures.statistics_figures import paired_figure
 from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.statistics import Bounds
+from reality_check.report.text import NOTHING, counted, listed, p_text, points, true_minus
 
 _METRIC = METRICS[PRIMARY]
 _INTRODUCTION = (

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reality_check.report._summary import Summary, completed
-from reality_check.report._text import counted, listed, percent
-from reality_check.report.figures._plotting import render
 from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.figures.plotting import render
 from reality_check.report.figures.statistics_figures import importance_figure
 from reality_check.report.sections._section import Block, Bullets, Note, Section
+from reality_check.report.summary import Summary, completed
+from reality_check.report.text import counted, listed, percent
 from reality_check.results import Importance, MethodResults
 
 #: Fewer trials make no slice.

@@ -10,10 +10,10 @@ from dataclasses import dataclass
 
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.published import PublishedResults
-from reality_check.report._summary import Summary
-from reality_check.report._text import NOTHING, interval_text, points, true_minus
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.statistics import t_interval
+from reality_check.report.summary import Summary
+from reality_check.report.text import NOTHING, interval_text, points, true_minus
 
 #: Names of the rows of a method.
 _ROWS = ("published", "measured", "difference")

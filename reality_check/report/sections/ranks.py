@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._analysis import Analysis
-from reality_check.report._text import counted, listed, p_text
-from reality_check.report.figures._plotting import render
+from reality_check.report.analysis import Analysis
 from reality_check.report.figures.overview import DrawnFigure
+from reality_check.report.figures.plotting import render
 from reality_check.report.figures.statistics_figures import ranks_figure
 from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
 from reality_check.report.sections.overview import PlainTable
 from reality_check.report.statistics import Ranking
+from reality_check.report.text import counted, listed, p_text
 
 #: With two methods ranks say less than the difference.
 _FEWEST = 3

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary
-from reality_check.report._text import listed, percent
 from reality_check.report.statistics import t_interval, welch_difference
+from reality_check.report.summary import Summary
+from reality_check.report.text import listed, percent
 
 #: The baseline that the networks of the methods start from.
 UNTRAINED_NETWORK = "untrained embedder"

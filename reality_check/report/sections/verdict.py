@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary
-from reality_check.report._text import listed, p_text, points
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.statistics import CONFIDENCE, Comparison
+from reality_check.report.summary import Summary
+from reality_check.report.text import listed, p_text, points
 
 #: What an interval of this report covers, and what it does not.
 NOISE_NOTE = (

@@ -17,10 +17,10 @@ from reality_check.data import ImageSet, load_dataset
 from reality_check.evaluation.embedding_map import IMAGES, MAP_FILE, read_map, sample_rows, tsne
 from reality_check.launch.rescore import draw_maps
 from reality_check.models.network import build_network
-from reality_check.report._summary import Summary
 from reality_check.report.collect import collect
 from reality_check.report.figures.map_figure import map_figure, marked_classes
 from reality_check.report.sections.maps import maps_section
+from reality_check.report.summary import Summary
 from reality_check.results import EmbeddingMap, ExperimentResults, MethodResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import lock_experiment

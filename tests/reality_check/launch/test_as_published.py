@@ -17,10 +17,10 @@ from reality_check.config.schema import count_trainings
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.report import write_report
-from reality_check.report._summary import Summary
 from reality_check.report.collect import collect
 from reality_check.report.deviations import find_deviations
 from reality_check.report.sections.overview import progress_lines
+from reality_check.report.summary import Summary
 from reality_check.studies.campaign import Campaign
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import MethodSettings, SecondPhaseSettings, fill_settings

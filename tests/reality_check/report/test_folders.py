@@ -15,7 +15,7 @@ from reality_check import api as running
 from reality_check.api import report_folders
 from reality_check.cli.main import main
 from reality_check.report import write_report
-from reality_check.report.figures import _plotting
+from reality_check.report.figures import plotting
 from reality_check.results import ExperimentResults
 from reality_check.utils.errors import UsageError
 
@@ -54,7 +54,7 @@ def loaded(kinds: dict[str, ExperimentResults], monkeypatch: pytest.MonkeyPatch)
 @pytest.fixture
 def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
     """Figures are files without content, since drawing takes most of the time."""
-    monkeypatch.setattr(_plotting, "_save", lambda *arguments: b"<svg></svg>")
+    monkeypatch.setattr(plotting, "_save", lambda *arguments: b"<svg></svg>")
 
 
 def plain(text: str) -> str:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 from PIL import Image
 
-from reality_check.report._analysis import Analysis
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis
 from reality_check.report.figures.overview import DrawnFigure, draw_figures
 from reality_check.report.figures.statistics_figures import log_ticks
 from reality_check.report.sections import statistics_sections
+from reality_check.report.summary import Summary
 
 INCHES = 6.9
 

@@ -15,10 +15,10 @@ import pytest
 
 from reality_check.config.metrics import METRICS
 from reality_check.report import write_report
-from reality_check.report._summary import Summary
 from reality_check.report.render.html import report_html
 from reality_check.report.render.markdown import report_md
 from reality_check.report.sections.overview import baseline_table, overview_facts
+from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_table
 from reality_check.results import (
     Deviation,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 
-from reality_check.report._summary import winner
+from reality_check.report.summary import winner
 from reality_check.results import ExperimentResults, MethodResults, TrialRecord
 
 

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
-from reality_check.report._text import number, percent, points, rounded, true_minus
 from reality_check.report.sections.published import _difference
+from reality_check.report.text import number, percent, points, rounded, true_minus
 
 
 @pytest.mark.parametrize(

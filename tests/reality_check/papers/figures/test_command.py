@@ -18,7 +18,7 @@ from reality_check.papers.figures import (
     write_figure,
 )
 from reality_check.papers.figures._figure import csv_text
-from reality_check.report.figures._plotting import new_figure
+from reality_check.report.figures.plotting import new_figure
 
 #: The tables of each figure beside the main one.
 TABLES = {

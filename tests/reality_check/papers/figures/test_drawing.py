@@ -22,7 +22,7 @@ from reality_check.papers.figures._retrieval import (
     Retrieval,
     random_rotation,
 )
-from reality_check.report.figures._plotting import dress, new_figure
+from reality_check.report.figures.plotting import dress, new_figure
 from reality_check.report.statistics import t_interval
 
 

@@ -14,15 +14,15 @@ import pytest
 from matplotlib.lines import Line2D
 
 from reality_check.config.metrics import METRICS
-from reality_check.report._summary import Summary
-from reality_check.report.figures._plotting import COLOURS, inline_svg, shorten
 from reality_check.report.figures.overview import (
     draw_figures,
     intervals_figure,
     search_figure,
     validation_figure,
 )
+from reality_check.report.figures.plotting import COLOURS, inline_svg, shorten
 from reality_check.report.statistics import t_interval
+from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults
 
 

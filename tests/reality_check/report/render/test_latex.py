@@ -12,10 +12,10 @@ import pytest
 
 from reality_check.config import load_experiment
 from reality_check.papers.published_tables import comparable_tables
-from reality_check.report._analysis import Analysis
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis
 from reality_check.report.render.latex import escape, paired_tex, tables_tex
 from reality_check.report.render.references import references_bib
+from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults
 
 DOCUMENT = r"""

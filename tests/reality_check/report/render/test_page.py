@@ -14,14 +14,14 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reality_check.report._analysis import Analysis
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis
 from reality_check.report.figures.galleries import Gallery
 from reality_check.report.figures.overview import draw_figures
 from reality_check.report.render._html_blocks import galleries
 from reality_check.report.render._html_tables import sort_value
 from reality_check.report.render.html import report_html
 from reality_check.report.sections import statistics_sections
+from reality_check.report.summary import Summary
 
 
 @pytest.fixture(scope="module")

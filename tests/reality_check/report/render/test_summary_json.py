@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reality_check.report._analysis import Analysis
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis
 from reality_check.report.render.summary_json import VERSION, summary_data, summary_json
 from reality_check.report.statistics import t_interval
+from reality_check.report.summary import Summary
 from reality_check.results import Cost, Energy, ExperimentResults
 
 INTERVAL = {"n", "mean", "low", "high"}

@@ -12,8 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reality_check.report._analysis import Analysis, Pair
-from reality_check.report._summary import Summary
+from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.figures.statistics_figures import (
     curves_figure,
     paired_figure,
@@ -54,6 +53,7 @@ from reality_check.report.statistics import (
     probability_of_improvement,
     rank_methods,
 )
+from reality_check.report.summary import Summary
 from reality_check.results import (
     Cost,
     Energy,

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-from reality_check.report._summary import Summary
 from reality_check.report.sections.verdict import (
     NOISE_NOTE,
     category_sentences,
@@ -14,6 +13,7 @@ from reality_check.report.sections.verdict import (
     pair_sentence,
 )
 from reality_check.report.statistics import Comparison, Difference
+from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults, ResultRow
 
 MAP = "mean_average_precision_at_r"

@@ -13,7 +13,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report._summary import Summary
 from reality_check.report.statistics import (
     CONFIDENCE,
     Bounds,
@@ -34,6 +33,7 @@ from reality_check.report.statistics import (
     t_interval,
     with_training_noise,
 )
+from reality_check.report.summary import Summary
 
 Array = NDArray[np.float64]
 
