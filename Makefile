@@ -1,38 +1,49 @@
-# make demo   sets up everything in .venv and runs the first experiment
-# make test   sets up everything in .venv and runs the tests, the linter and the type checker
-# make fast   the fast part of the tests only
-# make minimum  the same with the oldest versions that setup.cfg allows; needs Python 3.10
-# make docs   the documentation as a site, in site/
+# make demo      sets up everything in .venv and runs the first experiment
+# make test      sets up everything in .venv; linter, type checker, import rules and the fast tests
+# make test-all  the same with the slow tests: kills, servers, clusters, browser, LaTeX, figures
+# make minimum   the fast tests with the oldest versions that setup.cfg allows; needs Python 3.10
+# make docs      the documentation as a site, in site/
 #
 # TORCH names the torch to install, for example: make demo TORCH=torch==2.13.0
+# PROCESSES is how many processes test: as many as there are cores, if it is not given.
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch
 WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+PROCESSES ?= auto
 MINIMUM ?= .venv-minimum
 PYTHON310 ?= python3.10
 BIN := $(VENV)/bin
+PYTEST := -m pytest -n $(PROCESSES) --dist loadgroup
 
-.PHONY: demo test fast minimum lint docs clean
+.PHONY: demo test test-all minimum lint style types docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/reality-check run quickstart --out runs/quickstart --workers $(WORKERS)
 
-test: lint
-	$(BIN)/python -m pytest -n 2 --dist loadgroup
-
-fast: $(VENV)/.installed-dev
-	$(BIN)/python -m pytest -n 2 --dist loadgroup -m "not slow"
+test: SELECTED := -m "not slow"
+test-all: SELECTED := --hypothesis-profile=thorough
+test test-all: style
+	@begin=$$(date +%s); types=$$(mktemp); \
+	$(MAKE) --no-print-directory types >$$types 2>&1 & typed=$$!; \
+	$(BIN)/python $(PYTEST) $(SELECTED); failed=$$?; \
+	wait $$typed || failed=1; cat $$types; rm -f $$types; \
+	echo "make $@: $$(($$(date +%s) - begin)) s of wall time"; exit $$failed
 
 # Everything is taken as old as it may be (tests/minimum.txt); the newest is what `make test` has.
 minimum: $(MINIMUM)/.installed
-	$(MINIMUM)/bin/python -m pytest -n 2 --dist loadgroup -m "not slow"
+	$(MINIMUM)/bin/python $(PYTEST) -m "not slow"
 
-lint: $(VENV)/.installed-dev
+lint: style types
+
+style: $(VENV)/.installed-dev
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
+
+types: $(VENV)/.installed-dev
 	$(BIN)/mypy
+	$(BIN)/lint-imports
 
 # Material announces MkDocs 2, which setup.cfg excludes.
 docs: $(VENV)/.installed-dev

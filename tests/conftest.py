@@ -14,6 +14,7 @@ import numpy as np
 import pytest
 import torch
 from support import servers
+from support.examples import register_profiles
 from support.paths import TINY
 
 from reality_check.data import ImageSet
@@ -22,6 +23,7 @@ from reality_check.data import ImageSet
 for name in ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS"):
     os.environ.setdefault(name, "1")
 torch.set_num_threads(1)
+register_profiles()
 
 # A shell without job control lets what it starts in the background ignore Ctrl-C, and so would the
 # processes that tests start and interrupt.

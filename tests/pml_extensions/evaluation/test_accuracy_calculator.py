@@ -19,7 +19,7 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
+from hypothesis import assume, given
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses, testers, trainers
 from pytorch_metric_learning.distances import CosineSimilarity
@@ -29,6 +29,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import logging_presets
 from pytorch_metric_learning.utils.inference import CustomKNN, FaissKMeans, FaissKNN
 from sklearn import metrics as sklearn_metrics
+from support.examples import examples
 from support.imports import pml_tests
 from torch import Tensor
 
@@ -110,7 +111,7 @@ SITUATIONS = ("alone", "itself", "itself, to be found", "gallery", "in front of 
 
 
 @in_both_ways
-@settings(max_examples=100, deadline=None)
+@examples(100)
 @given(
     queries=points,
     others=points,

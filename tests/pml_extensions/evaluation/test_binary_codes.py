@@ -12,9 +12,10 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import paths
+from support.examples import examples
 
 from pml_extensions.evaluation import binary_codes
 from pml_extensions.evaluation.binary_codes import expected_hamming_recall, hamming_retrieval
@@ -97,7 +98,7 @@ class TestHammingRetrieval:
                     assert result[f"recall_at_{k}"] == pytest.approx(value, abs=1e-9)
 
     @given(data=bits, chunk_size=st.sampled_from([1, 3, 100]))
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_equals_sorting_by_distance_and_index(self, data: Any, chunk_size: int) -> None:
         x, y = zip(*data, strict=True)
         expected = by_loops(x, y)
@@ -119,7 +120,7 @@ class TestHammingRetrieval:
         assert hamming_retrieval(x, y, ks, chunk_size=40) == pytest.approx(expected, abs=1e-12)
 
     @given(data=bits, split=st.integers(1, 20))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def test_separate_references(self, data: Any, split: int) -> None:
         x, y = zip(*data, strict=True)
         split = min(split, len(x) - 1)
@@ -170,7 +171,7 @@ def by_ks(values: dict[str, float] | None, *ks: int) -> dict[str, float]:
 
 class TestExpectedRecall:
     @given(data=bits.map(lambda rows: rows[:6]))
-    @settings(max_examples=40, deadline=None)
+    @examples(40)
     def test_equals_the_mean_over_all_orders(self, data: Any) -> None:
         x, y = zip(*data, strict=True)
         if len(set(y)) == len(y):

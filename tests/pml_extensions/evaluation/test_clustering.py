@@ -11,12 +11,13 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from pytorch_metric_learning.utils.inference import FaissKMeans
 from sklearn.metrics.cluster import pair_confusion_matrix
 from support import paths
+from support.examples import examples
 
 from pml_extensions.evaluation.clustering import (
     adjusted_mutual_information,
@@ -62,7 +63,7 @@ class TestMutualInformation:
         assert value == normalized_mutual_information(LABELS, CLUSTERS, "geometric")
 
     @given(pairs=partitions, average=st.sampled_from(sorted(MEANS)))
-    @settings(max_examples=60, deadline=None)
+    @examples(60)
     def test_nmi_is_mutual_information_over_a_mean_entropy(self, pairs: Any, average: Any) -> None:
         y, c = zip(*pairs, strict=True)
         mean = MEANS[average](entropy(y), entropy(c))
@@ -106,7 +107,7 @@ class TestPairwiseF1:
         assert pairwise_f1(LABELS, CLUSTERS)._asdict() == pytest.approx(expected, abs=1e-9)
 
     @given(pairs=partitions)
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_equals_a_loop_over_all_pairs(self, pairs: Any) -> None:
         y, c = zip(*pairs, strict=True)
         hit = miss = wrong = 0

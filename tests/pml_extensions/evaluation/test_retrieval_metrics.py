@@ -12,11 +12,12 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from sklearn.metrics import average_precision_score
 from support import paths
+from support.examples import examples
 from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics, retrieval_metrics
@@ -236,7 +237,7 @@ def split(rows: list[tuple[int, int, int]]) -> tuple[np.ndarray, np.ndarray]:
     return np.array([r[:2] for r in rows], dtype=float), np.array([r[2] for r in rows])
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(rows=points, chunk_size=st.integers(1, 8), names=metric_sets)
 def test_any_small_set_equals_loops(rows: Any, chunk_size: int, names: list[str]) -> None:
     x, y = split(rows)
@@ -249,7 +250,7 @@ def test_any_small_set_equals_loops(rows: Any, chunk_size: int, names: list[str]
             assert_equal(metrics.per_query(x, y), expected)
 
 
-@settings(max_examples=80, deadline=None)
+@examples(80)
 @given(rows=points, others=points, chunk_size=st.integers(1, 8), names=metric_sets)
 def test_any_small_gallery_equals_loops(
     rows: Any, others: Any, chunk_size: int, names: list[str]

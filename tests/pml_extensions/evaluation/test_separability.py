@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import paths
+from support.examples import examples
 
 from pml_extensions.evaluation import separability
 from pml_extensions.evaluation.separability import average_distance_to_proxy, class_separability
@@ -45,7 +46,7 @@ class TestClassSeparability:
         assert class_separability(X, Y) == pytest.approx(values, abs=1e-9)
 
     @given(n=st.integers(5, 60), size=st.integers(1, 4), seed=st.integers(0, 99))
-    @settings(max_examples=50, deadline=None)
+    @examples(50)
     def test_equals_the_scatter_matrices(self, n: int, size: int, seed: int) -> None:
         x, y = random(n, size, 4, seed)
         assert class_separability(x, y - 2**40) == pytest.approx(scatter(x, y), rel=1e-9)
@@ -100,7 +101,7 @@ class TestAverageDistanceToProxy:
         assert value == pytest.approx(GOLDEN["expected"]["avg_dtp"], abs=1e-9)
 
     @given(n=st.integers(1, 60), seed=st.integers(0, 99))
-    @settings(max_examples=50, deadline=None)
+    @examples(50)
     def test_equals_a_loop(self, n: int, seed: int) -> None:
         x, y = random(n, 3, 6, seed)
         proxies = np.random.default_rng(seed + 100).normal(size=(8, 3))

@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from sklearn.model_selection import KFold
 from support import paths
+from support.examples import examples
 
 from pml_extensions.evaluation.verification import (
     merge_mirrored,
@@ -59,7 +60,7 @@ class TestVerificationAccuracy:
         thresholds=st.sets(st.integers(0, 12), min_size=1),
         folds=st.integers(2, 10),
     )
-    @settings(max_examples=100, deadline=None)
+    @examples(100)
     def test_equals_a_loop(self, data: Any, thresholds: Any, folds: int) -> None:
         """Distances that meet thresholds exactly: strict, and the first of equally good ones."""
         d, same = zip(*data, strict=True)

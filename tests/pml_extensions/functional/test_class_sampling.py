@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from torch import Tensor
 
 from pml_extensions.functional import gather_rows, presence, sample_classes
@@ -15,7 +16,7 @@ def sample(labels: list[int], classes: int, kept: int, seed: int = 0, draw: int 
     return sample_classes(present, kept, torch.tensor(seed), torch.tensor(draw))
 
 
-@settings(max_examples=60, deadline=None)
+@examples(60)
 @given(
     classes=st.integers(1, 200),
     seed=st.integers(0, 2**62),

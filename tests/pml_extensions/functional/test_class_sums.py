@@ -7,8 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from torch import Tensor
 
 from pml_extensions.functional import (
@@ -176,7 +177,7 @@ def test_a_second_derivative_is_refused() -> None:
         torch.autograd.grad(grad.sum(), x)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(
     chunk_size=st.integers(1, 40),
     classes=st.integers(1, 30),

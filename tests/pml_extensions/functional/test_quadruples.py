@@ -7,8 +7,9 @@ from collections import defaultdict
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from torch import Tensor
 
 from pml_extensions.functional import (
@@ -56,7 +57,7 @@ def test_disjoint_quadruples_by_hand() -> None:
 
 
 @given(some_labels)
-@settings(deadline=None, max_examples=200)
+@examples(200)
 def test_disjoint_quadruples_equal_a_loop(labels: list[int]) -> None:
     expected = disjoint_by_a_loop(labels)
     index, exists = disjoint_quadruples(torch.tensor(labels))
@@ -68,7 +69,7 @@ def test_disjoint_quadruples_equal_a_loop(labels: list[int]) -> None:
 
 
 @given(some_labels, st.sampled_from([1.0, 2.0, 2.75]))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 def test_means_over_all_quadruples_equal_a_loop(labels: list[int], k: float) -> None:
     x = embeddings(len(labels))
     powers = [[float((a - b).norm() ** k) for b in x] for a in x]

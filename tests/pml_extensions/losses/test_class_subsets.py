@@ -8,8 +8,9 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from torch import Tensor
 
 from pml_extensions.functional import Power
@@ -67,7 +68,7 @@ def results(loss: Any, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
 
 
 @every_loss
-@settings(max_examples=8, deadline=None)
+@examples(8)
 @given(chunk=st.integers(1, 60))
 def test_any_chunk_size_equals_none(make: Make, chunk: int) -> None:
     x, labels = batch()

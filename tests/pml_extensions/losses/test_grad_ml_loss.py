@@ -10,11 +10,12 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning import distances, miners, reducers, samplers
 from pytorch_metric_learning.reducers import DoNothingReducer, MeanReducer
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from support.examples import examples
 from support.paths import DOCS
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
@@ -280,7 +281,7 @@ batches = st.integers(0, 2**32 - 1).flatmap(
 
 
 @given(batches, st.sampled_from([1.0, 2.0, 2.75]), st.sampled_from(["disjoint", "all"]))
-@settings(deadline=None, max_examples=60)
+@examples(60)
 @pytest.mark.filterwarnings("ignore:GradMLLoss without normalize_embeddings")
 def test_symmetries(batch: tuple[int, list[int]], k: float, quadruples: Any) -> None:
     seed, names = batch

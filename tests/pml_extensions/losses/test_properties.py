@@ -7,10 +7,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.losses import ProxyNCALoss
 from pytorch_metric_learning.reducers import DoNothingReducer
+from support.examples import examples
 from torch import Tensor
 
 from pml_extensions.functional import Power
@@ -44,7 +45,7 @@ numbers = {
     "seed": st.integers(0, 10**6),
 }
 cases = given(**numbers)
-few = settings(max_examples=15, deadline=None)
+few = examples(15)
 
 
 def prepared(name: str, classes: int, **kwargs: Any) -> Any:

@@ -9,9 +9,10 @@ import faiss
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from support import paths
+from support.examples import examples
 from torch import nn
 
 from pml_extensions.modules import BinaryEmbedding, UnitLength, embedder
@@ -77,7 +78,7 @@ def test_hamming_recall_through_faiss_is_golden() -> None:
         assert found / len(labels) == pytest.approx(expected)
 
 
-@settings(max_examples=40, deadline=None)
+@examples(40)
 @given(st.integers(1, 5), st.integers(1, 40), st.integers(0, 10**6))
 def test_packing_is_that_of_faiss_and_numpy(rows: int, width: int, seed: int) -> None:
     x = torch.randn(rows, width, generator=torch.Generator().manual_seed(seed))

@@ -6,8 +6,9 @@ import math
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
+from support.examples import examples
 from torch import Tensor, nn
 
 from pml_extensions.modules import (
@@ -162,7 +163,7 @@ def test_arguments_are_checked(kwargs: dict[str, float], words: str) -> None:
         GeneralizedMeanPooling(**kwargs)
 
 
-@settings(max_examples=30, deadline=None)
+@examples(30)
 @given(st.integers(0, 10**6), st.floats(1e-3, 1e3), st.sampled_from([False, True]))
 def test_gem_is_homogeneous_and_blind_to_positions(seed: int, factor: float, signed: bool) -> None:
     pooling = GeneralizedMeanPooling(eps=1e-9, signed=signed)

@@ -1,0 +1,28 @@
+"""How many examples a property is tried on: as many as its test says, or five times as many."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from hypothesis import settings
+
+#: What `settings` has unless a profile says otherwise.
+_USUAL = 100
+
+
+def register_profiles() -> None:
+    """Profiles for `pytest --hypothesis-profile`: `fast`, the default, and `thorough`.
+
+    `fast` draws the same examples each time, so that a change that touches nothing else fails
+    nothing else; `thorough` draws others each time, and more of them.
+    """
+    settings.register_profile("fast", max_examples=_USUAL, deadline=None, derandomize=True)
+    settings.register_profile(
+        "thorough", max_examples=5 * _USUAL, deadline=None, derandomize=False, print_blob=True
+    )
+    settings.load_profile("fast")
+
+
+def examples(count: int) -> Any:
+    """Decorate a property that the fast profile tries on ``count`` examples."""
+    return settings(max_examples=count * settings.default.max_examples // _USUAL)
