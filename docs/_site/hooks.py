@@ -1,6 +1,6 @@
 """What MkDocs needs to show pages that are written for readers of the repository.
 
-Pages link to files beside ``docs/`` (a YAML, a test), hold TeX, and know nothing of the API pages:
+Pages link to files outside ``docs/`` (a YAML, a test), hold TeX, and know nothing of the API pages:
 here such files are put on the site, formulas become MathML, which browsers draw without scripts or
 fonts from elsewhere, and a page is made for each public package.
 """
@@ -89,9 +89,9 @@ def api_page(modules: tuple[str, ...]) -> str:
     """The Markdown of a page on all public names of some modules."""
     lines = [f"# {', '.join(modules)}", ""]
     for module in modules:
-        found = import_module(module)
-        lines += [_summary(found.__doc__ or ""), ""]
-        for name in public_names(found):
+        imported = import_module(module)
+        lines += [_summary(imported.__doc__ or ""), ""]
+        for name in public_names(imported):
             lines += [f"::: {module}.{name}", ""]
     return "\n".join(lines)
 
@@ -114,7 +114,7 @@ def _summary(docstring: str) -> str:
 def outside_links(markdown: str, page: str) -> set[str]:
     """The files, relative to the repository, that a page links to outside ``docs/``."""
     text = _FENCED.sub("", markdown)
-    return {found for target in _LINK.findall(text) if (found := _outside(target, page))}
+    return {path for target in _LINK.findall(text) if (path := _outside(target, page))}
 
 
 def _outside(target: str, page: str) -> str | None:

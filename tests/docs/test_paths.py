@@ -1,18 +1,17 @@
 """Every file, module, name of Python and target of make that a page speaks of exists.
 
-Modules and their names are looked up in the files, by ``ast``: importing them all takes seconds.
 Links are in test_snippets.py.
 """
 
 from __future__ import annotations
 
-import ast
 import re
 from functools import lru_cache
 from pathlib import Path
 
 import pytest
 from support.paths import ROOT
+from support.python_names import exists
 
 from reality_check.config.plugins import GROUPS
 
@@ -48,49 +47,6 @@ _MAKE = re.compile(r"(?:^|`)make ([a-z][a-z-]*)", re.M)
 every_page = pytest.mark.parametrize(
     "page", PAGES, ids=lambda page: page.relative_to(ROOT).as_posix()
 )
-
-
-@lru_cache
-def tree(file: Path) -> ast.Module:
-    return ast.parse(file.read_text(encoding="utf-8"))
-
-
-def names_of(body: list[ast.stmt]) -> dict[str, ast.stmt]:
-    """What a module or class defines, imports or lists in ``__all__``, and by which statement."""
-    names: dict[str, ast.stmt] = {}
-    for node in body:
-        match node:
-            case ast.FunctionDef() | ast.ClassDef():
-                names[node.name] = node
-            case ast.AnnAssign(target=ast.Name(id=name)):
-                names[name] = node
-            case ast.Assign(targets=[ast.Name(id=name)], value=value):
-                names[name] = node
-                if name == "__all__":
-                    names |= dict.fromkeys(ast.literal_eval(value), node)
-            case ast.Import() | ast.ImportFrom():
-                names |= {alias.asname or alias.name: node for alias in node.names}
-            case ast.If(body=inner) | ast.Try(body=inner):
-                names |= names_of(inner)
-    return names
-
-
-def exists(dotted: str) -> bool:
-    """Whether this is a module, or a name of one, or of a class in one."""
-    first, *rest = dotted.split(".")
-    here = ROOT / first
-    while rest and (here / rest[0]).is_dir():
-        here /= rest.pop(0)
-    file = here / "__init__.py"
-    if rest and (here / f"{rest[0]}.py").is_file():
-        file = here / f"{rest.pop(0)}.py"
-    body = tree(file).body
-    for name in rest:
-        node = names_of(body).get(name)
-        if node is None:
-            return False
-        body = node.body if isinstance(node, ast.ClassDef) else []
-    return True
 
 
 def missing(text: str) -> list[str]:
