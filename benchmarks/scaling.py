@@ -59,7 +59,7 @@ from reality_check.launch.prepare import prepare
 from reality_check.studies import campaign as campaign_room
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import load_locked
-from reality_check.studies.storage import PatientStorage
+from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.study import TrialContext, TrialResult
 from reality_check.training.records import FoldRecords
 from reality_check.training.trainer import Trainer
@@ -312,9 +312,8 @@ class Clock:
     def wrap_storage(self) -> None:
         """All that a worker asks of its storage."""
         public = [name for name in vars(BaseStorage) if re.match(r"(create|delete|get|set)_", name)]
-        inner = ("record_heartbeat", "_create_new_trial", "_set_trial_param", "_get_trials")
         for owner in (PatientStorage, JournalStorage):
-            for name in (*public, *inner, "_get_best_trial_id", "_get_stale_trial_ids"):
+            for name in (*public, "record_heartbeat", "_get_stale_trial_ids"):
                 if hasattr(owner, name):
                     self.wrap(owner, name, "storage")
         self.wrap(campaign_room, "open_storage", "opening")

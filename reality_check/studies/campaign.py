@@ -19,6 +19,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from optuna.storages import BaseStorage
 
 from reality_check.config.classes import one_line
 from reality_check.config.metrics import METRICS, PRIMARY
@@ -53,7 +54,7 @@ from reality_check.launch.fold_executors import (
 from reality_check.models.network import Network, preprocessing
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.results import QueryScores
-from reality_check.studies.storage import BaseStorage, holds_study, open_storage
+from reality_check.studies.storage import holds_study, open_storage
 from reality_check.studies.study import Study, TrialContext, TrialResult, WorkFailed, best_trial
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.methods import MethodSettings, fill_settings, search_space

@@ -11,15 +11,25 @@ from optuna.storages.journal import JournalFileBackend, JournalFileSymlinkLock
 from reality_check.utils.errors import UsageError
 
 
-def _open_journal(url: str) -> JournalStorage:
-    path = _journal_path(url)
+def open_journal(url: str) -> JournalStorage:
+    """Open the journal file of a ``journal://`` URL.
+
+    Raises:
+        UsageError: see :func:`journal_path`.
+    """
+    path = journal_path(url)
     lock = JournalFileSymlinkLock(str(path))
     if path.exists():
         _heal(path, lock)
     return JournalStorage(JournalFileBackend(str(path), lock_obj=lock))
 
 
-def _journal_path(url: str) -> Path:
+def journal_path(url: str) -> Path:
+    """The file of a ``journal://`` URL.
+
+    Raises:
+        UsageError: it is no whole path, or its folder does not exist.
+    """
     path = Path(url.partition("://")[2])
     if not path.is_absolute() or not path.parent.is_dir():
         raise UsageError(

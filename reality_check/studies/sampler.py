@@ -13,7 +13,7 @@ from optuna.trial import FrozenTrial, TrialState
 from reality_check.utils.seeds import derive
 
 
-def _sampler_arguments(kind: str, startup_trials: int) -> dict[str, Any]:
+def sampler_arguments(kind: str, startup_trials: int) -> dict[str, Any]:
     """All arguments that decide what is drawn, written out since defaults change."""
     if kind == "tpe":
         return {
@@ -36,7 +36,7 @@ class IndexedSampler(BaseSampler):
 
     def __init__(self, kind: str, startup_trials: int, seed: int) -> None:
         self._kind = kind
-        self._arguments = _sampler_arguments(kind, startup_trials)
+        self._arguments = sampler_arguments(kind, startup_trials)
         self._seed = seed
         self._sampler: BaseSampler = self._fresh(0)
 

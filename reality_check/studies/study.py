@@ -1,6 +1,6 @@
 """Optuna: the queue of work and the samplers.
 
-Only this room, ``storage.py`` and ``importance.py`` import optuna.
+No other package imports optuna.
 
 Every stage of a method (search, reproductions, complete) is one study with a fixed number of
 *num_trials*. Each attempt at a trial_index is an Optuna trial that carries the trial_index's
@@ -28,8 +28,9 @@ from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.config.values import Range, Searched
-from reality_check.studies.sampler import IndexedSampler, _sampler_arguments
-from reality_check.studies.storage import NothingWaits, open_storage
+from reality_check.studies.patient_storage import NothingWaits
+from reality_check.studies.sampler import IndexedSampler, sampler_arguments
+from reality_check.studies.storage import open_storage
 from reality_check.utils.environment import describe_environment
 from reality_check.utils.errors import WorkFailed
 from reality_check.utils.interrupt import Stopped
@@ -132,7 +133,7 @@ class Study:
             pruner=optuna.pruners.NopPruner(),
             load_if_exists=True,
         )
-        arguments = _sampler_arguments(sampler, startup_trials)
+        arguments = sampler_arguments(sampler, startup_trials)
         if "about" not in self.study.user_attrs:
             about = {"sampler": sampler, "sampler_arguments": arguments, **describe_environment()}
             self.study.set_user_attr("about", about)
@@ -248,7 +249,7 @@ class Study:
         trials = self.trials()
         running = [trial for trial in trials if trial.state is TrialState.RUNNING]
         unsigned = {t.number: None for t in running if "worker" not in t.user_attrs}
-        silent = self._unsigned.silent(unsigned, UNSIGNED_GRACE)
+        silent = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
         lost = [t for t in running if t.number in silent or not _may_live(t)]
         for trial in lost:
             self._fail(trial)
@@ -334,7 +335,7 @@ class Study:
         params = self.fixed
         if params is None:
             params = {name: _suggest(trial, name, value) for name, value in self.space.items()}
-        return TrialContext(trial_index, dict(params), self._lease(trial).renew_lease)
+        return TrialContext(trial_index, dict(params), self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
         """That a trial is this worker's own; without heartbeats nobody takes it away."""

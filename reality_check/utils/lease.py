@@ -1,12 +1,13 @@
-"""Who has been silent for too long, told without comparing clocks.
+"""Whose work it is, told without comparing clocks.
 
-Clocks are set, and those of two machines differ. So no times are compared: whoever looks notes each
-sign of life that it sees and when, by its own monotonic clock, which nobody sets. A sign that stays
-the same for the grace time means silence. The price is that a new observer has to look that long.
+Clocks are set, and those of two machines differ. So no times are compared: whoever monitors others
+notes each heartbeat that it sees and when, by its own monotonic clock, which nobody sets. A
+heartbeat that stays the same for the grace time is stale. The price is that a new monitor has to
+wait that long.
 
-Who was silent does not know it: a process that is paused, or whose network was away, goes on in the
-middle of a line. So whoever works asks again, when the last answer has aged, whether the work is
-still its own, before it touches files that another worker may write by now.
+Whose heartbeat is stale does not know it: a process that is paused, or whose network was away,
+continues in the middle of a line. So whoever works holds a lease, and renews it, when it has aged,
+before it touches files that another worker may write by now.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from typing import Any
 
 
 class HeartbeatMonitor:
-    """Remembers the last sign of life of each of some things.
+    """Remembers the last heartbeat of each of some things.
 
     Args:
         now: seconds that only ever grow.
@@ -28,13 +29,13 @@ class HeartbeatMonitor:
         self._now = now
         self._seen: dict[Hashable, tuple[Any, float]] = {}
 
-    def silent(self, signs: Mapping[Any, Any], grace: float) -> list[Any]:
-        """Those of ``signs`` that have shown the same sign for ``grace`` seconds."""
+    def stale(self, heartbeats: Mapping[Any, Any], grace: float) -> list[Any]:
+        """The keys whose heartbeat has been the same for ``grace`` seconds."""
         now = self._now()
-        for key, sign in signs.items():
-            if key not in self._seen or self._seen[key][0] != sign:
-                self._seen[key] = (sign, now)
-        return [key for key in signs if now - self._seen[key][1] >= grace]
+        for key, heartbeat in heartbeats.items():
+            if key not in self._seen or self._seen[key][0] != heartbeat:
+                self._seen[key] = (heartbeat, now)
+        return [key for key in heartbeats if now - self._seen[key][1] >= grace]
 
 
 class LeaseLost(Exception):
@@ -46,35 +47,35 @@ class Lease:
 
     Args:
         is_ours: asks; may take long.
-        lasts: seconds that an answer holds. It is asked again after half of them, so that whoever
-            only reads the end of the lease seldom meets an old one.
+        duration: seconds that an answer counts for. After half of them it is asked again, so that
+            whoever only reads the end of the lease seldom meets an old one.
         now: seconds that only ever grow, the same for all processes of this machine.
     """
 
     def __init__(
         self,
         is_ours: Callable[[], bool],
-        lasts: float,
+        duration: float,
         now: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._is_ours, self._lasts, self._now = is_ours, lasts, now
+        self._is_ours, self._duration, self._now = is_ours, duration, now
         self._asked = now()
 
-    def renew_lease(self) -> float:
+    def renew(self) -> float:
         """Make sure that the work is still ours; return until when, by the clock ``now``.
 
         Raises:
             LeaseLost: it is not.
         """
         now = self._now()
-        if now - self._asked >= self._lasts / 2:
+        if now - self._asked >= self._duration / 2:
             if not self._is_ours():
-                raise LeaseLost("it was silent for too long")
+                raise LeaseLost("its heartbeat was stale for too long")
             self._asked = now
-        return self._asked + self._lasts
+        return self._asked + self._duration
 
 
-#: See :class:`reality_check.studies.study.TrialContext`.
+#: Renews the lease of a trial, see :class:`reality_check.studies.study.TrialContext`.
 LeaseCheck = Callable[[], float]
 
 

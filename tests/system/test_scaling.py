@@ -12,7 +12,7 @@ import sqlalchemy
 
 from reality_check.launch.local import write_progress
 from reality_check.studies.campaign import PAUSES, Campaign
-from reality_check.studies.storage import PatientStorage
+from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.study import DuplicateTrial, Study, TrialResult, open_storage
 from reality_check.utils import interrupt as stopping
 

@@ -18,7 +18,7 @@ import torch
 from reality_check.evaluation.metrics import Diverged
 from reality_check.launch import fold_executors as runners
 from reality_check.launch.fold_executors import LOST, ProcessExecutor, SerialExecutor
-from reality_check.studies.storage import StorageLost
+from reality_check.studies.retries import StorageLost
 from reality_check.training.strategy import Strategy
 from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseLost

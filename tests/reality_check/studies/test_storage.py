@@ -22,14 +22,13 @@ from reality_check.cli.main import main
 from reality_check.config import load_experiment
 from reality_check.launch.prepare import prepare
 from reality_check.launch.worker import work
-from reality_check.studies import storage as room
+from reality_check.studies import retries
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
+from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.retries import Retries, StorageLost, is_passing
 from reality_check.studies.storage import (
-    PatientStorage,
-    StorageLost,
     check_workers,
-    is_passing,
     open_storage,
     same_database,
     sole_worker,
@@ -101,7 +100,7 @@ def test_another_way_to_the_same_database() -> None:
     assert not same_database("sqlite:////a/db", "sqlite:////b/db")
 
 
-# -- patience ------------------------------------------------------------------------------------
+# -- retries -------------------------------------------------------------------------------------
 
 
 class Flaky:
@@ -124,14 +123,14 @@ def gone() -> Exception:
 
 @pytest.fixture
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(room, "LONGEST_PAUSE", 0.001)
-    monkeypatch.setattr(room.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(retries, "LONGEST_PAUSE", 0.001)
+    monkeypatch.setattr(retries.time, "sleep", lambda seconds: None)
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_call_is_repeated_and_the_silence_told_once(caplog: pytest.LogCaptureFixture) -> None:
-    patience = room._Patience("postgresql://host/db")
-    assert patience.insist(Flaky(5, gone())) == "done"
+def test_a_call_is_repeated_and_the_outage_logged_once(caplog: pytest.LogCaptureFixture) -> None:
+    retrying = Retries("postgresql")
+    assert retrying.call(Flaky(5, gone())) == "done"
     told = [record.getMessage() for record in caplog.records]
     assert len(told) == 2
     assert "does not answer" in told[0]
@@ -143,25 +142,25 @@ def test_a_call_is_repeated_and_the_silence_told_once(caplog: pytest.LogCaptureF
 def test_a_real_error_is_not_repeated() -> None:
     wrong = Flaky(1, sqlalchemy.exc.ProgrammingError("SELECT", {}, Exception("no such table")))
     with pytest.raises(sqlalchemy.exc.ProgrammingError):
-        room._Patience("postgresql://host/db").insist(wrong)
+        Retries("postgresql").call(wrong)
     assert wrong.calls == 1
 
 
 @pytest.mark.usefixtures("quick")
-def test_patience_ends_and_what_follows_does_not_wait_again(
+def test_retries_end_and_what_follows_does_not_wait_again(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(room, "PATIENCE", 0.0)
-    patience = room._Patience("postgresql://tom@host/db")
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 0.0)
+    retrying = Retries("postgresql")
     with pytest.raises(StorageLost, match="has not answered"):
-        patience.insist(Flaky(10**6, gone()))
-    monkeypatch.setattr(room, "PATIENCE", 1e9)
+        retrying.call(Flaky(10**6, gone()))
+    monkeypatch.setattr(retries, "RETRY_SECONDS", 1e9)
     again = Flaky(10**6, gone())
     with pytest.raises(StorageLost):
-        patience.insist(again)
+        retrying.call(again)
     assert again.calls == 1
-    assert patience.insist(Flaky(0, gone())) == "done"  # it is back
-    assert patience.insist(Flaky(3, gone())) == "done"
+    assert retrying.call(Flaky(0, gone())) == "done"  # it is back
+    assert retrying.call(Flaky(3, gone())) == "done"
 
 
 def test_only_a_locked_sqlite_may_pass(tmp_path: Path) -> None:
@@ -223,14 +222,14 @@ def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Study(database, "one", 2, {}, "random", 1, 0, fixed={"a": 1})
-    original, lost = PatientStorage._create_new_trial, []
+    original, lost = PatientStorage.create_new_trial, []
 
-    def twice(storage: PatientStorage, *arguments: Any) -> Any:
+    def twice(storage: PatientStorage, *arguments: Any, **keywords: Any) -> Any:
         if not lost:
-            lost.append(original(storage, *arguments))  # the answer that never came
-        return original(storage, *arguments)
+            lost.append(original(storage, *arguments, **keywords))  # the answer that never came
+        return original(storage, *arguments, **keywords)
 
-    monkeypatch.setattr(PatientStorage, "_create_new_trial", twice)
+    monkeypatch.setattr(PatientStorage, "create_new_trial", twice)
     from reality_check.studies.study import TrialResult
 
     for _ in range(5):
@@ -245,7 +244,7 @@ def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
 def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStorage) -> None:
     """It is away for longer than the grace time; then it answers this worker first."""
     now = [0.0]
-    database.__dict__["_watch"] = HeartbeatMonitor(lambda: now[0])
+    database._monitor = HeartbeatMonitor(lambda: now[0])
     stage = Study(database, "one", 2, {}, "random", 1, 0, fixed={})
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     trial = stage.study.ask()
@@ -259,9 +258,9 @@ def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStor
 
     assert not is_lost(0.0)
     assert not is_lost(200.0)
-    database._patience.insist(Flaky(3, gone()))
+    database._retries.call(Flaky(3, gone()))
     assert not is_lost(200.0)
-    database.__dict__["_watch"] = HeartbeatMonitor(lambda: now[0])
+    database._monitor = HeartbeatMonitor(lambda: now[0])
     assert not is_lost(0.0)
     assert not is_lost(200.0)
     assert is_lost(200.0)

@@ -8,24 +8,26 @@ import optuna
 import pytest
 import sqlalchemy
 
-from reality_check.studies import storage as room
-from reality_check.studies.storage import PatientStorage, is_passing, open_storage
+from reality_check.studies import storage as storages
+from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.retries import is_passing
+from reality_check.studies.storage import open_storage
 from reality_check.studies.study import Study, TrialResult
 from reality_check.utils.lease import HeartbeatMonitor, Lease, LeaseLost
 
 
-def test_silence_is_an_unchanged_sign_for_longer_than_the_grace_time() -> None:
+def test_a_heartbeat_that_stays_the_same_for_the_grace_time_is_stale() -> None:
     now = [0.0]
-    watch = HeartbeatMonitor(lambda: now[0])
-    assert watch.silent({"a": 1, "b": 1}, 10) == []
+    monitor = HeartbeatMonitor(lambda: now[0])
+    assert monitor.stale({"a": 1, "b": 1}, 10) == []
     now[0] = 9.0
-    assert watch.silent({"a": 1, "b": 2}, 10) == []
+    assert monitor.stale({"a": 1, "b": 2}, 10) == []
     now[0] = 11.0
-    assert watch.silent({"a": 1, "b": 2}, 10) == ["a"]
+    assert monitor.stale({"a": 1, "b": 2}, 10) == ["a"]
     now[0] = 12.0
-    assert watch.silent({"a": 0, "b": 2}, 10) == [], "a sign that goes back is a sign"
+    assert monitor.stale({"a": 0, "b": 2}, 10) == [], "a heartbeat that goes back is one"
     now[0] = 100.0
-    assert watch.silent({"c": 5}, 10) == [], "what is seen for the first time is not silent"
+    assert monitor.stale({"c": 5}, 10) == [], "what is seen for the first time is not stale"
 
 
 def beat_at(storage: PatientStorage, trial: int, when: str) -> None:
@@ -43,7 +45,7 @@ def test_a_clock_that_jumps_loses_no_living_worker_and_keeps_no_dead_one(
     storage = open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
     assert isinstance(storage, PatientStorage)
     now = [0.0]
-    storage.__dict__["_watch"] = HeartbeatMonitor(lambda: now[0])
+    storage._monitor = HeartbeatMonitor(lambda: now[0])
     stage = Study(storage, "s", 2, {}, "random", 1, 0, {})
     elsewhere = {"host": "elsewhere/1", "pid": 1, "started": 1}
     for trial_index in range(2):
@@ -81,11 +83,11 @@ def test_a_lease_is_asked_for_again_when_the_answer_has_aged() -> None:
     ends = []
     for moment in (10.0, 49.0, 60.0, 100.0, 119.0):
         now[0] = moment
-        ends.append(lease.renew_lease())
+        ends.append(lease.renew())
     assert (asked, ends) == ([60.0, 119.0], [100.0, 100.0, 160.0, 160.0, 219.0])
     now[0] = 1000.0  # it stood still meanwhile
     with pytest.raises(LeaseLost):
-        lease.renew_lease()
+        lease.renew()
 
 
 def test_an_answer_that_takes_long_counts_from_the_question() -> None:
@@ -97,7 +99,7 @@ def test_an_answer_that_takes_long_counts_from_the_question() -> None:
 
     lease = Lease(is_ours, 100.0, lambda: now[0])
     now[0] = 60.0
-    assert lease.renew_lease() == 160.0
+    assert lease.renew() == 160.0
 
 
 # -- standing still ------------------------------------------------------------------------------
@@ -111,7 +113,7 @@ def test_an_answer_that_takes_long_counts_from_the_question() -> None:
 def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(room, "STANDSTILL", 3)
+    monkeypatch.setattr(storages, "STANDSTILL", 3)
     one, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
     assert isinstance(one, PatientStorage)
     stage = Study(other, "standstill", 1, {}, "random", 1, 0, {})

@@ -1,0 +1,111 @@
+"""Calls of a storage are repeated while it is away: a restart of its server, a broken network."""
+
+from __future__ import annotations
+
+import logging
+import random
+import threading
+import time
+from collections.abc import Callable
+from typing import ParamSpec, TypeVar
+
+import sqlalchemy
+
+from reality_check.utils.errors import WorkFailed
+
+#: For how many seconds a storage that has gone away is asked again, and the longest pause.
+RETRY_SECONDS, LONGEST_PAUSE = 1800.0, 15.0
+
+P = ParamSpec("P")
+T = TypeVar("T")
+
+
+class StorageLost(WorkFailed):
+    """The storage has not answered for longer than anybody wants to wait."""
+
+
+class Retries:
+    """Repeats calls while the storage is away, for so long, and logs each outage once.
+
+    Args:
+        kind: of the storage, for the log: ``postgresql``, say.
+    """
+
+    def __init__(self, kind: str) -> None:
+        self._kind = kind
+        self._lock = threading.Lock()
+        self._away_since: float | None = None
+        self._given_up = False
+        #: How often the storage went away.
+        self.outages = 0
+
+    def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
+        """The result of ``function``, which is called again as long as the storage is away.
+
+        Raises:
+            StorageLost: it was away for too long.
+        """
+        pause = 0.5
+        while True:
+            try:
+                result = function(*args, **kwargs)
+            except Exception as error:
+                if not is_passing(error):
+                    raise
+                self._note_outage(error)
+            else:
+                self._note_answer()
+                return result
+            # A generator of its own: trainings draw from the global one.
+            time.sleep(pause * random.SystemRandom().uniform(0.8, 1.2))
+            pause = min(2 * pause, LONGEST_PAUSE)
+
+    def _note_outage(self, error: Exception) -> None:
+        with self._lock:
+            now = time.monotonic()
+            if self._away_since is None:
+                self._away_since = now
+                self.outages += 1
+                logging.getLogger(__name__).warning(
+                    "the storage does not answer (%s); asking again for up to %.0f minutes",
+                    reason(error),
+                    RETRY_SECONDS / 60,
+                )
+            seconds = now - self._away_since
+            # What comes after (telling that the trial failed, say) must not wait as long again.
+            self._given_up = self._given_up or seconds > RETRY_SECONDS
+            if self._given_up:
+                raise StorageLost(
+                    f"the storage {self._kind}://... has not answered for "
+                    f"{seconds / 60:.0f} minutes: {reason(error)}"
+                ) from None
+
+    def _note_answer(self) -> None:
+        if self._away_since is None:
+            return
+        with self._lock:
+            if self._away_since is not None:
+                seconds = time.monotonic() - self._away_since
+                logging.getLogger(__name__).warning("the storage answers after %.0f s", seconds)
+            self._away_since, self._given_up = None, False
+
+
+def is_passing(error: BaseException | None) -> bool:
+    """Whether an error may pass: the server is away, or it asks to try again (a deadlock)."""
+    while error is not None:
+        if isinstance(error, sqlalchemy.exc.DBAPIError):
+            if "sqlite3" in type(error.orig).__module__:
+                return "locked" in str(error.orig)
+            kinds = (sqlalchemy.exc.OperationalError, sqlalchemy.exc.InterfaceError)
+            return error.connection_invalidated or isinstance(error, kinds)
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def reason(error: BaseException) -> str:
+    """The first words of the driver's own error."""
+    while error.__cause__ is not None and not isinstance(error, sqlalchemy.exc.DBAPIError):
+        error = error.__cause__
+    cause = getattr(error, "orig", None) or error
+    lines = [line.strip() for line in str(cause).splitlines() if line.strip()]
+    return " ".join(lines)[:300] or type(cause).__name__
