@@ -45,6 +45,13 @@ def test_a_batch_of_more_images_than_there_are_is_a_usage_error(size: int) -> No
         ShuffledSampler(LABELS, size, seed=0)
 
 
+@pytest.mark.parametrize("size", [1, 11])
+def test_a_batch_is_one_image_at_least_and_all_of_them_at_most(size: int) -> None:
+    sampler = ShuffledSampler(LABELS, size, seed=0)
+    drawn = np.concatenate([sampler.next_batch() for _ in range(22 // size)])
+    assert np.bincount(drawn).tolist() == [2] * 11
+
+
 def test_the_state_of_other_images_is_a_usage_error() -> None:
     state = ShuffledSampler(LABELS, 4, seed=0).state_dict()
     with pytest.raises(UsageError, match="11 images"):

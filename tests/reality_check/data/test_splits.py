@@ -109,6 +109,16 @@ def test_refuses(arguments: tuple[int, int, str], text: str) -> None:
         class_splits(*arguments)  # type: ignore[arg-type]
 
 
+def test_the_published_rule_with_four_folds_is_what_nothing_named_means() -> None:
+    assert class_splits(196) == class_splits(196, 4, "mlrc") != class_splits(196, 4, "kfold")
+
+
+@pytest.mark.parametrize(("classes", "folds", "rule"), [(16, 4, "mlrc"), (8, 1, "halves")])
+def test_the_fewest_classes_validate_on_two(classes: int, folds: int, rule: str) -> None:
+    splits = class_splits(classes, folds, rule)  # type: ignore[arg-type]
+    assert [len(fold.validation) for fold in splits.folds] == [2] * folds
+
+
 @pytest.mark.parametrize(
     ("trainval", "test", "folds", "text"),
     [
@@ -156,6 +166,15 @@ def test_official_test_classes_need_not_be_the_second_half() -> None:
 
 def test_official_split_of_the_second_half_is_the_half() -> None:
     assert split_dataset(labelled(tuple(range(6, 12))), Options("official")) == class_splits(12, 2)
+
+
+@pytest.mark.parametrize("options", [Options("official", "halves", 1), Options("official")])
+def test_the_fewest_official_classes_validate_on_two(options: Options) -> None:
+    splits = split_dataset(labelled(tuple(range(4, 12))), options)
+    assert [len(fold.validation) for fold in splits.folds] == [2] * options.folds
+    assert split_dataset(labelled((0, 1)), options).test == (0, 1)
+    with pytest.raises(UsageError, match=r"3 classes to train .* need at least 4 and 2"):
+        split_dataset(labelled(tuple(range(3, 12))), options)
 
 
 @pytest.mark.parametrize(

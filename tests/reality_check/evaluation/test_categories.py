@@ -172,6 +172,35 @@ def test_baselines_are_pixels_trunk_and_untrained_network(
     assert score_baselines(MODEL, TRAINING, 4, images, CPU) != scores
 
 
+def cells_by_hand(images: np.ndarray) -> Tensor:
+    """The means of 32 x 32 cells as vectors; where a side is no multiple of 32, cells overlap."""
+    cut = [
+        [(i * side // 32, -(-(i + 1) * side // 32)) for i in range(32)]
+        for side in images.shape[1:3]
+    ]
+    cells = [images[:, a:b, c:d].mean(axis=(1, 2)) for a, b in cut[0] for c, d in cut[1]]
+    pixels = torch.from_numpy(np.concatenate(cells, axis=1)) / 255
+    return torch.nn.functional.normalize((pixels - 0.5) / 0.5)
+
+
+@pytest.mark.parametrize(("height", "width"), [(96, 96), (65, 32), (32, 80), (64, 64)])
+def test_raw_pixels_of_images_beyond_64_are_the_means_of_cells(height: int, width: int) -> None:
+    labels = np.repeat(np.arange(4), 3)
+    draw = np.random.default_rng(0)
+    pixels = draw.integers(0, 256, (12, height, width, 1), dtype=np.uint8)
+    images = ImageSet(pixels, labels, tuple("abcd"), "large")
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU)
+    whole = torch.nn.functional.normalize(
+        (torch.from_numpy(pixels.reshape(12, -1)) / 255 - 0.5) / 0.5
+    )
+    cells = cells_by_hand(pixels)
+    if max(height, width) > 64:
+        assert by_hand(cells, labels) != by_hand(whole, labels)
+    else:
+        cells = whole
+    assert three(scores["raw pixels"]) == by_hand(cells, labels)
+
+
 def test_raw_pixels_are_scored_only_when_asked_for(make_images: Callable[..., ImageSet]) -> None:
     images = make_images(4)
     whole = score_baselines(MODEL, TRAINING, 3, images, CPU)

@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import functools
+import math
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -346,6 +349,75 @@ def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
     check_exact(other, 2)
 
 
+def test_a_lease_lasts_half_the_grace_time_of_the_heartbeats(
+    make_study: Open, storage: RDBStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    now = [0.0]
+    monkeypatch.setattr(search, "Lease", functools.partial(Lease, now=lambda: now[0]))
+    paused, other = make_study(num_trials=1), make_study(num_trials=1)
+    assert storage.grace_period is not None
+    ends: list[float] = []
+
+    def interrupted(attempt: TrialContext) -> TrialResult:
+        ends.append(attempt.renew_lease())
+        (running,) = [trial for trial in other.trials() if state_name(trial) == "running"]
+        other._fail(running)
+        now[0] = storage.grace_period / 4
+        ends.append(attempt.renew_lease())
+        return work(attempt)
+
+    assert paused.work_once(interrupted)
+    assert ends == [storage.grace_period / 2]
+    assert paused.failure() is None
+
+
+def test_without_heartbeats_a_lease_has_no_end(tmp_path: Path) -> None:
+    url = f"journal://{tmp_path / 'studies.journal'}"
+    stage = Study(open_storage(url), "s", 1, SPACE, "random", 1, 0)
+    ends: list[float] = []
+
+    def note(attempt: TrialContext) -> TrialResult:
+        ends.append(attempt.renew_lease())
+        return work(attempt)
+
+    finish(stage, note)
+    assert ends == [math.inf]
+
+
+def test_optunas_refusals_of_an_ended_trial_are_told_from_other_errors(make_study: Open) -> None:
+    stage = make_study()
+    assert stage._offer_trial()
+    trial = stage.study.ask()
+    stage._fail(stage.trials()[0])
+    refusals: list[Callable[[], object]] = [
+        lambda: trial.set_user_attr("worker", "me"),
+        lambda: trial.suggest_float("x", 0, 1),
+        lambda: stage.study.tell(trial, 0.5),
+    ]
+    for refused in refusals:
+        with pytest.raises(Exception) as caught:  # noqa: PT011
+            refused()
+        assert search._was_taken_away(caught.value)
+    hidden, unrelated = AssertionError("should not reach"), AssertionError("should not reach")
+    hidden.__context__, unrelated.__context__ = caught.value, ValueError("another")
+    assert search._was_taken_away(hidden)
+    others = [unrelated, AssertionError(), ValueError("another"), KeyError("Cannot tell a trial")]
+    assert not any(search._was_taken_away(error) for error in others)
+
+
+def test_an_error_of_the_storage_is_no_trial_taken_away(
+    make_study: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = make_study()
+
+    def broken(*_: object) -> None:
+        raise ValueError("the disk is full")
+
+    monkeypatch.setattr(stage, "_claim", broken)
+    with pytest.raises(ValueError, match="the disk is full"):
+        stage.work_once(work)
+
+
 def test_what_is_left_over_of_a_complete_stage_is_ended(
     make_study: Open, dead_worker: dict[str, Any]
 ) -> None:
@@ -481,6 +553,19 @@ def test_parameters_lie_in_their_space(make_study: Open) -> None:
         assert 1e-6 <= params["learning_rates.loss"] <= 1
     rates = [params["learning_rates.loss"] for params in params_by_index(stage)]
     assert min(rates) < 0.01 < max(rates), "drawn on a logarithmic scale"
+
+
+@pytest.mark.parametrize("log", [True, False])
+def test_whole_numbers_are_drawn_on_the_scale_that_is_asked_for(
+    make_study: Open, log: bool
+) -> None:
+    stage = make_study(4, space={"number": Range(low=1, high=10**6, int=True, log=log)})
+    finish(stage, lambda attempt: TrialResult(0.0))
+    numbers = sorted(params["number"] for params in params_by_index(stage))
+    assert all(isinstance(number, int) for number in numbers)
+    assert 1 <= numbers[0] < numbers[-1] <= 10**6
+    # Of four draws the least is below 10^4 with probability 0.99 on a logarithmic scale, else 0.04.
+    assert (numbers[0] < 10**4) == log
 
 
 def test_other_seeds_draw_other_parameters(make_study: Open) -> None:
