@@ -87,6 +87,13 @@ def test_the_gate_opens_at_the_threshold() -> None:
     assert make(proxies, join_threshold=None)(x, labels).item() == joined
 
 
+def test_a_first_term_equal_to_the_threshold_joins() -> None:
+    x, proxies, _ = batch()
+    x, labels = x[:1], torch.tensor([2])
+    softmax = make(proxies, beta=0)(x, labels).item()
+    assert make(proxies, join_threshold=softmax)(x, labels).item() > softmax
+
+
 def test_a_threshold_can_count_from_the_entropy_of_the_labels() -> None:
     x, proxies, labels = batch()
     own, other = 0.6, 0.4 / 5
@@ -218,9 +225,12 @@ def test_official_initialisation() -> None:
         ({"gamma": 0}, "gamma must be finite and greater than 0"),
         ({"beta": -1}, "beta must be finite and at least 0"),
         ({"label_smoothing": 1.0}, "label_smoothing must be at least 0 and below 1"),
-        ({"smoothing_convention": "pytorch"}, "must be one of 'official', 'torch'"),
-        ({"join_mode": "never"}, "must be one of 'per_batch', 'latch', 'always'"),
-        ({"join_threshold_from": "ln C"}, "must be one of 'zero', 'entropy'"),
+        (
+            {"smoothing_convention": "pytorch"},
+            "^smoothing_convention must be one of 'official', 'torch'",
+        ),
+        ({"join_mode": "never"}, "^join_mode must be one of 'per_batch', 'latch', 'always'"),
+        ({"join_threshold_from": "ln C"}, "^join_threshold_from must be one of 'zero', 'entropy'"),
         ({"join_threshold": 0}, "join_threshold must be greater than 0"),
     ],
 )

@@ -108,6 +108,24 @@ def test_close_points_far_from_the_origin_keep_their_digits() -> None:
     torch.testing.assert_close(x.grad, expected, rtol=1e-3, atol=1e-5)
 
 
+def test_digits_do_not_depend_on_where_the_classes_lie() -> None:
+    generator = torch.Generator().manual_seed(0)
+    centre = 30 * torch.randn(16, generator=generator)
+    proxies = centre + 0.1 * torch.randn(8, 16, generator=generator)
+    x = centre + 0.1 * torch.randn(32, 16, generator=generator)
+    labels = torch.arange(32) % 8
+    exact = make(proxies.double(), 0.5, 0.6, 1.4, scale=5.0)
+    single = make(proxies, 0.5, 0.6, 1.4, scale=5.0)
+    a, b = x.double().requires_grad_(), x.clone().requires_grad_()
+    for loss, embeddings in ((exact, a), (single, b)):
+        loss(embeddings, labels).backward()
+    assert a.grad is not None
+    assert exact.proxies.grad is not None
+    torch.testing.assert_close(b.grad, a.grad.float(), rtol=1e-4, atol=1e-6)
+    proxy_grad = exact.proxies.grad.float()
+    torch.testing.assert_close(single.proxies.grad, proxy_grad, rtol=1e-4, atol=1e-6)
+
+
 @pytest.mark.parametrize("constant", [1e5, math.nan])
 def test_one_embedding_far_off_leaves_the_others_their_digits(constant: float) -> None:
     torch.manual_seed(0)
