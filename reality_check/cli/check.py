@@ -1,31 +1,66 @@
-"""`reality-check check`: what is wrong with an experiment, before anything trains."""
+"""``reality-check check``: what is wrong with an experiment, before anything trains."""
 
 from __future__ import annotations
 
+import argparse
+import shlex
 import sys
+from typing import TYPE_CHECKING
 
-import torch
-
-from reality_check.config.schema import Experiment
-from reality_check.data import load_dataset
-from reality_check.studies.campaign import pick_device
-from reality_check.training.methods import search_space
-from reality_check.training.preflight import (
-    LossCheck,
-    check_data,
-    check_loss,
-    check_model,
-    estimate_cost,
-)
+from reality_check.cli.parsing import Commands, add_command, add_experiment
 from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import DONE, USAGE
 from reality_check.utils.text import duration
 
+if TYPE_CHECKING:
+    import torch
+
+    from reality_check.config.schema import Experiment
+    from reality_check.training.preflight import LossCheck
+
+_DETAILS = """\
+Reads the YAML and the images, builds each loss, runs it forward and backward on
+random embeddings in float32 and bfloat16, says whether gradients reach the
+embeddings and the loss's own parameters, and what the whole run will cost.
+Nothing is trained or written. A mistake is a sentence that says what to write.
+
+examples:
+  reality-check check experiment.yaml
+  reality-check check experiment.yaml protocol=mlrc     what would that cost?
+  reality-check check cub200_mlrc dataset.path=/my/CUB_200_2011
+
+exit status: 0 all of it can run, 2 something cannot
+"""
 #: The second half of a sentence on a loss that fails with bfloat16 only.
 _HARMLESS = "training here gives losses float32, so this does no harm"
 
 
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "validate an experiment and its losses; no training"
+    add_experiment(add_command(commands, "check", run, title, _DETAILS))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Check an experiment; return the exit status."""
+    from reality_check.config import load_experiment
+
+    status = print_check(load_experiment(options.experiment, options.overrides))
+    if status == DONE:
+        command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
+        print(f"All of it can run. Next: {command}")
+    return status
+
+
 def print_check(experiment: Experiment) -> int:
     """Check an experiment without training; return 0 only if all its losses work in float32."""
+    import torch
+
+    from reality_check.data import load_dataset
+    from reality_check.studies.campaign import pick_device
+    from reality_check.training.methods import search_space
+    from reality_check.training.preflight import check_data, check_model, estimate_cost
+
     dataset = load_dataset(experiment.dataset)
     check_data(experiment, dataset)
     check_model(experiment, dataset)
@@ -37,39 +72,43 @@ def print_check(experiment: Experiment) -> int:
         for precision in (torch.float32, torch.bfloat16):
             problems += _print_loss_check(experiment, method.name, precision)
     if problems:
-        return 2
+        return USAGE
     cost = estimate_cost(experiment, dataset, pick_device(experiment.device))
     print(
         f"cost: {cost.fold_runs} trainings; at {cost.seconds_per_epoch:.2f} s an epoch on this "
         f"machine at most {duration(cost.seconds)} for one worker, evaluation apart; less where "
         "trainings stop early, half with --workers 2 on two free cores"
     )
-    return 0
+    return DONE
 
 
 def _print_loss_check(experiment: Experiment, name: str, precision: torch.dtype) -> int:
     """Print one line; return 1 if training would not work."""
+    import torch
+
+    from reality_check.training.preflight import check_loss
+
     try:
-        found = check_loss(experiment, experiment.method(name), precision)
+        checked = check_loss(experiment, experiment.method(name), precision)
     except UsageError as error:
         if precision is torch.float32:
             raise
         print(f"  bfloat16 embeddings: not supported ({_first_line(error)}); {_HARMLESS}")
         return 0
-    harmless = f"; {_HARMLESS}" if found.problem and precision is not torch.float32 else ""
-    print(f"  {found.precision} embeddings: {_describe(found)}{harmless}")
-    if found.problem is not None and precision is torch.float32:
-        print(f"reality-check: method {name!r}: {found.problem}.", file=sys.stderr)
+    harmless = f"; {_HARMLESS}" if checked.problem and precision is not torch.float32 else ""
+    print(f"  {checked.precision} embeddings: {_describe(checked)}{harmless}")
+    if checked.problem is not None and precision is torch.float32:
+        print(f"reality-check: method {name!r}: {checked.problem}.", file=sys.stderr)
         return 1
     return 0
 
 
-def _describe(found: LossCheck) -> str:
-    if found.problem is not None:
-        return found.problem
-    text = f"loss {found.value:.4g}, gradients reach the embeddings"
-    if found.parameters:
-        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in found.parameters.items())
+def _describe(checked: LossCheck) -> str:
+    if checked.problem is not None:
+        return checked.problem
+    text = f"loss {checked.value:.4g}, gradients reach the embeddings"
+    if checked.parameters:
+        shapes = ", ".join(f"{name} {list(shape)}" for name, shape in checked.parameters.items())
         return f"{text} and its own parameters ({shapes})"
     return f"{text}; it has no parameters of its own"
 

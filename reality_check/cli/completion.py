@@ -13,11 +13,12 @@ import shlex
 from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
 
+from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.config_files import config_files, paper_files
 from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import DONE
 
-TITLE = "print what makes a shell complete commands"
-MORE = """\
+_DETAILS = """\
 Completes commands, options, experiments, output folders and names of data sets,
 models and protocols with the Tab key. Put the line of your shell where it
 is read at each start:
@@ -83,24 +84,26 @@ _BREAKS = re.compile(r"^.*[=:]")
 _SPECIAL = re.compile(r"([^\w@%+=:,./~-])")
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "print what makes a shell complete commands"
+    command = add_command(commands, "completion", run, title, _DETAILS)
     command.add_argument("shell", metavar="SHELL", help=", ".join(SCRIPTS))
     command.add_argument("--line", help=argparse.SUPPRESS)
     command.add_argument("--words", help=argparse.SUPPRESS)
 
 
-def run(options: argparse.Namespace, parser: argparse.ArgumentParser) -> int:
+def run(options: argparse.Namespace) -> int:
     """Print the script of a shell, or what it may offer; return the exit status."""
     if options.shell not in SCRIPTS:
         raise UsageError(f"there is no completion for {options.shell!r}; write {_or(SCRIPTS)}.")
     if options.line is None and options.words is None:
         print(SCRIPTS[options.shell], end="")
-        return 0
+        return DONE
     words = options.words.split("\n") if options.line is None else _split(options.line)
-    for found in complete(parser, words[1:]):
-        print(_for_bash(found, words[-1]) if options.shell == "bash" else found)
-    return 0
+    for word in complete(options.program, words[1:]):
+        print(_for_bash(word, words[-1]) if options.shell == "bash" else word)
+    return DONE
 
 
 def complete(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]:
@@ -111,7 +114,7 @@ def complete(parser: argparse.ArgumentParser, words: Sequence[str]) -> list[str]
         words: what stands behind ``reality-check`` up to the cursor; the last one is unfinished.
 
     Returns:
-        Whole words. Those that end in ``=`` or ``/`` go on.
+        Whole words. Those that end in ``=`` or ``/`` may be continued.
     """
     *before, last = words or [""]
     commands = _commands(parser)
@@ -185,10 +188,10 @@ def _paths(last: str, ending: str | None = None) -> list[str]:
     folder, _, start = last.rpartition("/")
     shown = f"{folder}/" if "/" in last else ""
     try:
-        found = list(Path(shown or ".").expanduser().iterdir())
+        entries = list(Path(shown or ".").expanduser().iterdir())
         return [
             f"{shown}{path.name}{'/' if path.is_dir() else ''}"
-            for path in found
+            for path in entries
             if (not path.name.startswith(".") or start.startswith("."))
             and (path.is_dir() or (ending is not None and path.name.endswith(ending)))
         ]
@@ -197,8 +200,8 @@ def _paths(last: str, ending: str | None = None) -> list[str]:
 
 
 def _commands(parser: argparse.ArgumentParser) -> dict[str, argparse.ArgumentParser]:
-    found = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
-    return dict(found[0].choices) if found else {}
+    subparsers = [a for a in parser._actions if isinstance(a, argparse._SubParsersAction)]
+    return dict(subparsers[0].choices) if subparsers else {}
 
 
 def _options(parser: argparse.ArgumentParser) -> list[str]:
@@ -221,10 +224,10 @@ def _split(line: str) -> list[str]:
     return [*line.split(" ")]
 
 
-def _for_bash(found: str, last: str) -> str:
+def _for_bash(word: str, last: str) -> str:
     """The part that bash replaces, which begins behind the last = or :, written for its parser."""
     begun = _BREAKS.match(last)
-    return _SPECIAL.sub(r"\\\1", found[begun.end() :] if begun else found)
+    return _SPECIAL.sub(r"\\\1", word[begun.end() :] if begun else word)
 
 
 def _or(words: Iterable[str]) -> str:

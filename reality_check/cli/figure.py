@@ -1,4 +1,4 @@
-"""The command ``reality-check figure``, and what ``reality-check show figures`` prints."""
+"""``reality-check figure``: a figure of a paper."""
 
 from __future__ import annotations
 
@@ -7,15 +7,16 @@ import os
 import sys
 from pathlib import Path
 
+from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.exit_status import DONE, FAILED, INTERRUPTED, STATUSES
 
-TITLE = "draw a figure of one of the papers"
-MORE = """\
+_DETAILS = f"""\
 Writes NAME.png (or .pdf), NAME.csv with the numbers that are drawn and NAME.txt
 with what was run. `reality-check show figures` lists the names. Some figures
 come from formulas alone. Others train small networks on MNIST or Omniglot in
 the folder REALITY_CHECK_DATA, for minutes on one core; finished and unfinished
-trainings are kept in DIR/runs, so the same command goes on where it was
+trainings are kept in DIR/runs, so the same command resumes where it was
 stopped and trains nothing twice.
 
 examples:
@@ -23,14 +24,16 @@ examples:
   reality-check figure heated_up_softmax_embeddings --out figures --format pdf
   reality-check figure heated_up_softmax_embeddings --quick
 
-exit status: 0 done, 1 a training failed, 2 wrong usage, 130 stopped
+{STATUSES}
 """
 #: Of pictures.
 FORMATS = ("png", "pdf")
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Say what the command takes."""
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "draw a figure of one of the papers"
+    command = add_command(commands, "figure", run, title, _DETAILS)
     command.add_argument("name", metavar="NAME", help="one of `reality-check show figures`")
     command.add_argument(
         "--out",
@@ -75,13 +78,13 @@ def run(options: argparse.Namespace) -> int:
         paths = write_figure(figure, settings, options.format)
     except (WorkFailed, OSError) as error:
         print(f"reality-check: {error}", file=sys.stderr)
-        return 1
+        return FAILED
     except KeyboardInterrupt:
-        print(f"\nStopped; nothing is lost. To go on: {options.again}", file=sys.stderr)
-        return 130
+        print(f"\nStopped; nothing is lost. To continue: {options.again}", file=sys.stderr)
+        return INTERRUPTED
     for path in paths:
         print(f"wrote {path}")
-    return 0
+    return DONE
 
 
 def _check_folder(folder: Path) -> None:
@@ -94,23 +97,6 @@ def _check_folder(folder: Path) -> None:
             f"--out {str(folder)!r} cannot be written: {str(there)!r} is no folder that takes "
             "files; name another one."
         )
-
-
-def print_figures() -> int:
-    """Print all figures with their sources and what they need."""
-    from rich.console import Console
-    from rich.table import Table
-
-    from reality_check.papers.figures import FIGURES
-
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "source", "what it shows", "trains on"):
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
-    for figure in FIGURES.values():
-        table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
-    Console().print(table)
-    print("reality-check figure NAME draws one.")
-    return 0
 
 
 def _format(text: str) -> str:

@@ -1,137 +1,51 @@
-"""The commented YAML and loss file that ``reality-check init`` writes."""
+"""``reality-check init``: files to start from."""
 
 from __future__ import annotations
 
-import json
+import argparse
+import shlex
 from pathlib import Path
 
-from pydantic import TypeAdapter, ValidationError
+from reality_check.cli.parsing import Commands, add_command
+from reality_check.utils.errors import at_home
+from reality_check.utils.exit_status import DONE
 
-from reality_check.config.json_schema import json_schema
-from reality_check.config.types import Name
-from reality_check.utils.errors import UsageError
-from reality_check.utils.files import atomic_write
+_DETAILS = """\
+Writes FILE, an experiment with every usual key explained, and beside it
+my_losses.py, a loss to change into your own, and reality-check.schema.json,
+from which editors complete and check FILE. A FILE that is there already is
+refused, a my_losses.py stays as it is.
 
-#: Beside the YAML, so that editors find it without a network.
-SCHEMA = "reality-check.schema.json"
-#: The module of the loss, and the loss.
-MODULE, CLASS = "my_losses", "MyLoss"
+examples:
+  reality-check init
+  reality-check init arcface_or_mine.yaml
 
-YAML = """\
-# yaml-language-server: $schema={schema}
-# One experiment of reality-check: does my loss beat the known ones?
-#   reality-check check {yaml}     forward, backward, cost; trains nothing
-#   reality-check run {yaml}       the whole comparison, then open the report it names
-
-dataset: glyphs        # names: reality-check show datasets. Your own images:
-                       # dataset: {{name: mine, reader: image_folder, path: ./images, size: 64,
-                       #           resize: square}}
-model: conv4           # names: reality-check show models
-protocol: quick        # a small budget to try things out; the real one is mlrc (days on a GPU)
-
-methods:
-  - name: my_loss
-    loss: {module}.{cls}         # a file in this folder, or any importable path
-    arguments:                       # of its constructor; num_classes and embedding_size are
-      margin: {{low: 0.0, high: 0.5}}  # passed by themselves when it takes them. A range is
-      scale: {{low: 4, high: 64, log: true}}  # searched, a plain value is fixed.
-    learning_rates:
-      loss: {{low: 0.001, high: 0.1, log: true}}  # of the loss's own parameters, if it has any
-    samples_per_class: 1             # images of each class in a batch; pair losses want 4
-    # normalize_embeddings: false    # if the loss trains raw distances
-    # miner: {{class: MultiSimilarityMiner, epsilon: 0.1}}
-    # phase2: {{factors: {{scale: 0.5}}, lr_factor: 0.1}}
-
-  # What it is compared with, under the same budget (names: reality-check show methods).
-  - quick/normalized_softmax
-  - quick/contrastive
-
-seed: 0
+Then: reality-check check FILE, and reality-check run FILE.
 """
 
-LOSS = '''\
-"""A loss of my own: additive-margin softmax, as an example to start from."""
 
-import torch
-from pytorch_metric_learning.losses import BaseMetricLossFunction
-
-
-class {cls}(BaseMetricLossFunction):
-    """Softmax over cosines, with a margin on the own class."""
-
-    def __init__(self, num_classes, embedding_size, margin=0.1, scale=16.0, **kwargs):
-        super().__init__(**kwargs)
-        self.weights = torch.nn.Parameter(torch.randn(num_classes, embedding_size))
-        self.margin = margin
-        self.scale = scale
-
-    def compute_loss(self, embeddings, labels, indices_tuple, ref_emb, ref_labels):
-        normalize = torch.nn.functional.normalize
-        cosines = normalize(embeddings) @ normalize(self.weights).T
-        margins = self.margin * torch.nn.functional.one_hot(labels, cosines.shape[1])
-        losses = torch.nn.functional.cross_entropy(
-            self.scale * (cosines - margins), labels, reduction="none"
-        )
-        return {{
-            "loss": {{
-                "losses": losses,
-                "indices": torch.arange(len(labels), device=losses.device),
-                "reduction_type": "element",
-            }}
-        }}
-'''
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "write a commented YAML and a loss file to start from"
+    command = add_command(commands, "init", run, title, _DETAILS)
+    command.add_argument(
+        "file",
+        nargs="?",
+        default="experiment.yaml",
+        metavar="FILE",
+        help="the YAML, in this or another folder (default: experiment.yaml)",
+    )
 
 
-def write_starter(file: Path) -> list[str]:
-    """Write a starter YAML, a loss file that it uses, and the schema that editors complete from.
+def run(options: argparse.Namespace) -> int:
+    """Write the files and say what comes next; return the exit status."""
+    from reality_check.cli.starter import write_starter
 
-    Args:
-        file: of the YAML; the others are beside it. A loss file that is there already stays.
-
-    Returns:
-        What became of each file, a line each.
-
-    Raises:
-        UsageError: the YAML is there already, cannot have that name, or its folder takes no files;
-            nothing is written then.
-    """
-    _check_name(file)
-    folder, loss = file.parent, file.parent / f"{MODULE}.py"
-    schema = folder / SCHEMA
-    named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
-    texts = {file: YAML.format(**named)}
-    told = [f"wrote {file}: what is compared, on which images, with which budget"]
-    if loss.exists():
-        told.append(f"left {loss} as it is; the YAML names its {CLASS}")
-    else:
-        texts[loss] = LOSS.format(cls=CLASS)
-        told.append(f"wrote {loss}: a loss to change into your own")
-    told.append(f"wrote {schema}: from this your editor completes the YAML")
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-        texts[schema] = json.dumps(json_schema(folder), indent=1)  # of an older version: made anew
-        for path, text in texts.items():
-            atomic_write(path, text)
-    except OSError as error:
-        raise UsageError(
-            f"{file} cannot be written ({error.strerror}: {error.filename}); name a file in a "
-            "folder of yours."
-        ) from None
-    return told
-
-
-def _check_name(file: Path) -> None:
-    if file.exists():
-        raise UsageError(
-            f"{file} exists already and is left alone; rename it, or give the new one another name."
-        )
-    if file.suffix not in (".yaml", ".yml"):
-        raise UsageError(f"{file} must end in .yaml; write reality-check init {file.stem}.yaml.")
-    try:
-        TypeAdapter(Name).validate_python(file.stem)
-    except ValidationError:
-        raise UsageError(
-            f"{file.stem!r} would be the experiment's name, but that may hold only letters, digits "
-            "and the signs _ . + -, must start with a letter or digit, and has at most 64 of them; "
-            "write another file name."
-        ) from None
+    path = at_home(options.file)
+    print(*write_starter(path), sep="\n")
+    print("Next: change the loss and the YAML as you like, or nothing at first; then")
+    if path.parent != Path():
+        print(f"  cd {shlex.quote(str(path.parent))}")
+    print(f"  reality-check check {path.name}")
+    print(f"  reality-check run {path.name}")
+    return DONE

@@ -1,4 +1,4 @@
-"""`reality-check run`."""
+"""``reality-check run``: an experiment to its end, or continued."""
 
 from __future__ import annotations
 
@@ -7,11 +7,18 @@ import functools
 import sys
 import time
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-from reality_check.cli.report import _print_summary
+from reality_check.cli.parsing import Commands, Parser, add_command, add_experiment, positive
+from reality_check.utils.errors import WorkFailed
 from reality_check.utils.exit_status import DONE, FAILED, INTERRUPTED, STATUSES
+from reality_check.utils.text import duration
 
-_RUN = f"""\
+if TYPE_CHECKING:
+    from reality_check.config.schema import Experiment
+    from reality_check.results import ExperimentResults
+
+_DETAILS = f"""\
 examples:
   reality-check run quickstart --workers 2
   reality-check run experiment.yaml protocol.search.trials=8 seed=1
@@ -23,63 +30,136 @@ sentence, and nothing is written. DIR then holds experiment.yaml (all settings),
 results.csv (a row per method, category, reproduction and metric), report.html,
 report.md, tables.tex, figures/, logs/, studies.db (the searches) and, for each
 method, a folder of checkpoints. Ctrl-C or a kill loses nothing: the same
-command goes on from the last checkpoint; once all is done, it only writes the
+command resumes from the last checkpoint; once all is done, it only writes the
 report.
 
 {STATUSES}
 """
-
-
 #: Methods that the first line names one by one.
 _MOST_NAMED = 8
 
 
-def _run(options: argparse.Namespace) -> int:
-    from rich.console import Console
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "run an experiment to its end, or continue it"
+    command = add_command(commands, "run", run, title, _DETAILS)
+    add_experiment(command)
+    command.add_argument(
+        "--out",
+        type=Path,
+        metavar="DIR",
+        help="output folder (default: runs/NAME, with the name of the experiment)",
+    )
+    _add_workers(command)
+    _add_launcher(command)
 
-    from reality_check.api import run
-    from reality_check.cli.live_view import LiveView
+
+def _add_workers(command: Parser) -> None:
+    command.add_argument(
+        "--workers",
+        type=positive,
+        metavar="N",
+        help="trials at a time, each a process of its own, which takes one CPU core or shares the "
+        "GPU (default: 1, or one for each of --devices)",
+    )
+    command.add_argument(
+        "--devices",
+        type=lambda text: text.split(","),
+        default=[],
+        metavar="0,1,...",
+        help="what the workers train on, in turn: numbers of GPUs, or cpu (default: the "
+        "experiment's device, which all share)",
+    )
+    command.add_argument(
+        "--folds-at-once",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="folds of a trial that a worker trains at a time, each a process (default: 1); "
+        "several share a GPU well, and the results are the same",
+    )
+    command.add_argument(
+        "--processes-per-network",
+        type=positive,
+        default=1,
+        metavar="N",
+        help="processes that train each network together, on N GPUs (default: 1); for large "
+        "networks and batches",
+    )
+
+
+def _add_launcher(command: Parser) -> None:
+    command.add_argument(
+        "--launcher",
+        choices=("local", "slurm"),
+        default="local",
+        help="who starts the workers: this machine, or SLURM as an array of jobs, which keep "
+        "running when this command or the login ends; the same command finds them again (default: "
+        "local)",
+    )
+    command.add_argument(
+        "--slurm",
+        action="append",
+        default=[],
+        metavar="KEY=VALUE",
+        help="what a job asks for, as in the experiment's block slurm: partition, hours, gpus, "
+        "cpus, memory, account, qos, ...; may be given several times",
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Run an experiment, print how it ended; return the exit status."""
+    from reality_check.cli.summary import print_summary
     from reality_check.config import load_experiment
-    from reality_check.studies.study import WorkFailed
-    from reality_check.utils.text import duration
 
     started = time.monotonic()
     slurm = [f"slurm.{setting}" for setting in options.slurm]
     experiment = load_experiment(options.experiment, [*options.overrides, *slurm])
     out_dir = options.out or Path("runs") / experiment.name
-    console = Console(stderr=True)
     names = [method.name for method in experiment.methods]
     shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
     print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
-        workers = options.workers or max(len(options.devices) // options.processes_per_network, 1)
-        with LiveView(console, workers).shown() as view:
-            processes = (options.workers, options.folds_at_once, options.processes_per_network)
-            tell = functools.partial(print, flush=True)
-            results = run(
-                experiment, out_dir, *processes, view, options.launcher, tell, options.devices
-            )
+        results = _watched(experiment, out_dir, options)
     except KeyboardInterrupt:
         print(_interrupted(options), file=sys.stderr)
         return INTERRUPTED
     except WorkFailed as error:
         print(
             f"reality-check: {error}\n"
-            f"When the cause is mended, the same command goes on: {options.again}\n"
+            f"After fixing the cause, rerun: {options.again}\n"
             "If that changes the code of a loss that has complete trials, name a new folder with "
             "--out: results of different code do not mix.",
             file=sys.stderr,
         )
         return FAILED
-    _print_summary(results)
+    print_summary(results)
     print(f"Done in {duration(time.monotonic() - started)}. Report: {out_dir / 'report.html'}")
     return DONE
+
+
+def _watched(
+    experiment: Experiment, out_dir: Path, options: argparse.Namespace
+) -> ExperimentResults:
+    """Run it under the live view."""
+    from rich.console import Console
+
+    from reality_check import api
+    from reality_check.cli.live_view import LiveView
+
+    workers = options.workers or max(len(options.devices) // options.processes_per_network, 1)
+    with LiveView(Console(stderr=True), workers).shown() as view:
+        processes = (options.workers, options.folds_at_once, options.processes_per_network)
+        tell = functools.partial(print, flush=True)
+        return api.run(
+            experiment, out_dir, *processes, view, options.launcher, tell, options.devices
+        )
 
 
 def _interrupted(options: argparse.Namespace) -> str:
     if options.launcher == "slurm":
         return (
-            "\nThe jobs of SLURM go on; squeue --me lists them, scancel ends them. To watch them "
-            f"again, and for the report at the end: {options.again}"
+            "\nThe SLURM jobs keep running; squeue --me lists them, scancel ends them. To watch "
+            f"them again, and for the report at the end: {options.again}"
         )
-    return f"\nStopped; nothing is lost. To go on: {options.again}"
+    return f"\nStopped; nothing is lost. To continue: {options.again}"

@@ -1,212 +1,43 @@
-"""What ``reality-check check`` and ``reality-check show`` print."""
+"""``reality-check show``: what exists, and resolved experiments."""
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import Iterator, Sequence
-from importlib import import_module
-from pathlib import Path
-from typing import Any
+import argparse
 
-from rich.console import Console
-from rich.markup import escape
-from rich.table import Table
+from reality_check.cli.parsing import Commands, add_command, add_overrides
 
-from reality_check.cli.figure import print_figures
-from reality_check.config import config_files, load_experiment
-from reality_check.config.classes import NAMESPACES, PLURALS, one_line, registered_names
-from reality_check.config.compose import dump_yaml, paper_files
-from reality_check.config.json_schema import json_schema
-from reality_check.config.plugins import Plugin, is_usable, plugins
-from reality_check.config.schema import Experiment, count_trainings
-from reality_check.models import TRUNKS
-from reality_check.papers.tables import markdown_table, paper_configs
-from reality_check.report.reference import against_reference, own_ranges
-from reality_check.report.text import counted
-from reality_check.utils.errors import UsageError
-from reality_check.utils.text import nearest
+_DETAILS = """\
+examples:
+  reality-check show methods       names for `methods:` in a YAML
+  reality-check show losses        classes for `loss:`, with their arguments
+  reality-check show quickstart    all settings of an experiment
+  reality-check show papers        the tables of the papers, as experiments
+  reality-check show experiment.yaml protocol=mlrc
+  reality-check show schema > reality-check.schema.json
 
-_GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
-_TRUNKS = "trunks"
-_SCHEMA = "schema"
-_PAPERS = "papers"
-_KINDS = {PLURALS[kind]: kind for kind in NAMESPACES}
-#: Arguments that the harness gives.
-_GIVEN = {"num_classes", "embedding_size", "channels"}
+What installed packages add stands in the lists with the name of the package.
+"""
 
 
-def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> int:
-    """Print a list of names, or a resolved experiment."""
-    if what == _PAPERS:
-        return _print_papers(markdown)
-    if markdown:
-        raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
-    if what in _GROUPS:
-        return _print_group(what)
-    if what == _SCHEMA:
-        print(json.dumps(json_schema(Path()), indent=1))
-        return 0
-    if what == _TRUNKS:
-        return _print_trunks()
-    if what in _KINDS:
-        return _print_classes(_KINDS[what])
-    if what == "figures":
-        return print_figures()
-    experiments = config_files("experiments")
-    papers = paper_files()
-    if not Path(what).exists() and what not in experiments and what not in papers:
-        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures", _SCHEMA]
-        raise UsageError(
-            f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
-            "of an experiment (reality-check show experiments lists them) or a YAML file."
-            f"{nearest(what, [*words, *experiments, *papers])}"
-        )
-    experiment = load_experiment(what, overrides)
-    for line in _summary(experiment):
-        print(f"# {line}")
-    print(dump_yaml(experiment.plain(), compact=True), end="")
-    return 0
-
-
-def _summary(experiment: Experiment) -> Iterator[str]:
-    """What an experiment is, in a few lines."""
-    protocol = experiment.protocol
-    training, reference = protocol.training, protocol.reference
-    yield (
-        f"{experiment.name}: {len(experiment.methods)} methods on {experiment.dataset.name}, "
-        f"model {experiment.model.name}, protocol {protocol.name}"
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "list what exists, or print a resolved experiment"
+    command = add_command(commands, "show", run, title, _DETAILS)
+    command.add_argument(
+        "what",
+        metavar="WHAT",
+        help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
+        "distances, reducers, regularizers, figures, schema (JSON, for editors), or an experiment "
+        "(its resolved YAML)",
     )
-    epoch = "a pass over the data in"
-    if training.iterations_per_epoch != "pass":
-        epoch = str(training.iterations_per_epoch)
-    yield (
-        f"{count_trainings(experiment):,} trainings, each at most {training.max_epochs} epochs of "
-        f"{epoch} batches of {training.batch_size}"
+    command.add_argument(
+        "--markdown", action="store_true", help="of papers: the table of docs/papers.md"
     )
-    yield f"a method: {_stages(experiment)}"
-    topics = [found.topic for found in (*against_reference(experiment), *own_ranges(experiment))]
-    yield (
-        f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
-        if topics
-        else f"as {reference} has it, to the letter"
-    )
+    add_overrides(command, "changes to the experiment, as for run")
 
 
-def _stages(experiment: Experiment) -> str:
-    """What is trained of each method."""
-    protocol = experiment.protocol
-    folds, runs = protocol.split.folds, protocol.reproductions
-    if protocol.stages == ("complete",):
-        how = "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
-        return f"{runs} networks on all classes, {how}"
-    if "reproductions" not in protocol.stages:
-        trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
-        return f"{trials} for the number of epochs, {runs} networks on all classes"
-    complete = f", {runs} networks on all classes (complete)"
-    return f"{protocol.search.trials} trials and {runs} reproductions on {folds} folds" + (
-        complete if "complete" in protocol.stages else ""
-    )
+def run(options: argparse.Namespace) -> int:
+    """Print a list, or an experiment; return the exit status."""
+    from reality_check.cli.listings import print_listing
 
-
-def _print_group(group: str) -> int:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("what it is", overflow="fold")
-    for name, path in sorted(config_files(group).items()):
-        comments = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("#"):
-                break
-            comments.append(line.lstrip("# "))
-        table.add_row(name, escape(" ".join(comments)))
-    if group == "datasets":
-        _add_plugins(table, "dataset")
-    Console().print(table)
-    return 0
-
-
-def _print_papers(markdown: bool) -> int:
-    if markdown:
-        print(markdown_table(), end="")
-        return 0
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "item", "data", "methods", "networks", "gaps"):
-        numbers = heading in ("methods", "networks", "gaps")
-        table.add_column(heading, no_wrap=True, justify="right" if numbers else "left")
-    for config in paper_configs():
-        counts = (config.methods, config.trainings, len(config.gaps))
-        table.add_row(config.name, config.item, config.dataset, *map(str, counts))
-    Console().print(table)
-    print(
-        "networks: how many are trained. gaps: what is not as in the paper; the report and\n"
-        "`reality-check show NAME` say what. docs/papers.md has the published figures."
-    )
-    return 0
-
-
-def _print_classes(kind: str) -> int:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("arguments of its own (and what it is)", overflow="fold")
-    for name, module in sorted(registered_names(kind).items()):
-        cls = getattr(import_module(module), name)
-        table.add_row(name, escape(_describe_class(cls, module.startswith("pml_extensions"))))
-    _add_plugins(table, kind)
-    Console().print(table)
-    if kind == "loss":
-        print(
-            "Their arguments distance, reducer, embedding_regularizer and weight_regularizer\n"
-            "take a name or {class: NAME, ...}; see reality-check show distances (reducers, ...)."
-        )
-    return 0
-
-
-def _print_trunks() -> int:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("arguments of its own (and what it is)", overflow="fold")
-    for name, cls in TRUNKS.items():
-        table.add_row(name, escape(_describe_class(cls, documented=True)))
-    _add_plugins(table, "trunk")
-    Console().print(table)
-    print(
-        "And the networks of torchvision and timm, such as resnet50, where they are installed,\n"
-        "and classes of your own by import path: docs/trunks.md."
-    )
-    return 0
-
-
-def _add_plugins(table: Table, kind: str) -> None:
-    """A row for each name that an installed package adds, also for those that cannot be used."""
-    for name, claims in plugins(kind).items():
-        for plugin in claims:
-            table.add_row(name, escape("\n".join(_describe_plugin(plugin))))
-
-
-def _describe_plugin(plugin: Plugin) -> Iterator[str]:
-    try:
-        yield _describe_class(plugin.load(), documented=True)
-    except UsageError as error:
-        yield str(error)
-        return
-    yield f"from the package {plugin.title}"
-    if not is_usable(plugin.name):
-        yield f"no name that a YAML can hold; write {plugin.import_path}"
-
-
-def _describe_class(cls: Any, documented: bool) -> str:
-    """The arguments with their defaults and, if wanted, the docstring's first line."""
-    try:
-        taken = list(inspect.signature(cls).parameters.values())
-    except (TypeError, ValueError):  # written in C, say
-        taken = []
-    arguments = [
-        p.name if p.default is p.empty else f"{p.name}={one_line(p.default, 30)}"
-        for p in taken
-        if p.kind in (p.POSITIONAL_OR_KEYWORD, p.KEYWORD_ONLY) and p.name not in _GIVEN
-    ]
-    lines = [", ".join(arguments) or "-"]
-    if documented:
-        lines.append((cls.__doc__ or "").strip().partition("\n")[0])
-    return "\n".join(filter(None, lines))
+    return print_listing(options.what, options.overrides, options.markdown)

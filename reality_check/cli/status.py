@@ -1,127 +1,56 @@
-"""How far an experiment is, as plain data and as text: what ``reality-check status`` shows.
-
-Read from the storage's records and from what each worker last wrote into ``logs/``, so it works on
-any machine that sees both.
-"""
+"""``reality-check status``: how far an experiment is."""
 
 from __future__ import annotations
 
-import json
+import argparse
 import time
-from pathlib import Path
-from typing import Any
 
-from rich.console import Console, Group
-from rich.table import Table
-from rich.text import Text
+from reality_check.cli.parsing import Commands, add_command
+from reality_check.utils.exit_status import DONE, FAILED
 
-from reality_check.cli.live_view import overview
-from reality_check.studies.campaign import Campaign
-from reality_check.studies.progress import (
-    UNIT_NAMES,
-    stage_rows,
-    status,
-)
-from reality_check.utils.text import duration
+_DETAILS = """\
+Shows for each method how many trials, reproductions and complete runs are
+done, the best validation MAP@R so far, what each worker does now, where, for
+how long and with which log, what failed or was lost, the hours of GPUs and CPU
+processes used, and about how long it still takes. It may be called at any time,
+on any machine that sees the folder and the storage.
 
-
-def print_status(campaign: Campaign, as_json: bool = False, again: bool = False) -> str:
-    """Print the state of an experiment and return it in a word; ``again`` clears a terminal."""
-    state = status(campaign)
-    if as_json:
-        print(json.dumps(state), flush=True)
-    else:
-        console, shown = Console(), show(campaign, state)
-        if again:
-            console.clear()
-        console.print(shown)
-    return str(state["state"])
+examples:
+  reality-check status runs/quickstart
+  reality-check status runs/quickstart --watch
+  reality-check status runs/quickstart --json
+"""
+#: Between two polls of `--watch`.
+_WATCH_SECONDS = 5.0
 
 
-# -- as text -------------------------------------------------------------------------------------
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    command = add_command(commands, "status", run, "show how far an experiment is", _DETAILS)
+    command.add_argument(
+        "dir",
+        metavar="DIR",
+        help="output folder, e.g. runs/quickstart, or the experiment that was run here",
+    )
+    command.add_argument(
+        "--json", action="store_true", help="as one line of JSON (keys: docs/status.md)"
+    )
+    command.add_argument(
+        "--watch", action="store_true", help="refresh until all is done or nothing is running"
+    )
 
 
-def show(campaign: Campaign, state: dict[str, Any]) -> Group:
-    """The state as tables and sentences that fit a terminal of 80 columns."""
-    parts: list[Any] = [
-        Text(f"{state['experiment']} in {state['folder']}:"),
-        overview(stage_rows(campaign)),
-    ]
-    if state["running"]:
-        parts += [Text(), _table(state)]
-    parts += [Text(line) for line in _sentences(state)]
-    return Group(*parts)
+def run(options: argparse.Namespace) -> int:
+    """Print the state, with ``--watch`` again and again; return the exit status."""
+    from reality_check.cli.status_view import print_status
+    from reality_check.studies.campaign import Campaign
+    from reality_check.studies.output_folder import load_locked
+    from reality_check.studies.progress import find_folder
 
-
-def _table(state: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("running", "how far", "for", "process", "log"):
-        table.add_column(name, overflow="fold")
-    for entry in state["running"]:
-        log = entry["log"] and Path(entry["log"]).name
-        since = entry["since"]
-        ago = "" if since is None else duration(max(time.time() - since, 0.0))
-        table.add_row(_what(entry), _how_far(entry), ago, _where(entry), log or "")
-    return table
-
-
-def _what(entry: dict[str, Any]) -> str:
-    if entry["stage"] is None:
-        return entry["doing"] or "starting"
-    trial_index = "" if entry["trial_index"] is None else f" {entry['trial_index'] + 1}"
-    name = f"{UNIT_NAMES[entry['stage']]}{trial_index}"
-    return f"{entry['method']}: {name}" if entry["method"] else name
-
-
-def _how_far(entry: dict[str, Any]) -> str:
-    if entry["alive"] is False:
-        return "its worker is gone; to be taken up again"
-    if entry["fold"] is None:
-        return ""
-    most = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
-    fold = "" if entry["stage"] == "complete" else f"fold {entry['fold'] + 1}/{entry['folds']}, "
-    return f"{fold}epoch {entry['epoch'] or 0}{most}"
-
-
-def _where(entry: dict[str, Any]) -> str:
-    if entry["host"] is None:
-        return ""
-    device = f", {entry['device']}" if entry["device"] else ""
-    return f"{entry['host']} {entry['pid']}{device}"
-
-
-def _sentences(state: dict[str, Any]) -> list[str]:
-    lines = []
-    for stage in state["stages"]:
-        name = f"{stage['method']}, {stage['stage']}"
-        if stage["lost"]:
-            times = "once" if stage["lost"] == 1 else f"{stage['lost']} times"
-            lines.append(
-                f"{name}: lost a worker {times}; {stage['retried']} trials taken up again."
-            )
-        if stage["diverged"]:
-            lines.append(f"{name}: {stage['diverged']} diverged, and count with value 0.")
-    for found in state["failures"]:
-        lines.append(f"Stopped: {found['method']}, {found['stage']}: {found['reason']}")
-    if state["hours"]:
-        used = (f"{_amount(h)} {_HOURS.get(k, f'hours on {k}')}" for k, h in state["hours"].items())
-        lines.append(f"Used, with lost attempts: {', '.join(used)}.")
-    lines.append(_last_line(state))
-    return lines
-
-
-_HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
-
-
-def _amount(hours: float) -> str:
-    return f"{hours:.2f}" if hours < 10 else f"{hours:.0f}"
-
-
-def _last_line(state: dict[str, Any]) -> str:
-    if state["state"] == "complete":
-        return f"Complete. Report: {Path(state['folder']) / 'report.html'}"
-    left = state["seconds_left"]
-    guess = f"; about {duration(left)} to go" if left else ""
-    working = sum(entry["alive"] is not False for entry in state["running"])
-    who = "1 worker" if working == 1 else f"{working or 'no'} workers"
-    return f"Not complete{guess}; {who} at work. Logs: {Path(state['folder']) / 'logs'}"
+    folder = find_folder(options.dir)
+    campaign = Campaign(load_locked(folder), folder)
+    state = print_status(campaign, options.json)
+    while options.watch and state == "running":
+        time.sleep(_WATCH_SECONDS)
+        state = print_status(campaign, options.json, again=True)
+    return FAILED if options.watch and state == "failed" else DONE

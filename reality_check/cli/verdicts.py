@@ -1,4 +1,4 @@
-"""The command ``reality-check verdicts``: what became of the claims of experiments."""
+"""``reality-check verdicts``: what became of the claims of experiments."""
 
 from __future__ import annotations
 
@@ -6,8 +6,10 @@ import argparse
 import sys
 from pathlib import Path
 
-TITLE = "say which claims of the papers were confirmed"
-MORE = """\
+from reality_check.cli.parsing import Commands, add_command
+from reality_check.utils.exit_status import DONE
+
+_DETAILS = """\
 An experiment may say before it runs what it is to show (claims: ... in its
 YAML). With output folders, this decides their claims from the records:
 confirmed, not confirmed or cannot tell. Without, it lists the claims of the
@@ -20,8 +22,10 @@ examples:
 """
 
 
-def add_arguments(command: argparse.ArgumentParser) -> None:
-    """Add the options of this command to its parser."""
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "say which claims of the papers were confirmed"
+    command = add_command(commands, "verdicts", run, title, _DETAILS)
     command.add_argument(
         "dirs", nargs="*", type=Path, metavar="DIR", help="output folders of finished experiments"
     )
@@ -42,7 +46,7 @@ def run(options: argparse.Namespace) -> int:
     rows = claim_rows(listed, options.dirs, lambda sentence: print(sentence, file=sys.stderr))
     if options.markdown:
         print(markdown(rows), end="")
-        return 0
+        return DONE
     experiment = None
     for row in rows:
         if row.experiment != experiment:
@@ -53,4 +57,4 @@ def run(options: argparse.Namespace) -> int:
         print(f"    {row.verdict.replace('`', '').replace('**', '')}")
     for line in tally(rows):
         print(line)
-    return 0
+    return DONE

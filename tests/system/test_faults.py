@@ -170,7 +170,7 @@ def test_a_disk_that_fills_stops_the_run_and_it_goes_on_after(
     assert process.returncode == 1, error
     assert "Traceback" not in error
     assert re.search(r"No space left|disk", error), error
-    assert "the same command goes on" in error
+    assert "After fixing the cause, rerun: " in error
     waste.unlink()
     status, error = run(tmp_path, "--out", str(out))
     assert status == 0, error

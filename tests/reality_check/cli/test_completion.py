@@ -12,9 +12,9 @@ from pathlib import Path
 
 import pytest
 
-from reality_check.cli import main as cli
 from reality_check.cli.completion import LISTINGS, SCRIPTS, complete
-from reality_check.cli.show import print_listing
+from reality_check.cli.listings import print_listing
+from reality_check.cli.main import build_parser, main
 from reality_check.config import load_experiment
 from reality_check.papers.figures._listing import FIGURES
 from reality_check.utils.errors import UsageError
@@ -33,7 +33,7 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offered(*words: str) -> list[str]:
-    return complete(cli._parser(), words)
+    return complete(build_parser(), words)
 
 
 @pytest.mark.parametrize(
@@ -72,7 +72,7 @@ def test_what_is_offered(words: list[str], expected: list[str]) -> None:
 
 
 def test_every_command_and_none_of_the_hidden_options_is_offered() -> None:
-    commands = set(cli._parser()._actions[-1].choices or ())
+    commands = set(build_parser()._actions[-1].choices or ())
     assert set(offered("")) == commands | {"--help", "--version"}
     assert offered("completion", "--") == ["--help"]
 
@@ -92,7 +92,7 @@ def test_what_is_offered_exists(capsys: pytest.CaptureFixture[str]) -> None:
 
 def test_bash_is_given_what_it_replaces(capsys: pytest.CaptureFixture[str]) -> None:
     def line(text: str) -> list[str]:
-        assert cli.main(["completion", "bash", "--line", text]) == 0
+        assert main(["completion", "bash", "--line", text]) == 0
         return capsys.readouterr().out.split("\n")[:-1]
 
     assert line("reality-check run quickstart dataset=bi") == ["birds"]
@@ -103,7 +103,7 @@ def test_bash_is_given_what_it_replaces(capsys: pytest.CaptureFixture[str]) -> N
 
 
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.main(["completion", "tcsh"]) == 2
+    assert main(["completion", "tcsh"]) == 2
     assert "there is no completion for 'tcsh'; write bash or zsh or fish" in capsys.readouterr().err
 
 

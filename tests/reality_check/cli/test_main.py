@@ -471,7 +471,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     states = {state_name(t) for unit in campaign.units() for t in unit.study.trials()}
     assert "failed" in states
     assert "running" not in states
-    again = re.search(r"To go on: (.*)", error)
+    again = re.search(r"To continue: (.*)", error)
     assert again is not None
     words = shlex.split(again[1])
     assert words[:2] == ["reality-check", "run"]
@@ -515,7 +515,7 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
     story = (tmp_path / log[1]).read_text()
     assert "lo.py" in story
     assert "in forward" in story
-    assert "the same command goes on: reality-check run experiment.yaml" in error
+    assert "After fixing the cause, rerun: reality-check run experiment.yaml" in error
 
     monkeypatch.chdir(tmp_path)
     assert main(["status", "runs/experiment"]) == 0

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 from rich.console import Console
 
-from reality_check.cli.status import print_status, show
+from reality_check.cli.status_view import print_status, show
 from reality_check.config import compose
 from reality_check.studies import storage
 from reality_check.studies import study as search
@@ -183,7 +183,7 @@ def test_lost_and_retried_trials_are_counted(campaign: Campaign) -> None:
     claim(stage, ELSEWHERE)
     assert (row(status(campaign), "warped_softmax")["lost"]) == 1
     assert (row(status(campaign), "warped_softmax")["retried"]) == 1
-    assert "lost a worker once; 1 trials taken up again" in text_of(campaign, 120)
+    assert "lost a worker once; 1 trials retried" in text_of(campaign, 120)
 
 
 def test_failures_are_shown_with_their_reason(

@@ -8,8 +8,8 @@ from typing import Any
 
 import pytest
 
-from reality_check.cli.init import SCHEMA, write_starter
-from reality_check.cli.show import print_listing
+from reality_check.cli.listings import print_listing
+from reality_check.cli.starter import SCHEMA, write_starter
 from reality_check.config import config_files, load_experiment
 from reality_check.config.compose import parse_yaml, read_yaml
 from reality_check.config.descriptions import DESCRIPTIONS

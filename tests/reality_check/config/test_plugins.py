@@ -14,7 +14,7 @@ import pytest
 import torch
 from support.paths import DOCS
 
-from reality_check.cli.show import print_listing
+from reality_check.cli.listings import print_listing
 from reality_check.config import load_experiment
 from reality_check.config.classes import find_class
 from reality_check.config.compose import compose, parse_yaml

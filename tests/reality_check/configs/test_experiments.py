@@ -129,4 +129,4 @@ def test_show_begins_with_what_an_experiment_is(capsys: pytest.CaptureFixture[st
         "# differs from appendix_d_sop in: data set, split",
     ]
     assert main(["show", "cub200_mlrc"]) == 0
-    assert "# as mlrc has it, to the letter\n" in capsys.readouterr().out
+    assert "# no deviations from mlrc\n" in capsys.readouterr().out

@@ -153,7 +153,7 @@ def test_ctrl_c_says_how_to_go_on(
     command = ["figure", "heated_up_softmax_norms", "--quick", "--out", str(tmp_path / "out")]
     assert main(command) == 130
     told = capsys.readouterr().err
-    assert f"To go on: reality-check {' '.join(command)}" in told
+    assert f"To continue: reality-check {' '.join(command)}" in told
     assert not list(tmp_path.rglob("*.png"))
 
 

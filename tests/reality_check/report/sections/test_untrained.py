@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from reality_check.cli.report import _print_summary
+from reality_check.cli.summary import print_summary
 from reality_check.report import write_report
 from reality_check.report.sections.untrained import (
     Untrained,
@@ -116,7 +116,7 @@ def test_both_pages_say_it(results: ExperimentResults, tmp_path: Any) -> None:
 
 def test_so_does_the_end_of_a_run(capsys: pytest.CaptureFixture[str]) -> None:
     for values, named in ((VALUES, 1), ({"good": VALUES["good"]}, 0)):
-        _print_summary(experiment(values).results)
+        print_summary(experiment(values).results)
         printed = capsys.readouterr().out
         assert (
             printed.count("without training (raw pixels: 6.50 % MAP@R in the aggregate)") == named

@@ -1,0 +1,86 @@
+"""What the parsers of all commands share."""
+
+from __future__ import annotations
+
+import argparse
+import re
+from collections.abc import Callable
+from typing import NoReturn, TypeAlias
+
+from reality_check.utils.exit_status import USAGE
+from reality_check.utils.text import nearest
+
+
+class Parser(argparse.ArgumentParser):
+    """A parser whose complaints are one line that says what to write instead."""
+
+    def error(self, message: str) -> NoReturn:
+        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        if choice:
+            valid = choice[2].replace("'", "").split(", ")
+            message = (
+                f"there is no command {choice[1]!r}; commands: {', '.join(valid)}."
+                f"{nearest(choice[1], valid)}"
+            )
+        message = message.replace("the following arguments are required:", "missing:")
+        if message == "missing: COMMAND":
+            message += "; a comparison of your own begins with reality-check init"
+        self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
+
+
+Commands: TypeAlias = "argparse._SubParsersAction[Parser]"
+
+
+def add_command(
+    commands: Commands,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    title: str,
+    details: str,
+) -> Parser:
+    """Add a command without arguments yet.
+
+    Args:
+        commands: of the whole command line.
+        name: of the command.
+        run: what does it, and returns the exit status.
+        title: what it does, in a line without a full stop.
+        details: the rest of its help, with examples.
+    """
+    command = commands.add_parser(
+        name,
+        help=title,
+        description=f"{title[0].upper()}{title[1:]}.",
+        epilog=details,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
+    command.set_defaults(command=run, parser=command)
+    return command
+
+
+def add_experiment(command: Parser) -> None:
+    """Let a command take an experiment and changes to it."""
+    command.add_argument(
+        "experiment",
+        metavar="EXPERIMENT",
+        help="a YAML file, or a name from `reality-check show experiments`",
+    )
+    add_overrides(
+        command,
+        "changes to it: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc, "
+        "protocol.search.trials=8, methods.contrastive.samples_per_class=2",
+    )
+
+
+def add_overrides(command: Parser, text: str) -> None:
+    """Let a command take ``KEY=VALUE`` words."""
+    command.add_argument("overrides", nargs="*", default=[], metavar="KEY=VALUE", help=text)
+
+
+def positive(text: str) -> int:
+    """A whole number from 1 on, for argparse."""
+    value = int(text) if text.isdigit() else 0
+    if value < 1:
+        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+    return value

@@ -1,0 +1,125 @@
+"""How far an experiment is, as plain data and as text: what ``reality-check status`` shows.
+
+Read from the storage's records and from what each worker last wrote into ``logs/``, so it works on
+any machine that sees both.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from pathlib import Path
+from typing import Any
+
+from rich.console import Console, Group
+from rich.table import Table
+from rich.text import Text
+
+from reality_check.cli.live_view import overview
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.progress import (
+    UNIT_NAMES,
+    stage_rows,
+    status,
+)
+from reality_check.utils.text import duration
+
+
+def print_status(campaign: Campaign, as_json: bool = False, again: bool = False) -> str:
+    """Print the state of an experiment and return it in a word; ``again`` clears a terminal."""
+    state = status(campaign)
+    if as_json:
+        print(json.dumps(state), flush=True)
+    else:
+        console, shown = Console(), show(campaign, state)
+        if again:
+            console.clear()
+        console.print(shown)
+    return str(state["state"])
+
+
+# -- as text -------------------------------------------------------------------------------------
+
+
+def show(campaign: Campaign, state: dict[str, Any]) -> Group:
+    """The state as tables and sentences that fit a terminal of 80 columns."""
+    parts: list[Any] = [
+        Text(f"{state['experiment']} in {state['folder']}:"),
+        overview(stage_rows(campaign)),
+    ]
+    if state["running"]:
+        parts += [Text(), _table(state)]
+    parts += [Text(line) for line in _sentences(state)]
+    return Group(*parts)
+
+
+def _table(state: dict[str, Any]) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for name in ("running", "how far", "for", "process", "log"):
+        table.add_column(name, overflow="fold")
+    for entry in state["running"]:
+        log = entry["log"] and Path(entry["log"]).name
+        since = entry["since"]
+        ago = "" if since is None else duration(max(time.time() - since, 0.0))
+        table.add_row(_what(entry), _how_far(entry), ago, _where(entry), log or "")
+    return table
+
+
+def _what(entry: dict[str, Any]) -> str:
+    if entry["stage"] is None:
+        return entry["doing"] or "starting"
+    trial_index = "" if entry["trial_index"] is None else f" {entry['trial_index'] + 1}"
+    name = f"{UNIT_NAMES[entry['stage']]}{trial_index}"
+    return f"{entry['method']}: {name}" if entry["method"] else name
+
+
+def _how_far(entry: dict[str, Any]) -> str:
+    if entry["alive"] is False:
+        return "its worker is gone; will be retried"
+    if entry["fold"] is None:
+        return ""
+    most = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
+    fold = "" if entry["stage"] == "complete" else f"fold {entry['fold'] + 1}/{entry['folds']}, "
+    return f"{fold}epoch {entry['epoch'] or 0}{most}"
+
+
+def _where(entry: dict[str, Any]) -> str:
+    if entry["host"] is None:
+        return ""
+    device = f", {entry['device']}" if entry["device"] else ""
+    return f"{entry['host']} {entry['pid']}{device}"
+
+
+def _sentences(state: dict[str, Any]) -> list[str]:
+    lines = []
+    for stage in state["stages"]:
+        name = f"{stage['method']}, {stage['stage']}"
+        if stage["lost"]:
+            times = "once" if stage["lost"] == 1 else f"{stage['lost']} times"
+            lines.append(f"{name}: lost a worker {times}; {stage['retried']} trials retried.")
+        if stage["diverged"]:
+            lines.append(f"{name}: {stage['diverged']} diverged, and count with value 0.")
+    for failure in state["failures"]:
+        lines.append(f"Stopped: {failure['method']}, {failure['stage']}: {failure['reason']}")
+    if state["hours"]:
+        used = (f"{_amount(h)} {_HOURS.get(k, f'hours on {k}')}" for k, h in state["hours"].items())
+        lines.append(f"Used, with lost attempts: {', '.join(used)}.")
+    lines.append(_last_line(state))
+    return lines
+
+
+_HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
+
+
+def _amount(hours: float) -> str:
+    return f"{hours:.2f}" if hours < 10 else f"{hours:.0f}"
+
+
+def _last_line(state: dict[str, Any]) -> str:
+    if state["state"] == "complete":
+        return f"Complete. Report: {Path(state['folder']) / 'report.html'}"
+    left = state["seconds_left"]
+    guess = f"; about {duration(left)} to go" if left else ""
+    working = sum(entry["alive"] is not False for entry in state["running"])
+    who = "1 worker" if working == 1 else f"{working or 'no'} workers"
+    return f"Not complete{guess}; {who} at work. Logs: {Path(state['folder']) / 'logs'}"
