@@ -27,7 +27,9 @@ class TrainingChecks(LossCase):
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
         # A copy for each call: some losses change with each batch.
-        torch.autograd.gradcheck(lambda e: call(copy.deepcopy(start), e, labels), (x,))
+        torch.autograd.gradcheck(
+            lambda e: call(copy.deepcopy(start), e, labels), (x,), fast_mode=self.fast_gradcheck
+        )
 
     def test_backward_twice_gives_twice_the_gradient(self) -> None:
         """Neither pass overwrites what it or the other one needs."""

@@ -32,6 +32,8 @@ class LossContract(ReductionChecks, PrecisionChecks, BatchChecks, TrainingChecks
         supports_ref_emb: Whether the loss compares with reference embeddings; if not, a call
             with them must be refused.
         compile_backend: Backend of ``torch.compile``; ``"aot_eager"`` needs no C++ compiler.
+        fast_gradcheck: Whether gradients are compared with finite differences along random
+            directions instead of entry by entry; of use where that takes seconds.
         exempt: Checks that the loss cannot pass by its nature, with the reason: they are skipped.
             For example ``{"test_samples_are_independent": "batch statistics"}``.
         known_failures: Checks that it should pass and does not, with the reason: they are expected

@@ -95,7 +95,7 @@ class ProxyLossContract(LossContract):
             buffers = {name: buffer.clone() for name, buffer in loss.named_buffers()}
             return torch.func.functional_call(loss, {**given, **buffers}, (x.detach(), labels))
 
-        torch.autograd.gradcheck(value, values)
+        torch.autograd.gradcheck(value, values, fast_mode=self.fast_gradcheck)
 
     @pytest.mark.parametrize("name", ["num_classes", "minus_1", "minus_100"])
     def test_labels_out_of_range_are_refused(self, name: str) -> None:

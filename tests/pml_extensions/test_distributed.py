@@ -63,6 +63,7 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Case, list[dict
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", EXACT, ids=name_of)
 def test_gradients_are_those_of_one_process(ranks: Any, case: Case) -> None:
     expected = STEPS.run(case[0])
@@ -73,6 +74,7 @@ def test_gradients_are_those_of_one_process(ranks: Any, case: Case) -> None:
             assert found["sparse"] == step["sparse"]
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("case", [c for c in EXACT if c[1] != "ddp"], ids=name_of)
 def test_the_value_is_that_of_one_process(ranks: Any, case: Case) -> None:
     expected = [step["value"] for step in STEPS.run(case[0])]
@@ -80,12 +82,14 @@ def test_the_value_is_that_of_one_process(ranks: Any, case: Case) -> None:
         torch.testing.assert_close([step["value"] for step in rank[case]], expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", [name for name, make in STEPS.LOSSES.items() if has_proxies(make)])
 def test_ranks_do_not_drift_apart(ranks: Any, name: str) -> None:
     first, second = (rank[name, "wrapper"] for rank in ranks)
     torch.testing.assert_close(first, second, rtol=0, atol=0)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", STEPS.PER_SAMPLE)
 def test_ddp_gives_the_mean_of_the_values(ranks: Any, name: str) -> None:
     expected = torch.stack([step["value"] for step in STEPS.run(name)])
@@ -93,6 +97,7 @@ def test_ddp_gives_the_mean_of_the_values(ranks: Any, name: str) -> None:
     torch.testing.assert_close(values.mean(dim=0).double(), expected)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["heated_up_bn", "hist", "pml_proxy_anchor"])
 def test_ddp_alone_is_not_exact_for_losses_of_the_batch(ranks: Any, name: str) -> None:
     expected = STEPS.run(name)[0]["gradients"]["network.weight"]
@@ -100,6 +105,7 @@ def test_ddp_alone_is_not_exact_for_losses_of_the_batch(ranks: Any, name: str) -
     assert (found - expected).norm() > 0.05 * expected.norm()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["normalized_softmax", "hist", "pml_proxy_anchor"])
 def test_pml_multiplies_gradients_of_proxies_by_the_number_of_ranks(ranks: Any, name: str) -> None:
     expected = STEPS.run(name)[0]

@@ -21,7 +21,14 @@ from pml_extensions.testing import LossContract, PhaseContract, ProxyLossContrac
 
 
 class OurContract(LossContract):
-    """Beyond the contract: what our error messages say."""
+    """Beyond the contract: what our error messages say.
+
+    Generating C++ takes the "inductor" of a compilation most of its time; one proxy loss and one
+    on quadruples go through it, the others end with the traced graph and its derivative.
+    """
+
+    compile_backend = "aot_eager"
+    fast_gradcheck = True
 
     @pytest.mark.slow
     def test_compiling_changes_nothing(self) -> None:
@@ -176,7 +183,7 @@ class SGSLContract(OurProxyContract):
 
 
 class TestSGSLPerBatch(SGSLContract):
-    pass
+    compile_backend = "inductor"
 
 
 class TestSGSLLatch(SGSLContract):
@@ -271,6 +278,7 @@ class GradMLContract(OurContract):
 
 
 class TestGradMLDisjoint(GradMLContract):
+    compile_backend = "inductor"
     exempt: ClassVar = {
         "test_order_of_samples_does_not_matter": "quadruples are drawn in the order of the batch"
     }

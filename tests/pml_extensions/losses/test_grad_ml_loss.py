@@ -373,6 +373,7 @@ CALLS: dict[str, Any] = {
 CLASSES = torch.tensor(UNBALANCED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 @torch._dynamo.config.patch(capture_dynamic_output_shape_ops=True)
 def test_compiles_to_one_graph(name: str) -> None:
@@ -391,6 +392,7 @@ def test_compiles_to_one_graph(name: str) -> None:
         torch.testing.assert_close(*results)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", CALLS)
 def test_compiles_with_breaks_by_default(name: str) -> None:
     x = embeddings(13).float()
@@ -509,7 +511,13 @@ def test_calls_that_cannot_be_meant_are_refused() -> None:
         loss(labels.unsqueeze(1), labels)
 
 
-@pytest.mark.parametrize("number", range(len(EXAMPLES)))
+@pytest.mark.parametrize(
+    "number",
+    [
+        pytest.param(i, marks=[pytest.mark.slow] if "range(400)" in code else [])
+        for i, code in enumerate(EXAMPLES)
+    ],
+)
 def test_the_examples_of_the_page_run(number: int) -> None:
     # One of them sets this for good.
     with torch._dynamo.config.patch(capture_dynamic_output_shape_ops=False):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import functools
 import importlib
 import pickle
 from collections import Counter, OrderedDict
@@ -26,7 +27,14 @@ TRUNKS = [
     "timm:ecaresnet50d",
 ]
 FEW = ["torchvision:resnet18", "torchvision:resnet50", "timm:resnet18", "timm:seresnet50"]
+#: One of each library and each kind of block; the others are for the slow part.
+QUICK = ("torchvision:resnet18", "timm:resnet50")
 MODES = ["paper", "official"]
+
+
+def parametrize_trunks(names: list[str]) -> pytest.MarkDecorator:
+    marked = [pytest.param(n, marks=[] if n in QUICK else [pytest.mark.slow]) for n in names]
+    return pytest.mark.parametrize("name", marked)
 
 
 def library(name: str) -> Any:
@@ -38,6 +46,11 @@ def library(name: str) -> Any:
 
 
 def make(name: str, **kwargs: Any) -> nn.Module:
+    return copy.deepcopy(_make(name, **kwargs))
+
+
+@functools.lru_cache(maxsize=2)  # drawing the weights takes longer than a copy
+def _make(name: str, **kwargs: Any) -> nn.Module:
     source, model = name.split(":")
     torch.manual_seed(0)
     if source == "timm":
@@ -111,7 +124,7 @@ def calls(trunk: nn.Module, x: Tensor) -> Counter[str]:
 
 @pytest.mark.parametrize("training", [False, True], ids=["eval", "train"])
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", TRUNKS)
+@parametrize_trunks(TRUNKS)
 def test_output(name: str, mode: Any, training: bool) -> None:
     original = make(name).train(training)
     trunk = copy.deepcopy(original)
@@ -131,10 +144,10 @@ def test_output(name: str, mode: Any, training: bool) -> None:
     ("name", "before", "paper", "official"),
     [
         ("torchvision:resnet18", (17, 20), 16, 15),
-        ("torchvision:resnet50", (49, 53), 48, 46),
-        ("timm:resnet18", (17, 20), 16, 15),
+        pytest.param("torchvision:resnet50", (49, 53), 48, 46, marks=pytest.mark.slow),
+        pytest.param("timm:resnet18", (17, 20), 16, 15, marks=pytest.mark.slow),
         ("timm:resnet50", (49, 53), 48, 46),
-        ("timm:seresnet50", (49, 53), 48, 46),
+        pytest.param("timm:seresnet50", (49, 53), 48, 46, marks=pytest.mark.slow),
     ],
 )
 def test_calls_that_remain(name: str, before: tuple[int, int], paper: int, official: int) -> None:
@@ -147,7 +160,7 @@ def test_calls_that_remain(name: str, before: tuple[int, int], paper: int, offic
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", TRUNKS)
+@parametrize_trunks(TRUNKS)
 def test_state_dict_loses_the_last_bn_only(name: str, mode: Any) -> None:
     trunk = make(name)
     pretrained = copy.deepcopy(trunk.state_dict())
@@ -165,7 +178,7 @@ def test_state_dict_loses_the_last_bn_only(name: str, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FEW)
+@parametrize_trunks(FEW)
 def test_gradients_reach_what_was_cut_off(name: str, mode: Any) -> None:
     trunk = remove_last_bn_relu(make(name), mode)
     maps = maps_of(trunk, images())
@@ -181,12 +194,20 @@ def test_gradients_reach_what_was_cut_off(name: str, mode: Any) -> None:
 
 
 @pytest.mark.parametrize("mode", MODES)
-@pytest.mark.parametrize("name", FEW)
-def test_copies_and_compiling(name: str, mode: Any) -> None:
+@parametrize_trunks(FEW)
+def test_copies(name: str, mode: Any) -> None:
     trunk = remove_last_bn_relu(make(name), mode).eval()
     expected = trunk(images())
     torch.testing.assert_close(copy.deepcopy(trunk)(images()), expected)
     torch.testing.assert_close(pickle.loads(pickle.dumps(trunk))(images()), expected)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("mode", MODES)
+@pytest.mark.parametrize("name", FEW)
+def test_compiling(name: str, mode: Any) -> None:
+    trunk = remove_last_bn_relu(make(name), mode).eval()
+    expected = trunk(images())
     compiled = torch.compile(trunk, fullgraph=True, backend="eager")
     torch.testing.assert_close(compiled(images()), expected)
 

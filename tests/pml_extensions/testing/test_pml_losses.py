@@ -27,6 +27,8 @@ DISTANCES = {
 
 
 class PMLContract(LossContract):
+    compile_backend = "aot_eager"
+
     @pytest.mark.slow
     def test_compiling_changes_nothing(self) -> None:
         super().test_compiling_changes_nothing()
