@@ -227,7 +227,7 @@ def timed_run(plain: dict[str, Any], workers: int) -> Timeline:
 def timeline(out: Path, workers: int, began: float, ended: float) -> Timeline:
     """Read what happened from the storage."""
     campaign = Campaign(load_locked(out), out)
-    stages = {(u.method, u.stage): u.study.complete().values() for u in campaign.units()}
+    stages = {(u.method, u.stage): u.study.complete().values() for u in campaign.ready_stages()}
     times = {
         key: [(t.datetime_start.timestamp(), t.datetime_complete.timestamp()) for t in trials]
         for key, trials in stages.items()
@@ -410,10 +410,10 @@ def work_file(out: Path, number: int) -> Path:
 
 def begin(experiment: Experiment, out: Path) -> None:
     """What ``reality-check run`` does before it starts workers."""
-    locked, dataset = prepare(experiment, out)
-    campaign = Campaign(locked, out)
-    campaign.record_data(dataset)
-    for unit in campaign.units():
+    prepared = prepare(experiment, out)
+    campaign = Campaign(prepared.experiment, out)
+    campaign.baselines().note("data", prepared.describe_data())
+    for unit in campaign.ready_stages():
         unit.study.clear_failures()
     (out / "logs").mkdir(exist_ok=True)
     if isinstance(campaign.storage, PatientStorage):
@@ -548,7 +548,7 @@ def simulate(
         work = run_workers(out, workers, Sleeping, training=False)
         server_cpu = None if pid is None else cpu_seconds(pid) - before
         campaign = Sleeping(load_locked(out).model_copy(update={"storage": url}), out)
-        stages = [unit.study for unit in campaign.units()]
+        stages = [unit.study for unit in campaign.ready_stages()]
         if not campaign.is_complete():
             raise SystemExit("the workers ended before the work did")
         return Simulation(

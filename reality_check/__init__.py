@@ -20,11 +20,13 @@ from reality_check.utils.errors import UsageError
 if TYPE_CHECKING:
     from reality_check.api import load_results, run
     from reality_check.config import Experiment, load_experiment
+    from reality_check.launch.parallelism import Parallelism
     from reality_check.results import ExperimentResults, Record, ResultRow
 
 __all__ = [
     "Experiment",
     "ExperimentResults",
+    "Parallelism",
     "Record",
     "ResultRow",
     "UsageError",
@@ -41,6 +43,7 @@ _HOMES = {
     "ExperimentResults": "results",
     "Record": "results",
     "ResultRow": "results",
+    "Parallelism": "launch.parallelism",
     "load_results": "api",
     "run": "api",
 }

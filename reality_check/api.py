@@ -6,18 +6,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Literal
 
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
-from reality_check.data import ImageSet
-from reality_check.launch.devices import parse_devices, share_out
 from reality_check.launch.local import LocalWorkers
-from reality_check.launch.prepare import (
-    _check_processes,
-    _check_slurm,
-    _prepared,
-)
+from reality_check.launch.parallelism import Parallelism
+from reality_check.launch.prepare import prepared
 from reality_check.launch.slurm import SlurmWorkers
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.report import write_grouped_report, write_report
@@ -31,30 +25,19 @@ from reality_check.report.combine import (
     groups,
 )
 from reality_check.results import ExperimentResults
-from reality_check.studies.campaign import (
-    Campaign,
-)
-from reality_check.studies.output_folder import (
-    load_locked,
-)
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import check_workers
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import lent_password
-
-#: Who starts the workers.
-Launcher = Literal["local", "slurm"]
 
 
 def run(
     experiment: Experiment,
     out_dir: str | Path,
-    workers: int | None = None,
-    folds_at_once: int = 1,
-    processes_per_network: int = 1,
+    workers: int | Parallelism | None = None,
     watch: Callable[[Campaign], None] = lambda campaign: None,
-    launcher: Launcher = "local",
-    tell: Callable[[str], None] = lambda text: None,
-    devices: Sequence[str | int] = (),
+    log: Callable[[str], None] = lambda text: None,
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
@@ -67,27 +50,18 @@ def run(
     Called again with the same experiment and folder, it continues where it was stopped; once all
     is done, it only writes the report.
 
-    The work is done by ``workers`` processes, each with one BLAS thread. On a CPU, one worker gives
-    the same results however often it was stopped; with several workers each trial is a pure
-    function of its parameters, but which parameters the search tries depends on their timing.
+    Each worker is a process with one BLAS thread. On a CPU, one worker gives the same results
+    however often it was stopped; with several workers each trial is a pure function of its
+    parameters, but which parameters the search tries depends on their timing.
 
     Args:
         experiment: see :func:`reality_check.load_experiment`.
         out_dir: its output folder; made if it is not there.
-        workers: how many processes ask for trials at a time; by default one, or one for each of
-            ``devices``.
-        folds_at_once: how many folds of a trial each worker trains at a time, in processes of
-            their own. The results are the same.
-        processes_per_network: how many processes (on GPUs: one each) train each network together,
-            every one on its part of the batch (DistributedDataParallel). Not with
-            ``folds_at_once``.
+        workers: how many processes work, or a :class:`Parallelism`, which can say more: devices,
+            several processes a worker, jobs of a cluster.
         watch: called several times a second while workers run.
-        launcher: ``local`` (processes of this machine) or ``slurm`` (jobs of a cluster, see the
-            experiment's block ``slurm``; they go on when this process ends).
-        tell: called with a sentence when jobs of a cluster are submitted, found or lost, and when
+        log: called with a sentence when jobs of a cluster are submitted, found or lost, and when
             workers with earlier code are looked for.
-        devices: what the workers of this machine train on, in turn, instead of the experiment's
-            ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
 
     Returns:
         Everything that was measured, as plain data.
@@ -96,63 +70,47 @@ def run(
         UsageError: the experiment cannot run as it is given.
         WorkFailed: a training raised an exception.
     """
-    if workers is not None and workers < 1:
-        raise UsageError(f"workers must be at least 1, got {workers}.")
-    _check_processes(experiment, folds_at_once, processes_per_network)
-    if launcher == "slurm":
-        _check_slurm(processes_per_network, devices)
-    named = parse_devices(devices)
-    shared = share_out(named, workers, processes_per_network)
-    if named:
-        experiment = experiment.model_copy(update={"device": named[0].partition(":")[0]})
-    folder = Path(out_dir)
-    check_workers(experiment.storage, len(shared))
-    processes = (shared, folds_at_once, processes_per_network)
+    parallelism = workers if isinstance(workers, Parallelism) else Parallelism(workers)
+    parallelism.check(experiment)
+    check_workers(experiment.storage, len(parallelism.device_groups()))
+    experiment, folder = parallelism.on_device(experiment), Path(out_dir)
+    trained_here = parallelism.launcher == "local"
     with (
         lent_password(experiment.storage),
-        _prepared(experiment, folder, launcher == "local", tell) as (locked, dataset),
+        prepared(experiment, folder, trained_here, log) as ready,
     ):
-        return _work(locked, dataset, folder, processes, watch, launcher, tell)
+        device = None if trained_here else _device_of_jobs(ready.experiment)
+        campaign = Campaign(ready.experiment, folder)
+        campaign.baselines().note("data", ready.describe_data(device))
+        campaign.clear_failures()
+        if not campaign.is_complete():
+            _work(campaign, parallelism, watch, log)
+        return _write(campaign)
 
 
 def _work(
-    locked: Experiment,
-    dataset: ImageSet,
-    folder: Path,
-    processes: tuple[Sequence[Sequence[str]], int, int],
+    campaign: Campaign,
+    parallelism: Parallelism,
     watch: Callable[[Campaign], None],
-    launcher: Launcher,
-    tell: Callable[[str], None],
-) -> ExperimentResults:
-    campaign = Campaign(locked, folder)
-    campaign.record_data(dataset, _device_of_jobs(locked) if launcher == "slurm" else None)
-    for unit in campaign.units():
-        unit.study.clear_failures()
-    if not campaign.is_complete():
-        workers: LocalWorkers | SlurmWorkers
-        if launcher == "slurm":
-            workers = SlurmWorkers(campaign, len(processes[0]), processes[1], tell=tell)
-        else:
-            workers = LocalWorkers(folder, *processes)
-        try:
-            workers.wait(lambda: watch(campaign))
-        except KeyboardInterrupt:
-            workers.stop()
-            if launcher == "local":
-                _give_back(campaign)
-            raise
-        finally:
-            workers.stop()
-    return _write(campaign)
-
-
-def _give_back(campaign: Campaign) -> None:
-    """Free what the stopped workers had: another machine, which cannot see them, goes on at once.
-
-    So it also draws the same trials as this machine would.
-    """
-    for unit in campaign.units():
-        unit.study.release_lost()
+    log: Callable[[str], None],
+) -> None:
+    """Have workers do all that is left."""
+    workers: LocalWorkers | SlurmWorkers
+    if parallelism.launcher == "slurm":
+        workers = SlurmWorkers(campaign, parallelism, log)
+    else:
+        workers = LocalWorkers(campaign.out_dir, parallelism)
+    try:
+        workers.wait(lambda: watch(campaign))
+    except KeyboardInterrupt:
+        workers.stop()
+        if parallelism.launcher == "local":
+            # Another machine, which cannot see the stopped workers, continues at once, and draws
+            # the same trials as this machine would.
+            campaign.release_lost()
+        raise
+    finally:
+        workers.stop()
 
 
 def _device_of_jobs(experiment: Experiment) -> str:
@@ -204,15 +162,15 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     sources = [
         Source(label, path, load_results(path)) for label, path in zip(labels, paths, strict=True)
     ]
-    found = groups(sources)
-    results = [combine(group) for group in found]
-    if len(found) == 1:
+    grouped = groups(sources)
+    results = [combine(group) for group in grouped]
+    if len(grouped) == 1:
         write_report(results[0], target)
         return results
     keys = {
         key for one, other in itertools.combinations(results, 2) for key in differences(one, other)
     }
-    described = [tuple(map(describe, group)) for group in found]
+    described = [tuple(map(describe, group)) for group in grouped]
     write_grouped_report(list(zip(results, described, strict=True)), sorted(keys), target)
     return results
 

@@ -117,7 +117,7 @@ class Cost:
     Attributes:
         method: its name; ``""`` for the baselines, which belong to none.
         stage: one of :data:`STAGES`, or ``"baselines"``.
-        device: ``"cuda"``, ``"cpu"``, or ``"unknown"`` in folders of older versions.
+        device: ``"cuda"``, ``"cpu"``, ..., or ``"unknown"``.
         attempts: how many trials and runs, those that failed or lost their worker too.
         hours: of processes; on GPUs, of GPUs.
     """
@@ -158,7 +158,7 @@ class EmbeddingMap:
         points: float32 (N, 2).
         labels: int64 (N,), the class of each, 0..C-1.
         class_names: of the C test classes.
-        stage: ``"reproductions"`` or ``"complete"``.
+        stage: ``"reproductions"`` or ``"final"``.
         reproduction: its number.
         perplexity: of the t-SNE.
     """
@@ -179,7 +179,7 @@ class MethodResults:
     loss: str
     search: tuple[TrialRecord, ...] = ()
     reproductions: tuple[TrialRecord, ...] = ()
-    complete: tuple[TrialRecord, ...] = ()
+    final: tuple[TrialRecord, ...] = ()
     winner: int | None = None  # trial_index of the winner, once the search is complete
     searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
     logarithmic: tuple[str, ...] = ()  # those of them on a logarithmic scale
@@ -303,9 +303,9 @@ class ExperimentResults:
         ]
 
     def trials(self) -> list[dict[str, Any]]:
-        """Every trial, reproduction and complete run as a flat dict, all with the same keys.
+        """Every trial, reproduction and final run as a flat dict, all with the same keys.
 
-        The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``complete``),
+        The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
         ``number``, ``state``, ``value`` (best validation MAP@R, mean over folds, a fraction),
         ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for each hyper-parameter
         that any of them has; ``None`` where there is no such value.

@@ -57,9 +57,9 @@ def print_check(experiment: Experiment) -> int:
     import torch
 
     from reality_check.data import load_dataset
-    from reality_check.studies.campaign import pick_device
     from reality_check.training.methods import search_space
     from reality_check.training.preflight import check_data, check_model, estimate_cost
+    from reality_check.training.prepared_experiment import pick_device
 
     dataset = load_dataset(experiment.dataset)
     check_data(experiment, dataset)

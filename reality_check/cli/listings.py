@@ -17,6 +17,7 @@ from reality_check.config import config_files, load_experiment
 from reality_check.config.classes import NAMESPACES, PLURALS, registered_names
 from reality_check.config.compose import dump_yaml
 from reality_check.config.json_schema import json_schema
+from reality_check.config.metrics import Stage
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.papers.tables import markdown_table, paper_configs
@@ -99,15 +100,15 @@ def _stages(experiment: Experiment) -> str:
     """What is trained of each method."""
     protocol = experiment.protocol
     folds, runs = protocol.split.folds, protocol.reproductions
-    if protocol.stages == ("complete",):
+    if protocol.stages == (Stage.FINAL,):
         how = "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
         return f"{runs} networks on all classes, {how}"
-    if "reproductions" not in protocol.stages:
+    if Stage.REPRODUCTIONS not in protocol.stages:
         trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
-    complete = f", {runs} networks on all classes (complete)"
+    final = f", {runs} networks on all classes (complete)"
     return f"{protocol.search.trials} trials and {runs} reproductions on {folds} folds" + (
-        complete if "complete" in protocol.stages else ""
+        final if Stage.FINAL in protocol.stages else ""
     )
 
 

@@ -12,7 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
-from reality_check.config.metrics import STAGES
+from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.progress import UNIT_NAMES, Row, seconds_left, stage_rows, worker_states
 from reality_check.utils.text import duration
@@ -44,7 +44,7 @@ def overview(rows: Sequence[Row]) -> Table:
         cells = [
             f"{own[stage].done} of {own[stage].wanted}" if stage in own else "-" for stage in STAGES
         ]
-        best = own["search"].best if "search" in own else None
+        best = own[Stage.SEARCH].best if Stage.SEARCH in own else None
         table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
     return table
 

@@ -114,10 +114,14 @@ def run_score(options: argparse.Namespace) -> int:
     from reality_check.launch.rescore import draw_maps, rescore
     from reality_check.studies.campaign import Campaign
     from reality_check.studies.output_folder import load_locked
+    from reality_check.training.prepared_experiment import PreparedExperiment
 
     campaign = Campaign(load_locked(options.dir), options.dir)
-    done = rescore(campaign, print)
-    problems = [*done.problems, *(draw_maps(campaign, print) if options.map else ())]
+    prepared = PreparedExperiment(campaign.experiment)
+    done = rescore(campaign, prepared, print)
+    problems = [*done.problems]
+    if options.map:
+        problems += draw_maps(campaign, prepared, print)
     report(options.dir)
     diverged = f", {done.diverged} diverged" if done.diverged else ""
     print(

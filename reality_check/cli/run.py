@@ -146,14 +146,19 @@ def _watched(
 
     from reality_check import api
     from reality_check.cli.live_view import LiveView
+    from reality_check.launch.parallelism import Parallelism
 
     workers = options.workers or max(len(options.devices) // options.processes_per_network, 1)
     with LiveView(Console(stderr=True), workers).shown() as view:
-        processes = (options.workers, options.folds_at_once, options.processes_per_network)
-        tell = functools.partial(print, flush=True)
-        return api.run(
-            experiment, out_dir, *processes, view, options.launcher, tell, options.devices
+        parallelism = Parallelism(
+            options.workers,
+            options.folds_at_once,
+            options.processes_per_network,
+            options.devices,
+            options.launcher,
         )
+        log = functools.partial(print, flush=True)
+        return api.run(experiment, out_dir, parallelism, view, log)
 
 
 def _interrupted(options: argparse.Namespace) -> str:

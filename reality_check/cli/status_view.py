@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reality_check.cli.live_view import overview
+from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.progress import (
     UNIT_NAMES,
@@ -79,7 +80,7 @@ def _how_far(entry: dict[str, Any]) -> str:
     if entry["fold"] is None:
         return ""
     most = f"/{entry['max_epochs']}" if entry["max_epochs"] else ""
-    fold = "" if entry["stage"] == "complete" else f"fold {entry['fold'] + 1}/{entry['folds']}, "
+    fold = "" if entry["stage"] == Stage.FINAL else f"fold {entry['fold'] + 1}/{entry['folds']}, "
     return f"{fold}epoch {entry['epoch'] or 0}{most}"
 
 

@@ -7,6 +7,7 @@ protocol); nothing is ever selected by them.
 from __future__ import annotations
 
 import difflib
+import enum
 import re
 from collections.abc import Iterable
 
@@ -31,8 +32,35 @@ SELECTS_ON_TEST = "precision_at_1"
 CATEGORIES = ("aggregate", "ensemble", "complete")
 
 
-#: The three stages of a method, in the order in which they run.
-STAGES = ("search", "reproductions", "complete")
+class Stage(str, enum.Enum):
+    """A stage of an experiment: of a method, in the order in which they run, or of the baselines.
+
+    The final stage trains one network on all trainval classes, which the category ``complete``
+    scores.
+    """
+
+    SEARCH = "search"
+    REPRODUCTIONS = "reproductions"
+    FINAL = "final"
+    BASELINES = "baselines"
+
+    __str__ = str.__str__
+    __format__ = str.__format__  # type: ignore[assignment]
+
+    @property
+    def category_of_seeds(self) -> str:
+        """What seeds are derived from: networks of the final stage have their category's."""
+        return "complete" if self is Stage.FINAL else self.value
+
+
+#: Those that a method goes through, in order.
+STAGES = (Stage.SEARCH, Stage.REPRODUCTIONS, Stage.FINAL)
+
+
+def stage_of(category: str) -> Stage:
+    """The stage whose networks a category scores."""
+    return Stage.FINAL if category == "complete" else Stage.REPRODUCTIONS
+
 
 #: Those of one name, and how tables print them.
 RETRIEVAL = {"mean_average_precision": "MAP", "mean_reciprocal_rank": "MRR"}

@@ -15,7 +15,7 @@ from typing_extensions import Self
 
 from reality_check.config.claims import Category, Claim
 from reality_check.config.datasets import Dataset
-from reality_check.config.metrics import METRICS, check_name
+from reality_check.config.metrics import METRICS, Stage, check_name
 from reality_check.config.model import Model
 from reality_check.config.published import PublishedResults
 from reality_check.config.slurm import Slurm
@@ -133,16 +133,16 @@ class Protocol(Strict):
         return self
 
     @property
-    def stages(self) -> tuple[str, ...]:
+    def stages(self) -> tuple[Stage, ...]:
         """The stages that every method goes through, in their order.
 
         Reproductions are trained where a category of theirs is wanted; else the number of epochs
-        of ``complete`` comes from the search.
+        of the final stage comes from the search.
         """
         wanted = {
-            "search": self.selects_on == "validation",
-            "reproductions": self.categories != ["complete"],
-            "complete": "complete" in self.categories,
+            Stage.SEARCH: self.selects_on == "validation",
+            Stage.REPRODUCTIONS: self.categories != ["complete"],
+            Stage.FINAL: "complete" in self.categories,
         }
         return tuple(stage for stage, is_wanted in wanted.items() if is_wanted)
 
@@ -376,7 +376,7 @@ class Experiment(Strict):
 
 
 def count_trainings(experiment: Experiment) -> int:
-    """How often a network is trained in all: search, reproductions and complete."""
+    """How often a network is trained in all: search, reproductions and final."""
     return _trainings_per_method(experiment) * len(experiment.methods)
 
 
@@ -384,8 +384,8 @@ def _trainings_per_method(experiment: Experiment) -> int:
     protocol = experiment.protocol
     folds = protocol.split.folds
     each = {
-        "search": protocol.search.trials * folds,
-        "reproductions": protocol.reproductions * folds,
-        "complete": protocol.reproductions,
+        Stage.SEARCH: protocol.search.trials * folds,
+        Stage.REPRODUCTIONS: protocol.reproductions * folds,
+        Stage.FINAL: protocol.reproductions,
     }
     return sum(each[stage] for stage in protocol.stages)

@@ -21,9 +21,6 @@ NEIGHBOURS = 8
 
 _THUMBNAIL = 128
 
-#: Name of the file in the folder of the first reproduction.
-GALLERY_FILE = "gallery.png"
-
 
 def gallery_queries(test: ImageSet, count: int) -> np.ndarray:
     """The first image of each of ``count`` evenly spaced classes: the same for all methods.

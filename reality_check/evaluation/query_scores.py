@@ -24,14 +24,13 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import METRICS
+from reality_check.config.metrics import METRICS, Stage, stage_of
 from reality_check.data.imageset import ImageSet
 from reality_check.evaluation.metrics import Metrics
 from reality_check.results import QueryScores
 from reality_check.utils.files import atomic_write
 
-#: Name of the file in the folder of a reproduction, and of the one in the output folder.
-SCORES_FILE = "queries.npz"
+#: Name of the file in the output folder.
 QUERIES_FILE = "test_queries.npz"
 
 #: A mean over the queries and the recorded one may differ by so much (0.02 points): another device
@@ -61,28 +60,28 @@ def write_test_queries(out_dir: Path, test: ImageSet) -> None:
         atomic_write(path, content)
 
 
-def write_query_scores(folder: Path, scores: Mapping[str, Metrics]) -> None:
+def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
     """Write the scores of every query of one reproduction.
 
     Args:
-        folder: of the reproduction.
+        path: the file.
         scores: by category, with the scores of each query.
     """
     arrays = {}
     for category, metrics in scores.items():
         values = np.stack([metrics.per_query[name] for name in METRICS])
         arrays[category] = values[:, ~np.isnan(values[0])].astype(np.float32)
-    atomic_write(folder / SCORES_FILE, packed(arrays))
+    atomic_write(path, packed(arrays))
 
 
 def read_query_scores(
-    out_dir: Path, path_of: Callable[[str, str, int], Path], recorded: Recorded
+    out_dir: Path, path_of: Callable[[str, Stage, int], Path], recorded: Recorded
 ) -> QueryScores | None:
     """What an output folder holds; each file is read when it is asked for.
 
     Args:
         out_dir: the output folder.
-        path_of: where the scores of a method, category and reproduction are.
+        path_of: where the scores of a method, stage and reproduction are.
         recorded: the metrics of the reproductions; scores whose means are others are of another
             training and count as missing.
 
@@ -100,7 +99,7 @@ def read_query_scores(
             return None
         if not any(means[name] for name in METRICS):
             return np.zeros((len(METRICS), len(labels)))  # diverged, so that nothing was scored
-        scores = unpacked(path_of(method, category, reproduction)).get(category)
+        scores = unpacked(path_of(method, stage_of(category), reproduction)).get(category)
         if scores is None or scores.shape != (len(METRICS), len(labels)):
             return None
         values = scores.astype(np.float64)

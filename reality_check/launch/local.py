@@ -8,12 +8,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from reality_check.launch.devices import environment
+from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE, UNTOLD, USAGE
@@ -38,23 +39,15 @@ class LocalWorkers:
 
     Args:
         out_dir: output folder of the experiment.
-        devices: of each worker, as :func:`reality_check.launch.devices.share_out` deals them; as
-            many workers are started, and one without devices chooses for itself.
-        folds_at_once: how many folds of a trial each of them trains at a time.
-        processes_per_network: how many processes train each network together.
+        parallelism: how many workers, on which devices, and of how many processes.
     """
 
-    def __init__(
-        self,
-        out_dir: Path,
-        devices: Sequence[Sequence[str]],
-        folds_at_once: int = 1,
-        processes_per_network: int = 1,
-    ) -> None:
+    def __init__(self, out_dir: Path, parallelism: Parallelism) -> None:
         self.out_dir = out_dir
-        self._devices = devices
-        self._folds_at_once, self._processes_per_network = folds_at_once, processes_per_network
-        self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in range(len(devices))]
+        self._parallelism = parallelism
+        self._devices = parallelism.device_groups()
+        numbers = range(len(self._devices))
+        self._workers = [_Worker(n, self._spawn(n), time.monotonic()) for n in numbers]
 
     def wait(self, on_tick: Callable[[], None]) -> None:
         """Return when all workers are done; ``on_tick`` is called several times a second.
@@ -130,17 +123,12 @@ class LocalWorkers:
             )
 
     def _command(self, number: int) -> list[str]:
-        me = str(os.getpid())
-        what = [str(self.out_dir), str(number), "--folds-at-once", str(self._folds_at_once)]
-        start = [sys.executable, "-m"]
-        if self._processes_per_network > 1:
-            return [
-                *start,
-                "reality_check.launch.torchrun",
-                str(self._processes_per_network),
-                me,
-                *what,
-            ]
+        me, start = str(os.getpid()), [sys.executable, "-m"]
+        folds = str(self._parallelism.folds_at_once)
+        what = [str(self.out_dir), str(number), "--folds-at-once", folds]
+        processes = self._parallelism.processes_per_network
+        if processes > 1:
+            return [*start, "reality_check.launch.torchrun", str(processes), me, *what]
         return [*start, "reality_check.launch.worker", *what, "--parent", me]
 
 

@@ -14,13 +14,10 @@ from reality_check.config.datasets import FunctionData
 from reality_check.config.plugins import find_plugin
 from reality_check.config.schema import Experiment, Method
 from reality_check.data import ImageSet, load_dataset
-from reality_check.launch.slurm_queue import require_slurm
 from reality_check.models import weights_fingerprint
 from reality_check.studies.campaign import (
     Campaign,
     check_studies,
-    pick_device,
-    remove_checkpoints,
     storage_url,
 )
 from reality_check.studies.output_folder import (
@@ -29,25 +26,25 @@ from reality_check.studies.output_folder import (
     exclusive,
     load_locked,
     lock_experiment,
+    remove_checkpoints,
 )
 from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker
-from reality_check.studies.study import state_name
+from reality_check.studies.trial import StoredTrial
 from reality_check.training.preflight import (
     check_data,
     check_loss,
     check_model,
 )
+from reality_check.training.prepared_experiment import PreparedExperiment, pick_device
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
 from reality_check.utils.processes import shares_process_ids
 
-#: Seconds between two looks whether workers still run.
-_LOOK_SECONDS = 1.0
+#: Seconds between two polls whether workers still run.
+_POLL_SECONDS = 1.0
 
 
-def prepare(
-    experiment: Experiment, out_dir: Path, trained_here: bool = True
-) -> tuple[Experiment, ImageSet]:
+def prepare(experiment: Experiment, out_dir: Path, trained_here: bool = True) -> PreparedExperiment:
     """Check all that can be checked before training, and open the output folder.
 
     Where others train (``trained_here=False``), their device need not be here.
@@ -58,36 +55,36 @@ def prepare(
     Raises:
         UsageError: something cannot work; nothing is written then.
     """
-    with _prepared(experiment, out_dir, trained_here) as found:
-        return found
+    with prepared(experiment, out_dir, trained_here) as ready:
+        return ready
 
 
 @contextlib.contextmanager
-def _prepared(
+def prepared(
     experiment: Experiment,
     out_dir: Path,
     trained_here: bool,
-    tell: Callable[[str], None] = lambda text: None,
-) -> Iterator[tuple[Experiment, ImageSet]]:
+    log: Callable[[str], None] = lambda text: None,
+) -> Iterator[PreparedExperiment]:
     """What :func:`prepare` does, and hold the output folder: no other run changes it meanwhile."""
     dataset = _check_inputs(experiment, trained_here)
     code = fingerprints(experiment, dataset)
-    locked, anew = _as_locked(experiment, code, out_dir)
+    locked, restarted = _as_locked(experiment, code, out_dir)
     _check_storage(locked, out_dir)
     with contextlib.ExitStack() as stack:
         try:
             out_dir.mkdir(parents=True, exist_ok=True)
             stack.enter_context(exclusive(out_dir))
-            if anew:
-                _check_nobody_works(_begun(locked, out_dir), tell)
+            if restarted:
+                _check_nobody_works(_begun(locked, out_dir), log)
             # Once more, since others may have written until now.
-            locked, anew = _as_locked(experiment, code, out_dir)
-            for name in anew:
+            locked, restarted = _as_locked(experiment, code, out_dir)
+            for name in restarted:
                 remove_checkpoints(out_dir / name)
             lock_experiment(locked, out_dir)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
-        yield locked, dataset
+        yield PreparedExperiment(locked, dataset)
 
 
 def _check_inputs(experiment: Experiment, trained_here: bool) -> ImageSet:
@@ -98,16 +95,16 @@ def _check_inputs(experiment: Experiment, trained_here: bool) -> ImageSet:
     check_data(experiment, dataset)
     check_model(experiment, dataset)
     for method in experiment.methods:
-        found = check_loss(experiment, method)
-        if found.problem is not None:
-            raise UsageError(f"method {method.name!r} ({method.loss}): {found.problem}.")
+        problem = check_loss(experiment, method).problem
+        if problem is not None:
+            raise UsageError(f"method {method.name!r} ({method.loss}): {problem}.")
     return dataset
 
 
 def _as_locked(
     experiment: Experiment, code: dict[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
-    """The experiment as the output folder is to hold it, and the methods that begin anew there.
+    """The experiment as the output folder is to hold it, and the methods that start again there.
 
     Raises:
         UsageError: the folder holds something else.
@@ -115,9 +112,9 @@ def _as_locked(
     changes = {"code": code, "studies": _studies(experiment, out_dir)}
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
-    anew = _methods_to_begin_anew(locked, out_dir, changed)
-    check_same_experiment(locked, out_dir, changed if anew else ())
-    return locked, anew
+    restarted = _methods_to_restart(locked, out_dir, changed)
+    check_same_experiment(locked, out_dir, changed if restarted else ())
+    return locked, restarted
 
 
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
@@ -136,12 +133,10 @@ def _studies(experiment: Experiment, out_dir: Path) -> str | None:
     return None if experiment.storage is None else f"{experiment.name}-{secrets.token_hex(4)}"
 
 
-def _methods_to_begin_anew(
-    experiment: Experiment, out_dir: Path, changed: Sequence[str]
-) -> list[str]:
+def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence[str]) -> list[str]:
     """The methods that use changed code, if none of them has a complete trial; else none.
 
-    A loss that failed in its first training can so be mended and the same command goes on, and
+    A loss that failed in its first training can so be fixed and the same command continues, and
     results of different code still never mix.
     """
     users = [m for m in experiment.methods if any(uses_class(m, name) for name in changed)]
@@ -160,7 +155,7 @@ def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
     return Campaign(there, out_dir)
 
 
-def _check_nobody_works(campaign: Campaign, tell: Callable[[str], None]) -> None:
+def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
     """Make sure that no worker is left that has loaded the code as it was.
 
     A worker that cannot be seen from here is gone when it shows no sign of life for some minutes;
@@ -174,26 +169,25 @@ def _check_nobody_works(campaign: Campaign, tell: Callable[[str], None]) -> None
             campaign.release_all()
     first = running = _running(campaign)
     while running:
-        for trial, notes in running.items():
-            worker = notes.get("worker")
-            if notes != first.get(trial) or (worker and shares_process_ids(worker)):
-                raise UsageError(_still_works(worker))
+        for key, trial in running.items():
+            if trial != first.get(key) or (trial.worker and shares_process_ids(trial.worker)):
+                raise UsageError(_still_works(trial.worker))
         if running is first:
-            tell(
+            log(
                 "The code has changed; looking for up to "
                 f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with the earlier one"
             )
-        time.sleep(_LOOK_SECONDS)
+        time.sleep(_POLL_SECONDS)
         running = _running(campaign)
 
 
-def _running(campaign: Campaign) -> dict[tuple[str, int], dict[str, Any]]:
-    """What each running trial notes, after those of lost workers are ended."""
+def _running(campaign: Campaign) -> dict[tuple[str, int], StoredTrial]:
+    """The running trials, after those of lost workers are ended."""
     return {
-        (unit.study.name, trial.number): dict(trial.user_attrs)
-        for unit in campaign.units()
-        for trial in unit.study.release_lost()
-        if state_name(trial) == "running"
+        (work.study.name, trial.number): trial
+        for work in campaign.ready_stages()
+        for trial in work.study.release_lost()
+        if trial.state == "running"
     }
 
 
@@ -201,45 +195,10 @@ def _still_works(worker: Mapping[str, Any] | None) -> str:
     host = "" if worker is None else worker["host"].partition("/")[0]
     who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
     return (
-        f"{who} still trains with the code as it was, so nothing can begin anew with the changed "
+        f"{who} still trains with the code as it was, so nothing can start again with the changed "
         "code: its checkpoints would be deleted; end it first (Ctrl-C, or scancel for jobs), or "
         "name a new folder with --out."
     )
-
-
-def _check_slurm(processes_per_network: int, devices: Sequence[str | int]) -> None:
-    if devices:
-        raise UsageError(
-            "devices are for the local launcher; SLURM itself gives each job its GPUs, see "
-            "slurm.gpus."
-        )
-    if processes_per_network > 1:
-        raise UsageError(
-            f"processes_per_network={processes_per_network} works with the local launcher only; "
-            "write folds_at_once instead, or call run without --launcher slurm inside a job of "
-            "your own."
-        )
-    require_slurm()
-
-
-def _check_processes(
-    experiment: Experiment, folds_at_once: int, processes_per_network: int
-) -> None:
-    if min(folds_at_once, processes_per_network) < 1 or (
-        folds_at_once > 1 and processes_per_network > 1
-    ):
-        raise UsageError(
-            f"folds_at_once={folds_at_once} and "
-            f"processes_per_network={processes_per_network}, but both must be at least 1 and only "
-            "one of them more: either folds side by side, or one network together."
-        )
-    for method in experiment.methods:
-        batch = experiment.training_of(method).batch_size
-        if batch % processes_per_network:
-            raise UsageError(
-                f"batch_size={batch} cannot be divided among {processes_per_network} processes; "
-                f"write a multiple of {processes_per_network}."
-            )
 
 
 def uses_class(method: Method, name: str) -> bool:
@@ -259,19 +218,19 @@ def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
     named = {model.trunk: "trunk" for model in models}
     for method in experiment.methods:
         named.update(_classes_of(method))
-    found = {"dataset": dataset.fingerprint()}
+    prints = {"dataset": dataset.fingerprint()}
     reader = _plugin_of_data(experiment)
     if reader is not None:
-        found["data set from"] = reader
+        prints["data set from"] = reader
     weights = dict.fromkeys(map(weights_fingerprint, models))
     if any(weights):
-        found["pretrained weights"] = ", ".join(one or "none" for one in weights)
+        prints["pretrained weights"] = ", ".join(one or "none" for one in weights)
     for name, kind in named.items():
         # A trunk such as timm:resnet50.a1_in1k is no path.
         source = None if ":" in name else source_fingerprint(name, kind)
         if source is not None:
-            found[name] = source
-    return found
+            prints[name] = source
+    return prints
 
 
 def _plugin_of_data(experiment: Experiment) -> str | None:

@@ -2,21 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import json
 from collections.abc import Callable
 from dataclasses import dataclass
+from pathlib import Path
 
 import numpy as np
-from numpy.typing import NDArray
 
-from reality_check.config.metrics import METRICS
+from reality_check.config.metrics import METRICS, Stage
 from reality_check.config.schema import Method
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.embedding_map import map_path, perplexity, sample_rows, tsne
 from reality_check.evaluation.metrics import Diverged
-from reality_check.evaluation.query_scores import TOLERANCE, packed
+from reality_check.evaluation.query_scores import TOLERANCE, packed, read_query_scores
+from reality_check.launch.scorer import Scorer
 from reality_check.studies.campaign import Campaign, StageWork
-from reality_check.studies.study import FrozenTrial
+from reality_check.studies.output_folder import query_scores_path
+from reality_check.studies.trial import StoredTrial
+from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 
@@ -38,72 +42,86 @@ class Rescored:
     problems: tuple[str, ...]
 
 
-def rescore(campaign: Campaign, tell: Callable[[str], None] = lambda text: None) -> Rescored:
+def rescore(
+    campaign: Campaign,
+    prepared: PreparedExperiment,
+    log: Callable[[str], None] = lambda text: None,
+) -> Rescored:
     """Write the scores of every query of all complete reproductions that lack them.
 
     Nothing is trained and no recorded result changes: where a kept network does not give its
     recorded metrics again (other images, say), nothing is written for it.
 
     Args:
-        campaign: of the output folder; the data set must be there.
-        tell: called with a line for each reproduction that is scored.
+        campaign: of the output folder.
+        prepared: the same experiment with its images.
+        log: called with a line for each reproduction that is scored.
     """
+    scorer = Scorer(prepared, campaign.out_dir)
     there, scored, diverged, problems = 0, 0, 0, []
-    for unit in campaign.units():
-        if unit.stage not in ("reproductions", "complete"):
-            continue
-        method = campaign.experiment.method(unit.method)
-        for trial_index, trial in unit.study.complete().items():
-            if trial.user_attrs.get("diverged"):
+    for work in _scored_stages(campaign):
+        for index, trial in work.study.complete().items():
+            if trial.diverged is not None:
                 diverged += 1
-            elif _has_scores(campaign, unit, trial_index, trial):
+            elif _has_scores(campaign.out_dir, work, index, trial):
                 there += 1
-            elif problem := _score(campaign, unit, method, trial_index, trial):
+            elif problem := _score(prepared, scorer, work, index, trial):
                 problems.append(problem)
             else:
                 scored += 1
-                tell(f"{unit.method}, {unit.stage}, {trial_index}: scored")
+                log(f"{work.method}, {work.stage}, {index}: scored")
     return Rescored(there, scored, diverged, tuple(problems))
 
 
-def _has_scores(campaign: Campaign, unit: StageWork, trial_index: int, trial: FrozenTrial) -> bool:
-    recorded = trial.user_attrs["scores"]
-    by_run = {(unit.method, category, trial_index): means for category, means in recorded.items()}
-    kept = campaign.read_queries(by_run)
+def _scored_stages(campaign: Campaign) -> list[StageWork]:
+    scored = (Stage.REPRODUCTIONS, Stage.FINAL)
+    return [work for work in campaign.ready_stages() if work.stage in scored]
+
+
+def _has_scores(out_dir: Path, work: StageWork, index: int, trial: StoredTrial) -> bool:
+    recorded = trial.scores or {}
+    by_run = {(work.method, category, index): means for category, means in recorded.items()}
+    kept = read_query_scores(out_dir, functools.partial(query_scores_path, out_dir), by_run)
     return kept is not None and all(
-        kept.load(unit.method, category, trial_index) is not None for category in recorded
+        kept.load(work.method, category, index) is not None for category in recorded
     )
 
 
 def _score(
-    campaign: Campaign, unit: StageWork, method: Method, trial_index: int, trial: FrozenTrial
+    prepared: PreparedExperiment, scorer: Scorer, work: StageWork, index: int, trial: StoredTrial
 ) -> str | None:
     """Score one reproduction; what is in the way, or ``None``."""
-    what = f"{unit.method}, {unit.stage}, {trial_index}"
+    what = f"{work.method}, {work.stage}, {index}"
+    method = prepared.method(work.method)
     try:
-        scores, _ = campaign.score(method, unit.stage, trial_index)
+        scores, _ = scorer.score(method, work.stage, index)
     except FileNotFoundError as error:
         return f"{what}: its network {error} is gone; only a new run can make it again."
     except (Diverged, RuntimeError) as error:
         return f"{what}: {error}."
-    for category, means in trial.user_attrs["scores"].items():
+    for category, means in (trial.scores or {}).items():
         for name, title in METRICS.items():
-            found = scores[category][name]
-            if abs(found - means[name]) > TOLERANCE:
+            value = scores[category][name]
+            if abs(value - means[name]) > TOLERANCE:
                 return (
-                    f"{what}: {title} ({category}) is {found:.4f} now but {means[name]:.4f} is "
+                    f"{what}: {title} ({category}) is {value:.4f} now but {means[name]:.4f} is "
                     "recorded, so the images, the network or the software are not those of the run."
                 )
-    campaign.keep_queries(method, unit.stage, trial_index, scores)
+    scorer.keep_queries(method, work.stage, index, scores)
     return None
 
 
-def draw_maps(campaign: Campaign, tell: Callable[[str], None] = lambda text: None) -> list[str]:
+def draw_maps(
+    campaign: Campaign,
+    prepared: PreparedExperiment,
+    log: Callable[[str], None] = lambda text: None,
+) -> list[str]:
     """Write the map of every method that has a complete, sound reproduction.
 
     Args:
-        campaign: of the output folder; the data set and the kept networks must be there.
-        tell: called with a line for each map.
+        campaign: of the output folder, in which the kept networks must be.
+        prepared: the same experiment with its images.
+        log: called with a line for each map.
 
     Returns:
         A sentence for each method without one.
@@ -111,59 +129,49 @@ def draw_maps(campaign: Campaign, tell: Callable[[str], None] = lambda text: Non
     Raises:
         UsageError: the images are not those of the run.
     """
-    _check_images(campaign)
-    rows, problems = sample_rows(campaign.test_set), []
+    _check_images(prepared, campaign.out_dir)
+    scorer = Scorer(prepared, campaign.out_dir)
+    rows, problems = sample_rows(prepared.test_set), []
     for method in campaign.experiment.methods:
-        found = _sound_run(campaign, method)
-        if found is None:
+        run = _sound_run(campaign, method)
+        if run is None:
             problems.append(f"{method.name}: no sound reproduction is complete, so it has no map.")
             continue
-        stage, trial_index = found
+        stage, index = run
         try:
-            embeddings = campaign.embed_test_rows(method, stage, trial_index, rows)
+            embeddings = scorer.embed_test_rows(prepared.method(method.name), stage, index, rows)
         except FileNotFoundError as error:
             problems.append(f"{method.name}: its network {error} is gone, so it has no map.")
             continue
         vectors = concatenate(embeddings, method.normalize_embeddings)
-        _write(campaign, method, stage, trial_index, rows, tsne(vectors.cpu()))
-        tell(f"{method.name}: map of {len(rows)} test images")
+        about = {"stage": stage, "reproduction": index, "perplexity": perplexity(len(rows))}
+        arrays = {
+            "points": tsne(vectors.cpu()),
+            "images": rows.astype(np.int32),
+            "labels": prepared.test_set.labels[rows].astype(np.int32),
+            "class_names": np.array(prepared.test_set.class_names, dtype=np.str_),
+            "about": np.array(json.dumps(about)),
+        }
+        atomic_write(map_path(campaign.out_dir, method.name), packed(arrays))
+        log(f"{method.name}: map of {len(rows)} test images")
     return problems
 
 
-def _check_images(campaign: Campaign) -> None:
-    recorded = campaign.experiment.code.get("dataset")
-    if recorded is not None and recorded != campaign.dataset.fingerprint():
+def _check_images(prepared: PreparedExperiment, out_dir: Path) -> None:
+    recorded = prepared.experiment.code.get("dataset")
+    if recorded is not None and recorded != prepared.dataset.fingerprint():
         raise UsageError(
-            f"the images of {campaign.experiment.dataset.name} are not those that the networks of "
-            f"{campaign.out_dir} were trained on, so a map would mislead; name the same images "
-            "with dataset.path in its experiment.yaml."
+            f"the images of {prepared.experiment.dataset.name} are not those that the networks of "
+            f"{out_dir} were trained on, so a map would mislead; name the same images with "
+            "dataset.path in its experiment.yaml."
         )
 
 
-def _sound_run(campaign: Campaign, method: Method) -> tuple[str, int] | None:
-    """Study and number of the first complete reproduction that did not diverge."""
-    for unit in campaign.units():
-        if unit.method == method.name and unit.stage in ("reproductions", "complete"):
-            for trial_index, trial in sorted(unit.study.complete().items()):
-                if not trial.user_attrs.get("diverged"):
-                    return unit.stage, trial_index
+def _sound_run(campaign: Campaign, method: Method) -> tuple[Stage, int] | None:
+    """Stage and number of the first complete reproduction that did not diverge."""
+    for work in _scored_stages(campaign):
+        if work.method == method.name:
+            for index, trial in work.study.complete().items():
+                if trial.diverged is None:
+                    return work.stage, index
     return None
-
-
-def _write(
-    campaign: Campaign,
-    method: Method,
-    stage: str,
-    trial_index: int,
-    rows: NDArray[np.int64],
-    points: NDArray[np.float32],
-) -> None:
-    about = {"stage": stage, "reproduction": trial_index, "perplexity": perplexity(len(rows))}
-    arrays = {
-        "points": points,
-        "images": rows.astype(np.int32),
-        "labels": campaign.test_set.labels[rows].astype(np.int32),
-        "class_names": np.array(campaign.test_set.class_names, dtype=np.str_),
-        "about": np.array(json.dumps(about)),
-    }
-    atomic_write(map_path(campaign.out_dir, method.name), packed(arrays))

@@ -19,6 +19,7 @@ from typing import Any
 
 from reality_check.config.slurm import Slurm
 from reality_check.launch.local import THREADS, forget_failure, read_failure
+from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.study import WorkFailed
@@ -27,7 +28,7 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import STOPPED, USAGE
 from reality_check.utils.files import atomic_write
 
-#: Seconds between two looks at the queue.
+#: Seconds between two polls of the queue.
 POLL_SECONDS = 10.0
 #: How many jobs may be lost, over all workers, before one call of the command gives up: this often
 #: for each worker.
@@ -41,9 +42,8 @@ class SlurmWorkers:
 
     Args:
         campaign: the work.
-        count: how many workers.
-        folds_at_once: how many folds of a trial each of them trains at a time.
-        tell: called with a sentence when jobs are submitted, found or lost.
+        parallelism: how many workers, and how many folds of a trial each of them trains at a time.
+        log: called with a sentence when jobs are submitted, found or lost.
 
     Raises:
         UsageError: SLURM does not answer, or it refuses the job.
@@ -52,19 +52,20 @@ class SlurmWorkers:
     def __init__(
         self,
         campaign: Campaign,
-        count: int,
-        folds_at_once: int = 1,
-        tell: Callable[[str], None] = lambda text: None,
+        parallelism: Parallelism,
+        log: Callable[[str], None] = lambda text: None,
     ) -> None:
         self._campaign = campaign
-        self._folds_at_once = folds_at_once
-        self._tell = tell
+        self._folds_at_once = parallelism.folds_at_once
+        self._log = log
         self._lost = 0
         self._file = campaign.out_dir / "slurm.json"
         self.jobs = self._take_over()
         if self.jobs:
-            tell(f"SLURM jobs that go on: {', '.join(self.jobs.values())}")
-        self._submit([number for number in range(count) if number not in self.jobs])
+            log(f"SLURM jobs that go on: {', '.join(self.jobs.values())}")
+        self._submit(
+            [number for number in range(parallelism.workers or 1) if number not in self.jobs]
+        )
         self._most_lost = MAX_LOST_JOBS * len(self.jobs)
 
     def wait(self, on_tick: Callable[[], None]) -> None:
@@ -76,24 +77,24 @@ class SlurmWorkers:
             UsageError: a worker found that the user's input cannot be used.
             WorkFailed: a worker failed, too many jobs were lost, or all were cancelled.
         """
-        looked = time.monotonic()
+        polled = time.monotonic()
         while True:
             on_tick()
             time.sleep(0.2)
-            if time.monotonic() - looked < POLL_SECONDS:
+            if time.monotonic() - polled < POLL_SECONDS:
                 continue
             try:
-                if self._look():
+                if self._poll():
                     return
             except (UsageError, WorkFailed):
                 cancel(self.jobs.values())
                 raise
-            looked = time.monotonic()
+            polled = time.monotonic()
 
     def stop(self) -> None:
         """Leave the jobs: those that run go on, whoever watches."""
 
-    def _look(self) -> bool:
+    def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
         for number in self.jobs:
             _raise_failure(self._campaign.out_dir, number)
@@ -105,10 +106,10 @@ class SlurmWorkers:
             return False  # the controller does not answer now; its jobs do not need it
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
-            _raise_failure(self._campaign.out_dir, number)  # written since the first look
+            _raise_failure(self._campaign.out_dir, number)  # written since the first poll
         # Somebody cancelled it, so it is not to come back. COMPLETED: the rest ends soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
-            self._tell(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
+            self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
         self._replace(ended)
         if not self.jobs and not self._campaign.is_complete():
             raise WorkFailed(
@@ -131,7 +132,7 @@ class SlurmWorkers:
     def _replace(self, ended: Mapping[int, str]) -> None:
         for number, state in ended.items():
             self._lost += 1
-            self._tell(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
+            self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
             if self._lost > self._most_lost:
                 logs = self._campaign.out_dir / "logs"
                 raise WorkFailed(
@@ -148,7 +149,7 @@ class SlurmWorkers:
         ids = submit(self._campaign, numbers, self._folds_at_once)
         self.jobs.update(zip(numbers, ids, strict=True))
         self._write()
-        self._tell(f"SLURM jobs submitted: {', '.join(ids)}")
+        self._log(f"SLURM jobs submitted: {', '.join(ids)}")
 
     def _read(self) -> dict[int, str]:
         try:

@@ -19,14 +19,16 @@ import torch
 from reality_check.launch.energy.counters import find_counters
 from reality_check.launch.energy.meter import Meter
 from reality_check.launch.local import write_failure, write_progress
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import open_storage, sole_worker
-from reality_check.studies.study import WorkFailed
+from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.allocator import keep_freed_memory
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNTOLD, USAGE
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.processes import die_with_parent, this_process
@@ -58,12 +60,14 @@ def work(
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
             check_studies(experiment, open_storage(storage))
-        campaign = Campaign(experiment, out_dir, on_progress, folds_at_once, strategy, True)
-        meter = Meter(out_dir, lambda: find_counters(campaign.device, campaign.strategy.size))
+        campaign = Campaign(experiment, out_dir, wait_for_storage=True)
+        prepared = PreparedExperiment(experiment)
+        runner = TrialRunner(prepared, out_dir, on_progress, folds_at_once, strategy)
+        meter = Meter(out_dir, lambda: find_counters(prepared.device, runner.strategy.size))
         try:
-            _work(campaign)
+            _work(campaign, runner)
         finally:
-            campaign.close()
+            runner.close()
             meter.close()
     except Stopped:
         print("asked to stop; the checkpoint is written", file=sys.stderr)
@@ -77,17 +81,17 @@ def work(
     return DONE
 
 
-def _work(campaign: Campaign) -> None:
-    if not campaign.strategy.is_main:
-        campaign.follow()
+def _work(campaign: Campaign, runner: TrialRunner) -> None:
+    if not runner.strategy.is_main:
+        runner.follow()
         return
     with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
         if alone:
             campaign.release_all()
         if not campaign.is_complete():
             # What this machine lacks must not be noted as a failure of the experiment.
-            _ = campaign.device, campaign.dataset
-        campaign.work()
+            _ = runner.prepared.device, runner.prepared.dataset
+        WorkLoop(campaign, runner).run()
 
 
 def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:

@@ -135,7 +135,7 @@ def _diverged(methods: Iterable[MethodResults]) -> dict[tuple[str, bool], set[in
     return {
         (method.name, complete): {run.trial_index for run in runs if run.diverged is not None}
         for method in methods
-        for complete, runs in ((False, method.reproductions), (True, method.complete))
+        for complete, runs in ((False, method.reproductions), (True, method.final))
     }
 
 

@@ -2,24 +2,32 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.compose import differing_keys, value_at
-from reality_check.config.metrics import METRICS, STAGES, is_binary, other_geometry
+from reality_check.config.metrics import METRICS, STAGES, Stage, is_binary, other_geometry
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
+from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.cost import costs
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
-from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
-from reality_check.studies.campaign import BASELINES, Campaign
+from reality_check.results import (
+    ExperimentResults,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
+from reality_check.studies.campaign import Campaign
 from reality_check.studies.importance import parameter_importance
-from reality_check.studies.study import FrozenTrial, Study, best_trial, state_name
-from reality_check.training.methods import search_space
+from reality_check.studies.output_folder import gallery_path, query_scores_path
+from reality_check.studies.study import Study
+from reality_check.studies.trial import StoredTrial
 from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
@@ -29,7 +37,7 @@ _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 def collect(campaign: Campaign) -> ExperimentResults:
     """Read everything recorded so far. The experiment need not be finished."""
     experiment = campaign.experiment
-    stages = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    stages = {(work.method, work.stage): work.study for work in campaign.ready_stages()}
     methods = tuple(_method(campaign, method, stages) for method in experiment.methods)
     rows = tuple(
         row
@@ -48,11 +56,13 @@ def collect(campaign: Campaign) -> ExperimentResults:
         finished=finished,
         methods=methods,
         rows=rows,
-        baselines=tuple(_baseline_rows(experiment, stages[("", BASELINES)])),
+        baselines=tuple(_baseline_rows(experiment, stages[("", Stage.BASELINES)])),
         deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
         facts=tuple(_facts(campaign, environment)),
         config=experiment.plain(),
-        queries=campaign.read_queries(_by_run(rows)),
+        queries=read_query_scores(
+            campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
+        ),
         costs=costs(stages),
         energy=energy,
         energy_missing=energy_missing,
@@ -68,22 +78,22 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
     return found
 
 
-def _first(campaign: Campaign, stages: Mapping[tuple[str, str], Study]) -> Study:
+def _first(campaign: Campaign, stages: Mapping[tuple[str, Stage], Study]) -> Study:
     """The study that was opened first."""
     experiment = campaign.experiment
     return stages[(experiment.methods[0].name, experiment.protocol.stages[0])]
 
 
-def _parallel_methods(stages: Mapping[tuple[str, str], Study]) -> list[str]:
+def _parallel_methods(stages: Mapping[tuple[str, Stage], Study]) -> list[str]:
     """Methods of which two search trials ran at the same time."""
     found = []
     for (method, stage), study in stages.items():
-        if stage != "search":
+        if stage is not Stage.SEARCH:
             continue
         spans = sorted(
-            (trial.datetime_start, trial.datetime_complete)
+            (trial.started, trial.ended)
             for trial in study.complete().values()
-            if trial.datetime_start is not None and trial.datetime_complete is not None
+            if trial.started is not None and trial.ended is not None
         )
         if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
             found.append(method)
@@ -91,24 +101,25 @@ def _parallel_methods(stages: Mapping[tuple[str, str], Study]) -> list[str]:
 
 
 def _method(
-    campaign: Campaign, method: Method, stages: Mapping[tuple[str, str], Study]
+    campaign: Campaign, method: Method, stages: Mapping[tuple[str, Stage], Study]
 ) -> MethodResults:
     protocol = campaign.experiment.protocol
-    gallery = campaign.gallery_path(method.name) if protocol.gallery else None
+    gallery = gallery_path(campaign.out_dir, method.name) if protocol.gallery else None
     records = {
         stage: _records(method.name, stage, stages.get((method.name, stage))) for stage in STAGES
     }
-    space = search_space(method, protocol)
+    search = stages.get((method.name, Stage.SEARCH))
+    space = search.space if search is not None else {}
     return MethodResults(
         name=method.name,
         loss=method.loss,
-        search=records["search"],
-        reproductions=records["reproductions"],
-        complete=records["complete"],
-        winner=_winner(stages.get((method.name, "search"))),
+        search=records[Stage.SEARCH],
+        reproductions=records[Stage.REPRODUCTIONS],
+        final=records[Stage.FINAL],
+        winner=_winner(search),
         searched=tuple(space),
         logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
-        importance=parameter_importance(space, records["search"]),
+        importance=parameter_importance(space, records[Stage.SEARCH]),
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
@@ -117,17 +128,17 @@ def _method(
 
 def _winner(search: Study | None) -> int | None:
     """The trial index whose parameters are reproduced; ``None`` before the search is complete."""
-    best = best_trial(search) if search is not None and search.is_complete() else None
-    return None if best is None else best.user_attrs["trial_index"]
+    best = search.best() if search is not None and search.is_complete() else None
+    return None if best is None else best.trial_index
 
 
-def _records(method: str, stage: str, study: Study | None) -> tuple[TrialRecord, ...]:
+def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecord, ...]:
     """One record per trial that was ever started: its complete attempt, or the latest."""
     if study is None:
         return ()
-    trials = [t for t in study.trials() if "taken" not in t.user_attrs]
-    attempts = Counter(trial.user_attrs.get("trial_index") for trial in trials)
-    latest = {trial.user_attrs.get("trial_index"): trial for trial in trials} | study.complete()
+    trials = [trial for trial in study.trials() if not trial.duplicate]
+    attempts = Counter(trial.trial_index for trial in trials)
+    latest = {trial.trial_index: trial for trial in trials} | study.complete()
     num_trials = sorted(trial_index for trial_index in latest if trial_index is not None)
     return tuple(
         _record(method, stage, latest[trial_index], attempts[trial_index], study)
@@ -136,25 +147,23 @@ def _records(method: str, stage: str, study: Study | None) -> tuple[TrialRecord,
 
 
 def _record(
-    method: str, stage: str, trial: FrozenTrial, attempts: int, study: Study
+    method: str, stage: Stage, trial: StoredTrial, attempts: int, study: Study
 ) -> TrialRecord:
-    notes = trial.user_attrs
-    state = state_name(trial)
+    assert trial.trial_index is not None
     return TrialRecord(
         method=method,
         stage=stage,
-        trial_index=notes["trial_index"],
-        state=state,
-        value=trial.value if state == "complete" else None,
+        trial_index=trial.trial_index,
+        state=trial.state,
+        value=trial.value,
         params=dict(study.fixed if study.fixed is not None else trial.params),
-        fold_values=tuple(notes.get("fold_values", ())),
-        fold_epochs=tuple(notes.get("fold_epochs", ())),
-        diverged=notes.get("diverged"),
-        seconds=notes.get("seconds"),
+        fold_values=tuple(trial.fold_values),
+        fold_epochs=tuple(trial.fold_epochs),
+        diverged=trial.diverged,
+        seconds=trial.seconds,
         attempts=attempts,
         curves=tuple(
-            tuple((int(epoch), float(value)) for epoch, value in curve)
-            for curve in notes.get("curves", ())
+            tuple((int(epoch), float(value)) for epoch, value in curve) for curve in trial.curves
         ),
     )
 
@@ -166,7 +175,7 @@ def _rows(experiment: Experiment, method: MethodResults, study: Study | None) ->
     rows = []
     stage = study.name.rpartition("/")[2]
     for trial_index, trial in study.complete().items():
-        scores = trial.user_attrs.get("scores") or _zero_scores(experiment, method, stage)
+        scores = trial.scores or _zero_scores(experiment, method, stage)
         rows += [
             ResultRow(experiment.name, method.name, category, trial_index, metric, value)
             for category, metrics in scores.items()
@@ -180,7 +189,7 @@ def _zero_scores(
     experiment: Experiment, method: MethodResults, stage: str
 ) -> dict[str, dict[str, float]]:
     """Zeros under every name that a scored reproduction has, those of the other geometry too."""
-    categories = ["complete"] if stage == "complete" else ["aggregate", "ensemble"]
+    categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
     own = (*METRICS, *experiment.protocol.final_metrics)
     suffix = other_geometry(method.normalize_embeddings)
     others = [name + suffix for name in own if not is_binary(name)]
@@ -191,7 +200,7 @@ def _baseline_rows(experiment: Experiment, study: Study) -> list[ResultRow]:
     return [
         ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)
         for trial_index, trial in study.complete().items()
-        for baseline, metrics in trial.user_attrs["scores"].items()
+        for baseline, metrics in (trial.scores or {}).items()
         for metric, value in metrics.items()
     ]
 
@@ -231,14 +240,14 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
             "Search",
             f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
             f"sampler {protocol.search.sampler}"
-            if "search" in stages
+            if Stage.SEARCH in stages
             else "none: all values are fixed",
         ),
         (
             "Reproductions",
             f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
             "itself is not among them"
-            if "reproductions" in stages
+            if Stage.REPRODUCTIONS in stages
             else f"{protocol.reproductions} networks on all trainval classes per method, fresh "
             "seeds",
         ),
@@ -270,7 +279,7 @@ def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
 
 
 def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
-    """What :meth:`Campaign.record_data` kept, in words."""
+    """What :meth:`PreparedExperiment.describe_data` kept, in words."""
     if not data:
         return [("Data set", "not recorded")]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])

@@ -212,7 +212,7 @@ def _method(method: MethodResults, name: str, offset: int, label: str) -> Method
         origin=label,
         search=records(method.search, 0),
         reproductions=records(method.reproductions, offset),
-        complete=records(method.complete, offset),
+        final=records(method.final, offset),
     )
 
 

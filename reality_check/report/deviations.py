@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.report.reference import AS_PUBLISHED, against_reference, own_ranges
 from reality_check.results import Deviation, MethodResults
@@ -111,8 +112,8 @@ def _missing_work(
         return
     protocol = experiment.protocol
     wanted = dict.fromkeys(protocol.stages, protocol.reproductions)
-    if "search" in wanted:
-        wanted["search"] = protocol.search.trials
+    if Stage.SEARCH in wanted:
+        wanted[Stage.SEARCH] = protocol.search.trials
     for method in methods:
         missing = []
         for stage, count in wanted.items():
@@ -127,7 +128,7 @@ def _missing_work(
 def _diverged(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     for method in methods:
         trials = [trial for trial in method.search if trial.diverged]
-        runs = [t for t in (*method.reproductions, *method.complete) if t.diverged]
+        runs = [t for t in (*method.reproductions, *method.final) if t.diverged]
         if trials and len(trials) == len(method.search):
             yield Deviation(
                 "diverged",

@@ -8,14 +8,14 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, title
+from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
 from reality_check.report.statistics import Comparison, compare_pairs
 from reality_check.results import ExperimentResults, Folder, MethodResults, TrialRecord
 
 _PLANS = {
-    "search": ("protocol", "search", "trials"),
-    "reproductions": ("protocol", "reproductions"),
-    "complete": ("protocol", "reproductions"),
+    Stage.SEARCH: ("protocol", "search", "trials"),
+    Stage.REPRODUCTIONS: ("protocol", "reproductions"),
+    Stage.FINAL: ("protocol", "reproductions"),
 }
 
 
@@ -104,15 +104,15 @@ class Summary:
         present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
         return {name: title(name) for name in asked or () if name in present}
 
-    def progress(self, method: MethodResults, stage: str) -> Progress:
+    def progress(self, method: MethodResults, stage: Stage) -> Progress:
         """How many trials of a stage are complete, and how many there will be."""
         records: tuple[TrialRecord, ...] = getattr(method, stage)
         done = sum(record.state == "complete" for record in records)
-        if stage == "search" and not method.searched:
+        if stage is Stage.SEARCH and not method.searched:
             return Progress(done, None)
-        if stage == "complete" and "complete" not in self.categories:
+        if stage is Stage.FINAL and "complete" not in self.categories:
             return Progress(done, None)
-        if stage == "reproductions" and self.categories == ("complete",) and not records:
+        if stage is Stage.REPRODUCTIONS and self.categories == ("complete",) and not records:
             return Progress(done, None)
         planned = _lookup(self.results.config, *_PLANS[stage])
         known = len(records) or None
@@ -140,7 +140,7 @@ def sound_reproductions(method: MethodResults) -> list[TrialRecord]:
 
 def records_of(method: MethodResults) -> tuple[TrialRecord, ...]:
     """Everything recorded about a method, in the order of the stages."""
-    return method.search + method.reproductions + method.complete
+    return method.search + method.reproductions + method.final
 
 
 def _lookup(config: Mapping[str, Any], *path: str) -> Any:

@@ -8,7 +8,7 @@ import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-from reality_check.config.metrics import METRICS, is_fraction
+from reality_check.config.metrics import METRICS, is_fraction, stage_of
 from reality_check.report.statistics import Interval, t_interval
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, interval_text
@@ -136,7 +136,7 @@ def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...])
     """The number of reproductions behind a row, with what is planned while some are missing."""
     sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
-    stage = "complete" if category == "complete" else "reproductions"
+    stage = stage_of(category)
     record = next((m for m in summary.results.methods if m.name == method), None)
     planned = summary.progress(record, stage).planned if record else None
     short = planned is not None and (not sizes or sizes[0] < planned)

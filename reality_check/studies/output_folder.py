@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml, value_at
+from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.studies.storage import same_database
 from reality_check.utils.errors import UsageError
@@ -27,6 +28,33 @@ RESULT_NEUTRAL_KEYS = {
 FREE_BLOCKS = ("slurm.", "published_results")
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
+
+
+def trial_folder(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:
+    """Where the fold runs of a trial live."""
+    return out_dir / method / stage / f"{trial_index:03d}"
+
+
+def fold_folder(out_dir: Path, method: str, stage: Stage, trial_index: int, fold: int) -> Path:
+    """Where one fold run lives."""
+    return trial_folder(out_dir, method, stage, trial_index) / f"fold_{fold}"
+
+
+def query_scores_path(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:
+    """Where the scores of every query of a reproduction are."""
+    return trial_folder(out_dir, method, stage, trial_index) / "queries.npz"
+
+
+def gallery_path(out_dir: Path, method: str) -> Path:
+    """Where the worker of the first reproduction leaves the gallery, where one is asked for."""
+    return trial_folder(out_dir, method, Stage.REPRODUCTIONS, 0) / "gallery.png"
+
+
+def remove_checkpoints(folder: Path) -> None:
+    """Delete the checkpoints below a folder, also half-written ones; records stay."""
+    for pattern in ("*.pt", ".*.tmp"):
+        for path in folder.rglob(pattern):
+            path.unlink(missing_ok=True)
 
 
 def changed_code(experiment: Experiment, out_dir: Path) -> list[str]:

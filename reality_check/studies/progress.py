@@ -5,16 +5,17 @@ from __future__ import annotations
 import contextlib
 import json
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
 
 from reality_check.config import load_experiment
-from reality_check.config.metrics import STAGES
+from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.study import FrozenTrial, Study, best_trial, state_name, was_abandoned
+from reality_check.studies.study import Study
+from reality_check.studies.trial import StoredTrial
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
@@ -24,10 +25,10 @@ _SILENT = 3600.0
 
 #: What one unit of work of a stage is called.
 UNIT_NAMES = {
-    "search": "trial",
-    "reproductions": "reproduction",
-    "complete": "complete run",
-    "baselines": "baselines",
+    Stage.SEARCH: "trial",
+    Stage.REPRODUCTIONS: "reproduction",
+    Stage.FINAL: "final run",
+    Stage.BASELINES: "baselines",
 }
 
 
@@ -36,7 +37,7 @@ class Row:
     """One stage of one method: how many of its units are complete."""
 
     method: str
-    stage: str
+    stage: Stage
     done: int
     wanted: int
     best: float | None
@@ -45,23 +46,23 @@ class Row:
 
 def stage_rows(campaign: Campaign) -> list[Row]:
     """The state of every stage of every method, from the storage."""
-    ready = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    ready = {(work.method, work.stage): work.study for work in campaign.ready_stages()}
     protocol = campaign.experiment.protocol
     rows = []
     for method in campaign.experiment.methods:
         stages = campaign.stages_of(method)
         for stage in (stage for stage in STAGES if stage in stages):
-            wanted = protocol.search.trials if stage == "search" else protocol.reproductions
+            wanted = protocol.search.trials if stage is Stage.SEARCH else protocol.reproductions
             rows.append(_row(method.name, stage, wanted, ready.get((method.name, stage))))
     return rows
 
 
-def _row(method: str, stage: str, wanted: int, study: Study | None) -> Row:
+def _row(method: str, stage: Stage, wanted: int, study: Study | None) -> Row:
     if study is None:
         return Row(method, stage, 0, wanted, None, None)
     complete = study.complete()
-    seconds = [t.user_attrs["seconds"] for t in complete.values() if "seconds" in t.user_attrs]
-    best = best_trial(study)
+    seconds = [trial.seconds for trial in complete.values() if trial.seconds is not None]
+    best = study.best()
     return Row(
         method,
         stage,
@@ -77,8 +78,8 @@ def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
     known = {row.stage: row.seconds for row in rows if row.seconds is not None}
     if not known:
         return None
-    search = known.get("search") or max(known.values())
-    guess = {"search": search, "reproductions": search, "complete": search / 2}
+    search = known.get(Stage.SEARCH) or max(known.values())
+    guess = {Stage.SEARCH: search, Stage.REPRODUCTIONS: search, Stage.FINAL: search / 2}
     total = sum(
         (row.wanted - row.done) * (row.seconds or known.get(row.stage) or guess[row.stage])
         for row in rows
@@ -120,7 +121,7 @@ def find_folder(given: str) -> Path:
 def status(campaign: Campaign) -> dict[str, Any]:
     """The state of an experiment; docs/status.md lists the keys."""
     told = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
-    units = {(unit.method, unit.stage): unit.study for unit in campaign.units()}
+    studies = {(work.method, work.stage): work.study for work in campaign.ready_stages()}
     stages = [
         {
             "method": row.method,
@@ -129,20 +130,20 @@ def status(campaign: Campaign) -> dict[str, Any]:
             "done": row.done,
             "best": row.best,
             "mean_seconds": row.seconds,
-            **_attempts(units.get((row.method, row.stage))),
+            **_attempts(studies.get((row.method, row.stage))),
         }
         for row in stage_rows(campaign)
     ]
     running = [
         _running(campaign, method, stage, trial, told)
-        for (method, stage), study in units.items()
+        for (method, stage), study in studies.items()
         for trial in study.trials()
-        if state_name(trial) == "running" and "taken" not in trial.user_attrs
+        if trial.state == "running" and not trial.duplicate
     ]
     running += [_between(campaign, state) for state in told.values()]
     working = sum(entry["alive"] is not False for entry in running)
     failed = any(stage["failure"] for stage in stages) or any(
-        study.failure() for study in units.values()
+        study.failure() for study in studies.values()
     )
     complete = campaign.is_complete()
     return {
@@ -150,10 +151,10 @@ def status(campaign: Campaign) -> dict[str, Any]:
         "folder": str(campaign.out_dir),
         "state": _state(complete, failed, working),
         "seconds_left": None if complete else seconds_left(stage_rows(campaign), working or 1),
-        "hours": _hours(units.values()),
+        "hours": _hours(studies.values()),
         "failures": [
             {"method": method, "stage": stage, "reason": study.failure()["message"]}  # type: ignore[index]
-            for (method, stage), study in units.items()
+            for (method, stage), study in studies.items()
             if study.failure()
         ],
         "stages": stages,
@@ -167,25 +168,25 @@ def _state(complete: bool, failed: bool, working: int) -> str:
     return "running" if working else "stopped"
 
 
-def _key(worker: dict[str, Any]) -> tuple[str, str | None, int]:
+def _key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
     return worker["host"], worker.get("namespace"), worker["pid"]
 
 
 def _attempts(study: Study | None) -> dict[str, Any]:
     """What else became of the trials of a stage."""
     trials = [] if study is None else study.trials()
-    ended = [t for t in trials if state_name(t) == "failed" and "taken" not in t.user_attrs]
-    lost = [t for t in ended if was_abandoned(t)]
-    num_trials = {t.user_attrs.get("trial_index") for t in lost}
-    retried = {t.user_attrs.get("trial_index") for t in trials if t not in ended} & num_trials
+    ended = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
+    lost = [trial for trial in ended if trial.was_abandoned]
+    lost_indices = {trial.trial_index for trial in lost}
+    retried = {trial.trial_index for trial in trials if trial not in ended} & lost_indices
     complete = {} if study is None else study.complete()
     return {
         "failure": None if study is None else (study.failure() or {}).get("message"),
-        "diverged": sum("diverged" in trial.user_attrs for trial in complete.values()),
+        "diverged": sum(trial.diverged is not None for trial in complete.values()),
         "failed": [
-            {"trial_index": t.user_attrs.get("trial_index"), "reason": t.user_attrs["error"]}
-            for t in ended
-            if "error" in t.user_attrs
+            {"trial_index": trial.trial_index, "reason": trial.error}
+            for trial in ended
+            if trial.error is not None
         ],
         "lost": len(lost),
         "retried": len(retried),
@@ -196,12 +197,11 @@ def _running(
     campaign: Campaign,
     method: str,
     stage: str,
-    trial: FrozenTrial,
+    trial: StoredTrial,
     told: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
     """One running trial, with what its worker last said; that worker is taken out of ``told``."""
-    worker = trial.user_attrs.get("worker")
-    trial_index = trial.user_attrs.get("trial_index")
+    worker, trial_index = trial.worker, trial.trial_index
     state: dict[str, Any] = {}
     if worker is not None and _key(worker) in told:
         said = told.pop(_key(worker))
@@ -213,9 +213,9 @@ def _running(
         # What it said of another trial still tells where it is.
         state = said if same else {key: said.get(key) for key in ("number", "device", "time")}
     entry = _entry(campaign, worker, state)
-    entry["device"] = entry["device"] or trial.user_attrs.get("device")
-    if entry["since"] is None and trial.datetime_start is not None:
-        entry["since"] = trial.datetime_start.timestamp()
+    entry["device"] = entry["device"] or trial.device
+    if entry["since"] is None and trial.started is not None:
+        entry["since"] = trial.started.timestamp()
     return {"method": method, "stage": stage, "trial_index": trial_index, **entry}
 
 
@@ -227,7 +227,7 @@ def _between(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
 
 
 def _entry(
-    campaign: Campaign, worker: dict[str, Any] | None, state: dict[str, Any]
+    campaign: Campaign, worker: Mapping[str, Any] | None, state: dict[str, Any]
 ) -> dict[str, Any]:
     alive = is_alive(worker) if worker is not None and shares_process_ids(worker) else None
     log = campaign.out_dir / "logs" / f"worker_{state.get('number')}.log"
@@ -252,19 +252,9 @@ def _hours(studies: Iterable[Study]) -> dict[str, float]:
 
     Those that run, and those that lost their worker, count up to their last heartbeat.
     """
-    found: dict[str, float] = {}
+    hours: dict[str, float] = {}
     for study in studies:
         for trial in study.trials():
-            kind, hours = spent(trial)
-            found[kind] = found.get(kind, 0.0) + hours
-    return {kind: round(hours, 4) for kind, hours in sorted(found.items()) if hours}
-
-
-def spent(trial: FrozenTrial) -> tuple[str, float]:
-    """The kind of device (``cuda``, ``cpu``, ``unknown``) of an attempt, and its hours.
-
-    Of an attempt that runs, or lost its worker, the hours count up to the last heartbeat.
-    """
-    notes = trial.user_attrs
-    kind = notes.get("device", "unknown").partition(":")[0]
-    return kind, notes.get("seconds", 0.0) * notes.get("processes", 1) / 3600
+            kind = trial.device_kind
+            hours[kind] = hours.get(kind, 0.0) + trial.hours
+    return {kind: round(spent, 4) for kind, spent in sorted(hours.items()) if spent}

@@ -1,14 +1,11 @@
-"""Optuna: the queue of work and the samplers.
+"""One Optuna study with a fixed number of trials, which any number of workers share.
 
-No other package imports optuna.
-
-Every stage of a method (search, reproductions, complete) is one study with a fixed number of
-*num_trials*. Each attempt at a trial_index is an Optuna trial that carries the trial_index's
-number. A trial_index is taken while it has a live trial (waiting, running or complete); of several
-live trials of one trial_index the one with the smallest number keeps it and the others stand down.
-So the stage ends with exactly one complete trial per trial_index, whatever happens to the workers:
-a lost worker's trial_index simply has no live trial any more, and is enqueued again with the same
-parameters.
+Every stage of a method (search, reproductions, final) is one study. Each attempt at trial ``k`` is
+an Optuna trial that carries ``k``, its index. An index is taken while it has a live attempt
+(waiting, running or complete); of several live attempts the earliest keeps it and the others stand
+down. So the stage ends with exactly one complete attempt per trial, whatever happens to the
+workers: the trial of a lost worker has no live attempt any more, and is enqueued again with the
+same parameters.
 """
 
 from __future__ import annotations
@@ -20,17 +17,23 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
 from optuna.storages import BaseStorage
-from optuna.trial import FrozenTrial, TrialState
+from optuna.trial import TrialState
 
-from reality_check.config.values import Range, Searched
+from reality_check.config.values import Range, Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments
-from reality_check.studies.storage import open_storage
+from reality_check.studies.trial import (
+    StoredTrial,
+    TrialContext,
+    Work,
+    best_trial,
+    complete_by_index,
+    note,
+)
 from reality_check.utils.environment import describe_environment
 from reality_check.utils.errors import WorkFailed
 from reality_check.utils.interrupt import Stopped
@@ -43,67 +46,30 @@ warnings.filterwarnings("ignore", category=optuna.exceptions.ExperimentalWarning
 #: Seconds after which a trial that no worker has signed is lost (killed between two statements).
 #: Longer than a signature takes on a busy machine: else workers take each other's trials away.
 UNSIGNED_GRACE = 60.0
-#: How often a trial index is tried again after losing its worker.
+#: How often a trial is tried again after losing its worker.
 MAX_LOST = 3
 
-__all__ = [
-    "DuplicateTrial",
-    "FrozenTrial",
-    "Study",
-    "TrialContext",
-    "TrialResult",
-    "WorkFailed",
-    "best_trial",
-    "complete_by_index",
-    "open_storage",
-    "state_name",
-    "was_abandoned",
-]
-
-_LIVE = (TrialState.COMPLETE, TrialState.RUNNING, TrialState.WAITING)
+#: What is searched, by dotted name; or a function that finds it out, where that is costly.
+Space = Mapping[str, Searched] | Callable[[], Mapping[str, Searched]]
 
 
 class DuplicateTrial(Exception):
-    """This trial's trial index is held by an earlier trial: the trial stands down."""
-
-
-@dataclass(frozen=True)
-class TrialContext:
-    """A trial index that this worker now works on.
-
-    Attributes:
-        trial_index: its number.
-        params: what to train with.
-        renew_lease: to be called before files of the trial index are touched; returns until when
-            (by ``time.monotonic``) it need not be called again, and raises ``LeaseLost`` when the
-            trial index went to another worker, because this one was silent for too long.
-    """
-
-    trial_index: int
-    params: dict[str, Any]
-    renew_lease: Callable[[], float] = lambda: math.inf
-
-
-@dataclass(frozen=True)
-class TrialResult:
-    """What a unit of work found: the value to maximise, and plain data to keep with it."""
-
-    value: float
-    attributes: dict[str, Any] = field(default_factory=dict)
+    """An earlier attempt holds this trial's index: this one stands down."""
 
 
 class Study:
-    """One study: ``num_trials`` units of work of one stage of one method.
+    """The trials of one stage of one method.
 
     Args:
-        storage: see :func:`open_storage`.
+        storage: see :func:`reality_check.studies.storage.open_storage`.
         name: of the study.
-        num_trials: how many units of work there are.
-        space: what is searched; empty when parameters are fixed.
+        num_trials: how many there are to be.
+        space: what is searched; empty when parameters are fixed. A study that was begun before has
+            its own.
         sampler: ``tpe``, ``gp`` or ``random``.
         startup_trials: random trials before the sampler starts to model.
-        seed: of the study; trial index ``k`` draws from ``derive(seed, k)``.
-        fixed: parameters that every trial index uses instead of sampling.
+        seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
+        fixed: parameters that every trial uses instead of sampling.
     """
 
     def __init__(
@@ -111,7 +77,7 @@ class Study:
         storage: BaseStorage,
         name: str,
         num_trials: int,
-        space: Mapping[str, Searched],
+        space: Space,
         sampler: str,
         startup_trials: int,
         seed: int,
@@ -121,9 +87,8 @@ class Study:
         self.num_trials = num_trials
         self._storage = storage
         self._unsigned = HeartbeatMonitor()
-        self._complete: dict[int, FrozenTrial] = {}
-        self._lost_race = 0  # number of this worker's last trial, if its trial index was taken
-        self.space = dict(space)
+        self._complete: dict[int, StoredTrial] = {}
+        self._lost_race = 0  # number of this worker's last trial, if its index was taken
         self.fixed = dict(fixed) if fixed is not None else None
         self.study = optuna.create_study(
             study_name=name,
@@ -133,10 +98,18 @@ class Study:
             pruner=optuna.pruners.NopPruner(),
             load_if_exists=True,
         )
-        arguments = sampler_arguments(sampler, startup_trials)
-        if "about" not in self.study.user_attrs:
-            about = {"sampler": sampler, "sampler_arguments": arguments, **describe_environment()}
-            self.study.set_user_attr("about", about)
+        about = self.noted("about")
+        if about is None:
+            self.space = dict(space() if callable(space) else space)
+            about = {
+                "sampler": sampler,
+                "sampler_arguments": sampler_arguments(sampler, startup_trials),
+                "space": dump_value(self.space),
+                **describe_environment(),
+            }
+            self.note("about", about)
+        else:
+            self.space = parse_value(about["space"])
 
     def note(self, key: str, value: Any) -> None:
         """Keep plain data with the study."""
@@ -147,81 +120,63 @@ class Study:
         return self.study.user_attrs.get(key)
 
     def about(self) -> dict[str, Any]:
-        """The sampler with all its arguments, and the versions that the study began with."""
-        return dict(self.study.user_attrs["about"])
+        """Sampler, its arguments, what is searched, and the versions that the study began with."""
+        return dict(self.noted("about"))
 
-    def trials(self) -> list[FrozenTrial]:
+    def trials(self) -> list[StoredTrial]:
         """All attempts so far, by number."""
-        return list(self.study.get_trials(deepcopy=False))
+        return [StoredTrial.of(trial) for trial in self.study.get_trials(deepcopy=False)]
 
-    def complete(self) -> dict[int, FrozenTrial]:
-        """The complete trial of every trial index that has one; once all have, nothing changes."""
+    def complete(self) -> dict[int, StoredTrial]:
+        """The complete attempt of every trial that has one; once all have, nothing changes."""
         if len(self._complete) < self.num_trials:
             self._complete = complete_by_index(self.trials(), self.num_trials)
         return dict(self._complete)
 
     def is_complete(self) -> bool:
-        """Whether every trial index has its complete trial."""
+        """Whether every trial has its complete attempt."""
         return len(self.complete()) == self.num_trials
 
+    def best(self) -> StoredTrial | None:
+        """The best complete trial so far; ``None`` if all diverged."""
+        return best_trial(self.complete())
+
     def failure(self) -> dict[str, Any] | None:
-        """Why the stage was stopped by an exception, if it was."""
-        found: dict[str, Any] | None = self.study.user_attrs.get("failure")
-        return found
+        """Why the study was stopped by an exception, if it was."""
+        failure: dict[str, Any] | None = self.noted("failure")
+        return failure
 
     def clear_failures(self) -> None:
         """Forget earlier failures and lost workers: the user runs the same command again."""
         trials = self.trials()
         if self.failure() is not None:
-            self.study.set_user_attr("failure", None)
-        if any(trial.state is TrialState.FAIL for trial in trials):
-            self.study.set_user_attr("forgiven", len(trials))
+            self.note("failure", None)
+        if any(trial.state == "failed" for trial in trials):
+            self.note("forgiven", len(trials))
 
-    def work_once(
-        self, work: Callable[[TrialContext], TrialResult], about: Mapping[str, Any] | None = None
-    ) -> bool:
-        """Claim one trial index and work on it.
+    def work_once(self, work: Work, about: Mapping[str, Any] | None = None) -> bool:
+        """Claim one trial and work on it.
 
         How many seconds it took is kept with the attempt, however it ends; of one that loses its
         worker, those up to the last heartbeat.
 
         Args:
-            work: does the unit of work; see :class:`TrialResult`. Its exceptions stop the stage.
-            about: plain data to keep with the attempt from its beginning on.
+            work: does the trial. Its exceptions stop the study.
+            about: attributes of :class:`StoredTrial` to keep with the attempt from its beginning.
 
         Returns:
-            Whether there was a trial index to claim. ``False`` means that all are complete or held
-            by other workers.
+            Whether there was a trial to claim. ``False`` means that all are complete or held by
+            other workers.
 
         Raises:
-            WorkFailed: ``work`` raised, or a trial index lost its worker too often.
+            WorkFailed: ``work`` raised, or a trial lost its worker too often.
         """
         if not self._offer_trial():
             return False
         failures: list[BaseException] = []
 
         def objective(trial: optuna.Trial) -> float:
-            started = time.monotonic()  # the clock may be set meanwhile
-            attempt = self._claim(trial)
-            for key, value in (about or {}).items():
-                trial.set_user_attr(key, value)
-            try:
-                outcome = work(attempt)
-            except Stopped as error:
-                failures.append(error)
-                trial.set_user_attr("stopped", True)
-                trial.set_user_attr("seconds", time.monotonic() - started)
-                raise
-            except Exception as error:
-                # First, since it tells whether the trial went to another worker meanwhile: what
-                # this one then misses (checkpoints, say) is no failure.
-                _note_error(trial, error, time.monotonic() - started)
-                failures.append(error)
-                raise
-            seconds = {"seconds": time.monotonic() - started}
-            for key, value in {**seconds, **outcome.attributes}.items():
-                trial.set_user_attr(key, value)
-            return outcome.value
+            return self._do(trial, work, about or {}, failures)
 
         try:
             self.study.optimize(objective, n_trials=1, catch=(DuplicateTrial,))
@@ -239,7 +194,32 @@ class Study:
             raise
         return True
 
-    def release_lost(self) -> list[FrozenTrial]:
+    def _do(
+        self,
+        trial: optuna.Trial,
+        work: Work,
+        about: Mapping[str, Any],
+        failures: list[BaseException],
+    ) -> float:
+        started = time.monotonic()  # the clock may be set meanwhile
+        context = self._claim(trial)
+        note(trial, **about)
+        try:
+            result = work(context)
+        except Stopped as error:
+            failures.append(error)
+            note(trial, stopped=True, seconds=time.monotonic() - started)
+            raise
+        except Exception as error:
+            # First, since it tells whether the trial went to another worker meanwhile: what
+            # this one then misses (checkpoints, say) is no failure.
+            _note_error(trial, error, time.monotonic() - started)
+            failures.append(error)
+            raise
+        note(trial, seconds=time.monotonic() - started, **result.attributes)
+        return result.value
+
+    def release_lost(self) -> list[StoredTrial]:
         """Fail running trials whose worker is gone, so that their trials are free again.
 
         Returns:
@@ -247,8 +227,8 @@ class Study:
         """
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
-        running = [trial for trial in trials if trial.state is TrialState.RUNNING]
-        unsigned = {t.number: None for t in running if "worker" not in t.user_attrs}
+        running = [trial for trial in trials if trial.state == "running"]
+        unsigned = {t.number: None for t in running if t.worker is None}
         silent = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
         lost = [t for t in running if t.number in silent or not _may_live(t)]
         for trial in lost:
@@ -258,7 +238,7 @@ class Study:
     def release_all(self) -> None:
         """Fail all running trials: there is no other worker, so theirs are gone."""
         for trial in self.trials():
-            if trial.state is TrialState.RUNNING:
+            if trial.state == "running":
                 self._fail(trial)
 
     def tidy(self) -> None:
@@ -266,30 +246,30 @@ class Study:
         if not self.is_complete():
             return
         for trial in self.trials():
-            if not trial.state.is_finished():
+            if trial.state in ("running", "waiting"):
                 with contextlib.suppress(optuna.exceptions.UpdateFinishedTrialError):
-                    self._storage.set_trial_user_attr(trial._trial_id, "taken", True)
+                    self._storage.set_trial_user_attr(trial.trial_id, "duplicate", True)
                 self._fail(trial)
 
     def record_failure(self, message: str, usage: bool) -> None:
         """Note the exception that stops this stage, for all workers and for the user."""
-        self.study.set_user_attr("failure", {"message": message, "usage": usage})
+        self.note("failure", {"message": message, "usage": usage})
 
     # -- claiming -----------------------------------------------------------------------------
 
     def _offer_trial(self) -> bool:
-        """Make sure that a trial is waiting if any trial index is free; return whether one is."""
+        """Make sure that a trial is waiting if any index is free; return whether one is."""
         trials = self.release_lost()
-        if any(trial.state is TrialState.WAITING for trial in trials):
+        if any(trial.state == "waiting" for trial in trials):
             return True
-        live = {trial.user_attrs.get("trial_index") for trial in trials if trial.state in _LIVE}
-        every = [trial_index for trial_index in range(self.num_trials) if trial_index not in live]
+        taken = {trial.trial_index for trial in trials if trial.holds_its_index}
+        every = [index for index in range(self.num_trials) if index not in taken]
         if not every:
             return False
         free = self._choose(every, trials)
-        earlier = [trial for trial in trials if trial.user_attrs.get("trial_index") == free]
-        forgiven = self.study.user_attrs.get("forgiven", 0)
-        lost = sum(t.number >= forgiven and was_abandoned(t) for t in earlier)
+        earlier = [trial for trial in trials if trial.trial_index == free]
+        forgiven = self.noted("forgiven") or 0
+        lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
             message = (
                 f"trial {free}: its worker was lost {lost} times, each time without a word: "
@@ -301,41 +281,41 @@ class Study:
         self.study.enqueue_trial(self._known_params(earlier), user_attrs={"trial_index": free})
         return True
 
-    def _choose(self, free: Sequence[int], trials: Sequence[FrozenTrial]) -> int:
-        """Which of the free trials to offer.
+    def _choose(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
+        """Which of the free indices to offer.
 
         One worker takes them in order, also after another one that was lost. Of many, those that
-        raced for one trial index have trials of different numbers, and so race for others next; all
+        raced for one index have trials of different numbers, and so race for others next; all
         the others spread by chance.
         """
         if self._lost_race:
             return free[self._lost_race % len(free)]
-        running = sum(trial.state is TrialState.RUNNING for trial in trials)
+        running = sum(trial.state == "running" for trial in trials)
         return random.SystemRandom().choice(free) if running > 1 else free[0]
 
-    def _known_params(self, earlier: Sequence[FrozenTrial]) -> dict[str, Any]:
-        """The parameters a trial index must use: the fixed ones, or those of an earlier attempt."""
+    def _known_params(self, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
+        """The parameters that a trial must use: the fixed ones, or those of an earlier attempt."""
         if self.fixed is not None:
             return {}
         whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
         return dict(whole[-1]) if whole else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
-        """Sign the trial and make sure that no other one holds its trial index."""
-        trial.set_user_attr("worker", this_process())
-        trial_index = trial.user_attrs.get("trial_index")
+        """Sign the trial and make sure that no earlier attempt holds its index."""
+        note(trial, worker=this_process())
+        index = trial.user_attrs.get("trial_index")
         for other in self.trials():
-            same = other.user_attrs.get("trial_index") == trial_index and other.state in _LIVE
-            if trial_index is None or (same and other.number < trial.number):
-                trial.set_user_attr("taken", True)
+            same = other.trial_index == index and other.holds_its_index
+            if index is None or (same and other.number < trial.number):
+                note(trial, duplicate=True)
                 self._lost_race = trial.number
                 raise DuplicateTrial
-        assert trial_index is not None
+        assert index is not None
         self._lost_race = 0
         params = self.fixed
         if params is None:
             params = {name: _suggest(trial, name, value) for name, value in self.space.items()}
-        return TrialContext(trial_index, dict(params), self._lease(trial).renew)
+        return TrialContext(index, dict(params), self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
         """That a trial is this worker's own; without heartbeats nobody takes it away."""
@@ -346,59 +326,26 @@ class Study:
 
         return Lease(is_running, math.inf if grace is None else grace / 2)
 
-    def _fail(self, trial: FrozenTrial) -> None:
+    def _fail(self, trial: StoredTrial) -> None:
         try:
-            self._storage.set_trial_state_values(trial._trial_id, TrialState.FAIL)
+            self._storage.set_trial_state_values(trial.trial_id, TrialState.FAIL)
         except Exception as error:
             if not _was_taken_away(error):
                 raise
 
 
-def complete_by_index(trials: Sequence[FrozenTrial], num_trials: int) -> dict[int, FrozenTrial]:
-    """The complete trial of each trial index below ``num_trials``, in trial index order."""
-    found: dict[int, FrozenTrial] = {}
-    for trial in trials:
-        trial_index = trial.user_attrs.get("trial_index")
-        if (
-            trial.state is TrialState.COMPLETE
-            and trial_index is not None
-            and trial_index < num_trials
-        ):
-            found.setdefault(trial_index, trial)
-    return dict(sorted(found.items()))
-
-
-def state_name(trial: FrozenTrial) -> str:
-    """``complete``, ``running``, ``waiting`` or ``failed``."""
-    name = trial.state.name.lower()
-    return "failed" if name in ("fail", "pruned") else name
-
-
-def best_trial(stage: Study) -> FrozenTrial | None:
-    """The complete trial with the highest observed value; ``None`` if all diverged."""
-    sound = [t for t in stage.complete().values() if not t.user_attrs.get("diverged")]
-    return max(sound, key=lambda trial: float(trial.value or 0.0), default=None)
-
-
 def _note_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
     try:
-        trial.set_user_attr("error", f"{type(error).__name__}: {error}")
-        trial.set_user_attr("seconds", seconds)
+        note(trial, error=f"{type(error).__name__}: {error}", seconds=seconds)
     except Exception as other:
         if _was_taken_away(other):
             raise
         logging.getLogger(__name__).warning("the error cannot be noted: %s", other)
 
 
-def was_abandoned(trial: FrozenTrial) -> bool:
-    """Whether a failed trial ended without a word: its worker was killed, or silent too long."""
-    return not {"error", "taken", "stopped"} & set(trial.user_attrs)
-
-
-def _may_live(trial: FrozenTrial) -> bool:
+def _may_live(trial: StoredTrial) -> bool:
     """Whether the worker that signed a trial, if one has, may still be at it."""
-    worker = trial.user_attrs.get("worker")
-    return worker is None or is_alive(worker)
+    return trial.worker is None or is_alive(trial.worker)
 
 
 def _was_taken_away(error: BaseException) -> bool:

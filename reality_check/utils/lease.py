@@ -75,7 +75,7 @@ class Lease:
         return self._asked + self._duration
 
 
-#: Renews the lease of a trial, see :class:`reality_check.studies.study.TrialContext`.
+#: Renews a lease: see :meth:`Lease.renew`.
 LeaseCheck = Callable[[], float]
 
 

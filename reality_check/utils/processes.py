@@ -10,6 +10,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ def this_process() -> dict[str, Any]:
     return {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
 
 
-def shares_process_ids(worker: dict[str, Any]) -> bool:
+def shares_process_ids(worker: Mapping[str, Any]) -> bool:
     """Whether the process id of a worker means the same process here.
 
     Not on another machine, before its last start, or in another container. Records of older
@@ -30,7 +31,7 @@ def shares_process_ids(worker: dict[str, Any]) -> bool:
     return bool(worker["host"] == _host() and worker.get("namespace", here) == here)
 
 
-def is_alive(worker: dict[str, Any]) -> bool:
+def is_alive(worker: Mapping[str, Any]) -> bool:
     """Whether a worker may still run. One that cannot be seen from here is taken to be alive."""
     if not shares_process_ids(worker):
         return True

@@ -17,7 +17,7 @@ from reality_check.studies import storage as storages
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import exclusive, load_locked
 from reality_check.studies.storage import sole_worker
-from reality_check.studies.study import Study, state_name
+from reality_check.studies.study import Study
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import this_process
 
@@ -47,8 +47,8 @@ class Begun:
 
     def begin(self, *overrides: str, worker: dict[str, Any] | None = None) -> Study:
         """Train one trial to its first checkpoint, and then edit the loss."""
-        locked, _ = prepare(self.experiment(*overrides), self.out)
-        stage = next(iter(Campaign(locked, self.out).units())).study
+        locked = prepare(self.experiment(*overrides), self.out).experiment
+        stage = next(iter(Campaign(locked, self.out).ready_stages())).study
         if worker is not None:
             stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
             stage.study.ask().set_user_attr("worker", worker)
@@ -93,11 +93,11 @@ def test_of_two_first_runs_the_later_one_keeps_the_studies_of_the_other(
 
     def be_late(out: Path) -> AbstractContextManager[None]:
         monkeypatch.setattr("reality_check.launch.prepare.exclusive", exclusive)
-        faster.append(prepare(experiment, out)[0])
+        faster.append(prepare(experiment, out).experiment)
         return exclusive(out)
 
     monkeypatch.setattr("reality_check.launch.prepare.exclusive", be_late)
-    locked, _ = prepare(experiment, begun.out)
+    locked = prepare(experiment, begun.out).experiment
     assert locked.studies == faster[0].studies == load_locked(begun.out).studies
 
 
@@ -134,7 +134,7 @@ def test_a_worker_of_another_machine_is_looked_for(
     monkeypatch.setattr("time.sleep", lambda seconds: does(stage))
     told: list[str] = []
     with pytest.raises(UsageError, match=refused):
-        run(begun.experiment(), begun.out, tell=told.append)
+        run(begun.experiment(), begun.out, log=told.append)
     assert begun.files() == before
     assert len(told) == 1
     assert "looking for up to 5 minutes" in told[0]
@@ -148,7 +148,7 @@ def test_after_a_worker_of_another_machine_fell_silent_the_method_begins_anew(
     stage._storage.record_heartbeat(stage.trials()[0]._trial_id)  # type: ignore[attr-defined]
     prepare(begun.experiment(), begun.out)
     assert not begun.checkpoint.exists()
-    assert [state_name(trial) for trial in stage.trials()] == ["failed"]
+    assert [trial.state for trial in stage.trials()] == ["failed"]
 
 
 def test_on_a_journal_a_worker_is_left_if_it_holds_the_file(begun: Begun) -> None:
@@ -160,4 +160,4 @@ def test_on_a_journal_a_worker_is_left_if_it_holds_the_file(begun: Begun) -> Non
     assert begun.files() == before
     prepare(experiment, begun.out)
     assert not begun.checkpoint.exists()
-    assert [state_name(trial) for trial in stage.trials()] == ["failed"]
+    assert [trial.state for trial in stage.trials()] == ["failed"]

@@ -17,9 +17,9 @@ from pathlib import Path
 import numpy as np
 import optuna
 import pytest
+from support.campaigns import WorkedCampaign
 
 from reality_check.config import load_experiment
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.progress import worker_states
 
 pytestmark = [
@@ -209,14 +209,12 @@ def test_of_two_runs_started_at_once_one_is_refused(tmp_path: Path) -> None:
 def finished_trials(tiny: Path, out: Path) -> list[str]:
     """What a worker of this process leaves of the tiny experiment, as text: a curve has NaN."""
     out.mkdir()
-    campaign = Campaign(load_experiment(tiny), out)
+    campaign = WorkedCampaign(load_experiment(tiny), out)
     campaign.work()
     return [
-        f"{unit.method} {unit.stage} {trial_index} {trial.value!r} {trial.params} "
-        f"{notes.get('curves')}"
-        for unit in campaign.units()
+        f"{unit.method} {unit.stage} {trial_index} {trial.value!r} {trial.params} {trial.curves}"
+        for unit in campaign.ready_stages()
         for trial_index, trial in unit.study.complete().items()
-        for notes in [trial.user_attrs]
     ]
 
 

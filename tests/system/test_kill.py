@@ -25,7 +25,7 @@ protocol:
   reproductions: 2
 methods: [warped_softmax, contrastive]
 """
-STAGES = {"search": 4, "reproductions": 2, "complete": 2}
+STAGES = {"search": 4, "reproductions": 2, "final": 2}
 
 
 def prepare(folder: Path) -> None:

@@ -11,9 +11,11 @@ import pytest
 import sqlalchemy
 
 from reality_check.launch.local import write_progress
-from reality_check.studies.campaign import PAUSES, Campaign
+from reality_check.launch.work_loop import PAUSES, _pause
 from reality_check.studies.patient_storage import PatientStorage
-from reality_check.studies.study import DuplicateTrial, Study, TrialResult, open_storage
+from reality_check.studies.storage import open_storage
+from reality_check.studies.study import DuplicateTrial, Study
+from reality_check.studies.trial import TrialResult
 from reality_check.utils import interrupt as stopping
 
 pytestmark = [
@@ -56,7 +58,7 @@ def test_workers_that_raced_for_one_slot_race_for_others_next(
         monkeypatch.setattr(stage, "release_lost", lambda: seen)
         assert stage._offer_trial()
     monkeypatch.undo()
-    offered = [trial.user_attrs["trial_index"] for trial in first.trials()[workers:]]
+    offered = [trial.trial_index for trial in first.trials()[workers:]]
     assert len(offered) == len(losers)
     assert 0 not in offered
     assert len(set(offered)) == min(len(losers), num_trials - 1)
@@ -101,10 +103,9 @@ def test_many_who_wait_ask_the_more_rarely_the_slower_the_storage_is(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     paused: list[float] = []
-    monkeypatch.setattr("reality_check.studies.campaign.pause", paused.append)
-    campaign = object.__new__(Campaign)
+    monkeypatch.setattr("reality_check.launch.work_loop.pause", paused.append)
     for look in (0.001, 0.5, 100.0):
-        campaign._pause(look)
+        _pause(look)
     least, most = PAUSES
     assert paused == [least, 5.0, most]
 
@@ -146,7 +147,7 @@ def test_where_others_run_a_worker_does_not_race_for_the_first_slot(
     for stage in late:  # all look before any of them offers
         monkeypatch.setattr(stage, "release_lost", lambda: seen)
         assert stage._offer_trial()
-    offered = {trial.user_attrs["trial_index"] for trial in runners[0].trials()[3:]}
+    offered = {trial.trial_index for trial in runners[0].trials()[3:]}
     assert not offered & {0, 1, 2}
     assert len(offered) > 4  # fewer happen once in 30 million times
 

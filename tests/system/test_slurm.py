@@ -24,6 +24,7 @@ from reality_check.launch import slurm as launcher
 from reality_check.launch import slurm_queue as queue
 from reality_check.launch import worker
 from reality_check.launch.local import read_failure, write_failure
+from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
@@ -62,12 +63,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> ExperimentResults:
     return run(experiment(), tmp_path_factory.mktemp("alone") / "out")
 
 
+def jobs(count: int) -> Parallelism:
+    return Parallelism(count, launcher="slurm")
+
+
 def search_trials(out: Path) -> list[Any]:
     campaign = Campaign(load_locked(out), out)
-    (search,) = [unit.study for unit in campaign.units() if unit.stage == "search"]
+    (search,) = [unit.study for unit in campaign.ready_stages() if unit.stage == "search"]
     assert len(search.complete()) == TRIALS
     trials = search.trials()
-    assert sum(trial.state.name == "COMPLETE" for trial in trials) == TRIALS
+    assert sum(trial.state == "complete" for trial in trials) == TRIALS
     return trials
 
 
@@ -125,7 +130,7 @@ class TestArray:
         self, slurm: Any, tmp_path: Path, alone: ExperimentResults
     ) -> None:
         out, told = tmp_path / "out", []
-        results = run(experiment(), out, workers=2, launcher="slurm", tell=told.append)
+        results = run(experiment(), out, jobs(2), log=told.append)
         assert scores(results) == scores(alone)
         search_trials(out)
         one, two = jobs_of(out)
@@ -141,7 +146,7 @@ class TestArray:
         out, told = tmp_path / "out", []
         kill = Once(out, lambda: os.kill(progress(out, 0)["worker"]["pid"], signal.SIGKILL))
         # Alone, so that nobody else can do its work.
-        results = run(experiment(), out, 1, watch=kill, launcher="slurm", tell=told.append)
+        results = run(experiment(), out, jobs(1), watch=kill, log=told.append)
         assert kill.done
         assert scores(results) == scores(alone)
         assert len(search_trials(out)) > TRIALS
@@ -153,7 +158,7 @@ class TestArray:
     ) -> None:
         out, told = tmp_path / "out", []
         cancel = Once(out, lambda: slurm.ask("scancel", "--signal=KILL", jobs_of(out)[0]))
-        results = run(experiment(), out, 2, watch=cancel, launcher="slurm", tell=told.append)
+        results = run(experiment(), out, jobs(2), watch=cancel, log=told.append)
         assert cancel.done
         assert scores(results) == scores(alone)
         assert len(search_trials(out)) > TRIALS
@@ -164,14 +169,14 @@ class TestArray:
     ) -> None:
         out, told = tmp_path / "out", []
         notice = Once(out, lambda: slurm.ask("scancel", "--signal=USR2", jobs_of(out)[0]))
-        results = run(experiment(), out, 1, watch=notice, launcher="slurm", tell=told.append)
+        results = run(experiment(), out, jobs(1), watch=notice, log=told.append)
         assert notice.done
         assert scores(results) == scores(alone)
         log = (out / "logs" / "worker_0.log").read_text()
         assert log.count(f"SLURM job {jobs_of(out)[0]} on") == 2
         assert "asks to be queued again" in log
         assert len(told) == 1, "the same job went on"
-        assert [t for t in search_trials(out) if t.user_attrs.get("stopped")]
+        assert [t for t in search_trials(out) if t.stopped]
 
     @pytest.mark.skipif(
         "REALITY_CHECK_LONG_TESTS" not in os.environ,
@@ -181,8 +186,8 @@ class TestArray:
         """SLURM may send the notice a minute early: not while the worker still starts."""
         made = compose(plain(epochs=400, hours=1 / 30, notice_seconds=35))
         out, told = tmp_path / "out", []
-        run(made, out, 1, launcher="slurm", tell=told.append)
-        assert any(trial.user_attrs.get("stopped") for trial in search_trials(out))
+        run(made, out, jobs(1), log=told.append)
+        assert any(trial.stopped for trial in search_trials(out))
         assert "asks to be queued again" in (out / "logs" / "worker_0.log").read_text()
 
     def test_whoever_watches_the_jobs_go_on(self, slurm: Any, tmp_path: Path) -> None:
@@ -220,7 +225,7 @@ class TestArray:
 
     def test_what_slurm_refuses_is_said(self, slurm: Any, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"SLURM refuses the job: .*partition"):
-            run(experiment(partition="nowhere"), tmp_path / "out", launcher="slurm")
+            run(experiment(partition="nowhere"), tmp_path / "out", jobs(1))
 
 
 # -- without SLURM -----------------------------------------------------------------------------
@@ -229,7 +234,7 @@ class TestArray:
 def test_without_slurm_nothing_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(UsageError, match=r"no SLURM here|needs submitit"):
-        run(experiment(), tmp_path / "out", launcher="slurm")
+        run(experiment(), tmp_path / "out", jobs(1))
     with pytest.raises(UsageError, match="local launcher only"):
         run(experiment(), tmp_path / "out", processes_per_network=2, launcher="slurm")
     assert not (tmp_path / "out").exists()
@@ -272,7 +277,7 @@ def watching(
         monkeypatch.setattr(launcher, "submit", lambda _, new, __: [next(names) for _ in new])
         answer = {"1_0": "RUNNING", "1_1": "RUNNING", "2_0": "PENDING", **states}
         monkeypatch.setattr(launcher, "job_states", lambda jobs: {job: answer[job] for job in jobs})
-        return launcher.SlurmWorkers(cast(Campaign, campaign), 2, tell=told.append), told
+        return launcher.SlurmWorkers(cast(Campaign, campaign), jobs(2), told.append), told
 
     return watch
 
@@ -316,7 +321,7 @@ def test_jobs_that_are_ending_are_replaced_and_earlier_failures_forgotten(
     monkeypatch.setattr(launcher, "job_states", lambda jobs: dict.fromkeys(jobs, "RUNNING"))
     campaign = SimpleNamespace(out_dir=tmp_path, is_complete=lambda: False)
     told: list[str] = []
-    workers = launcher.SlurmWorkers(cast(Campaign, campaign), 3, tell=told.append)
+    workers = launcher.SlurmWorkers(cast(Campaign, campaign), jobs(3), told.append)
     assert workers.jobs == {0: "8_0", 1: "7_1", 2: "8_2"}
     assert cancelled == ["7_0"], "it may have asked to be queued again"
     assert told == ["SLURM jobs that go on: 7_1", "SLURM jobs submitted: 8_0, 8_2"]

@@ -20,11 +20,14 @@ from support.paths import SUPPORT
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
+from reality_check.config.metrics import Stage
 from reality_check.launch.prepare import prepare
-from reality_check.studies.campaign import BASELINES, Campaign, StageWork
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import worker_states
-from reality_check.studies.study import TrialContext, state_name, was_abandoned
+from reality_check.studies.trial import TrialContext
+from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils import checkpoints
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 
@@ -41,9 +44,8 @@ WORKERS, KILLS, PAUSES = 8, 10, 8
 #: runs on the machine; see :class:`Pace`.
 INTERVAL, GRACE = 1, 3
 METHODS = ("normalized_softmax", "contrastive")
-SLOTS = {"search": 9, "reproductions": 3, "complete": 3}
+SLOTS = {"search": 9, "reproductions": 3, "final": 3}
 #: What a unit of work notes of itself besides its results.
-COST = {"seconds", "device", "processes", "worker", "trial_index"}
 
 
 def experiment(tiny: Path, storage: str | None) -> Experiment:
@@ -175,8 +177,8 @@ def test_workers_killed_and_paused_at_random(
     monkeypatch.setenv(PASSWORD_VARIABLE, password or "")
     made, out = experiment(tiny, bare), tmp_path / "out"
     pace = Pace()
-    locked, dataset = prepare(made, out)
-    Campaign(locked, out).record_data(dataset)
+    prepared = prepare(made, out)
+    Campaign(prepared.experiment, out).baselines().note("data", prepared.describe_data())
     (out / "logs").mkdir()
     crew = Crew(out, WORKERS, pace.factor())
     try:
@@ -185,7 +187,7 @@ def test_workers_killed_and_paused_at_random(
     finally:
         crew.close()
     campaign = Campaign(load_locked(out), out)
-    units = list(campaign.units())
+    units = list(campaign.ready_stages())
     check_counts(units)
     check_losses(units, out)
     check_files(out)
@@ -198,21 +200,21 @@ def check_counts(units: list[StageWork]) -> None:
     """Every trial index of every stage has one complete trial, and nothing else is left."""
     found = {}
     for unit in units:
-        states = Counter(state_name(trial) for trial in unit.study.trials())
+        states = Counter(trial.state for trial in unit.study.trials())
         assert set(states) <= {"complete", "failed"}, (unit.method, unit.stage, states)
-        complete = [t for t in unit.study.trials() if state_name(t) == "complete"]
-        found[unit.method, unit.stage] = sorted(t.user_attrs["trial_index"] for t in complete)
+        complete = [t for t in unit.study.trials() if t.state == "complete"]
+        found[unit.method, unit.stage] = sorted(t.trial_index for t in complete)
         assert unit.study.failure() is None
     wanted = {(name, stage): num_trials for name in METHODS for stage, num_trials in SLOTS.items()}
-    wanted["", BASELINES] = SLOTS["reproductions"]
+    wanted["", Stage.BASELINES] = SLOTS["reproductions"]
     assert found == {key: list(range(num_trials)) for key, num_trials in wanted.items()}
 
 
 def check_losses(units: list[StageWork], out: Path) -> None:
     """Workers were lost in the middle of trials, and some of those came back and stood down."""
-    failed = [t for u in units for t in u.study.trials() if state_name(t) == "failed"]
-    assert sum(was_abandoned(trial) for trial in failed) >= KILLS // 2
-    assert not [trial for trial in failed if "error" in trial.user_attrs]
+    failed = [t for u in units for t in u.study.trials() if t.state == "failed"]
+    assert sum(trial.was_abandoned for trial in failed) >= KILLS // 2
+    assert not [trial for trial in failed if trial.error is not None]
     logs = "".join(path.read_text() for path in (out / "logs").glob("*.log"))
     assert "its trial went to another" in logs
     assert "Traceback" not in logs
@@ -224,32 +226,31 @@ def check_files(out: Path) -> None:
     kept = list(out.rglob("*.pt"))
     for path in kept:
         checkpoints.check(path)
-    assert {path.relative_to(out).parts[1] for path in kept} == {"reproductions", "complete"}
+    assert {path.relative_to(out).parts[1] for path in kept} == {"reproductions", "final"}
     folds = [path.parent for path in out.rglob("model.pt")]
-    assert len(folds) == len(METHODS) * (SLOTS["reproductions"] * 2 + SLOTS["complete"])
+    assert len(folds) == len(METHODS) * (SLOTS["reproductions"] * 2 + SLOTS["final"])
 
 
 def check_results(units: list[StageWork], made: Experiment, folder: Path) -> None:
     """What took several attempts is bit for bit what one undisturbed process finds."""
     folder.mkdir()
-    again = Campaign(made, folder)
+    again = TrialRunner(PreparedExperiment(made), folder)
     checked = Counter[str]()
     for unit in units:
-        lost = {t.user_attrs.get("trial_index") for t in unit.study.trials() if was_abandoned(t)}
+        lost = {t.trial_index for t in unit.study.trials() if t.was_abandoned}
         num_trials = sorted(
             unit.study.complete(), key=lambda trial_index: (trial_index not in lost, trial_index)
         )
         for trial_index in num_trials[:2]:
             trial = unit.study.complete()[trial_index]
             params = trial.params if unit.study.fixed is None else unit.study.fixed
-            outcome = again._do(unit, TrialContext(trial_index, dict(params)))
-            told = {key: trial.user_attrs[key] for key in sorted({*trial.user_attrs} - COST)}
-            plain = json.loads(json.dumps(outcome.attributes))
-            found = {key: plain[key] for key in sorted({*plain} - COST)}
+            outcome = again.do(unit, TrialContext(trial_index, dict(params)))
+            found = json.loads(json.dumps(outcome.attributes))
+            told = {key: getattr(trial, key) for key in found}
             # As text: it has every digit, and a curve may have NaN.
             assert repr((trial.value, told)) == repr((outcome.value, found))
             checked[unit.stage] += 1
-    assert checked == {**{stage: 2 * len(METHODS) for stage in SLOTS}, BASELINES: 2}
+    assert checked == {**{stage: 2 * len(METHODS) for stage in SLOTS}, Stage.BASELINES: 2}
 
 
 def check_table(path: Path) -> None:

@@ -16,10 +16,10 @@ from reality_check.api import run
 from reality_check.config import Experiment, compose
 from reality_check.config.compose import merge, read_yaml
 from reality_check.launch import slurm as launcher
+from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
-from reality_check.studies.study import was_abandoned
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 
 pytestmark = [
@@ -140,12 +140,12 @@ def all_trials(out: Path) -> list[Any]:
     """The trials of all stages, each with one complete attempt and nothing left over."""
     wanted = {"search": TRIALS, "reproductions": 1, "baselines": 1}
     found = []
-    for unit in Campaign(load_locked(out), out).units():
+    for unit in Campaign(load_locked(out), out).ready_stages():
         trials = unit.study.trials()
-        complete = [trial for trial in trials if trial.state.name == "COMPLETE"]
-        num_trials = sorted(trial.user_attrs["trial_index"] for trial in complete)
+        complete = [trial for trial in trials if trial.state == "complete"]
+        num_trials = sorted(trial.trial_index for trial in complete)
         assert num_trials == list(range(wanted.pop(unit.stage)))
-        assert all(trial.state.is_finished() for trial in trials)
+        assert all(trial.state in ("complete", "failed") for trial in trials)
         found += trials
     assert not wanted
     return found
@@ -198,7 +198,7 @@ def test_an_array_over_two_nodes(
     slurm: Any, experiment: Experiment, tmp_path: Path, alone: list[tuple[Any, ...]]
 ) -> None:
     out, told = tmp_path / "out", []
-    results = run(experiment, out, 2, launcher="slurm", tell=told.append)
+    results = run(experiment, out, Parallelism(2, 1, launcher="slurm"), log=told.append)
     assert scores(results) == alone
     all_trials(out)
     jobs = jobs_of(out)
@@ -221,7 +221,9 @@ def test_one_worker_interrupted_in_every_way(
         slurm.ask("sbatch", "-p", "urgent", "-N", "2", "-o", "/dev/null", "--wrap", "sleep 1")
 
     steps = InTurn(out, [notice, preempt, lambda: kill(out)])
-    results = run(experiment, out, 1, watch=steps, launcher="slurm", tell=told.append)
+    results = run(
+        experiment, out, Parallelism(1, 1, launcher="slurm"), watch=steps, log=told.append
+    )
     assert steps.left == []
     assert scores(results) == alone
     first, second = (text.rpartition(" ")[2] for text in told if "submitted" in text)
@@ -231,9 +233,9 @@ def test_one_worker_interrupted_in_every_way(
     assert log.count(f"SLURM job {first} on") == 3
     assert log.count(f"SLURM job {second} on") == 1
     assert log.count(f"job {first} asks to be queued again") == 2
-    failed = [trial for trial in all_trials(out) if trial.state.name == "FAIL"]
-    assert sum("stopped" in trial.user_attrs for trial in failed) == 2
-    assert sum(was_abandoned(trial) for trial in failed) == 1
+    failed = [trial for trial in all_trials(out) if trial.state == "failed"]
+    assert sum(trial.stopped for trial in failed) == 2
+    assert sum(trial.was_abandoned for trial in failed) == 1
 
 
 @pytest.mark.postgres
@@ -256,11 +258,11 @@ def test_folds_at_once_while_a_job_is_killed_and_the_server_restarts(
 
     steps = InTurn(out, [kill_and_restart])
     tell = told.append
-    results = run(made, out, 2, folds_at_once=2, watch=steps, launcher="slurm", tell=tell)
+    results = run(made, out, Parallelism(2, 2, launcher="slurm"), watch=steps, log=tell)
     assert steps.left == []
     assert scores(results) == alone
     assert [text for text in told if "was lost (failed)" in text]
     monkeypatch.setenv(PASSWORD_VARIABLE, split_password(postgres.url())[1] or "")
-    failed = [trial for trial in all_trials(out) if trial.state.name == "FAIL"]
-    assert sum(was_abandoned(trial) for trial in failed) == 1
+    failed = [trial for trial in all_trials(out) if trial.state == "failed"]
+    assert sum(trial.was_abandoned for trial in failed) == 1
     assert "the storage answers after" in logs(out)

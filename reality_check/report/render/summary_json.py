@@ -12,7 +12,7 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY, STAGES, title
+from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.statistics import CONFIDENCE, Bounds, Comparison, t_interval
@@ -123,7 +123,7 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
     }
 
 
-def _progress(summary: Summary, method: MethodResults, stage: str) -> dict[str, Any]:
+def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str, Any]:
     progress = summary.progress(method, stage)
     return {
         "complete": progress.done,

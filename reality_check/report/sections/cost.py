@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reality_check.config.metrics import STAGES
+from reality_check.config.metrics import STAGES, Stage
 from reality_check.report.sections._section import Block, Note, Section
 from reality_check.report.sections.overview import PlainTable, hours_text
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, listed
 
 #: Cost that belongs to no method.
-BASELINES = "baselines"
+BASELINES = Stage.BASELINES.value
 _PARTS = {"gpus": "GPUs", "memory": "memory", "processors": "processors"}
 
 _HOURS_NOTE = (

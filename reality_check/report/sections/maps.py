@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from reality_check.config.metrics import Stage
 from reality_check.report.figures.map_figure import map_figure, marked_classes
 from reality_check.report.figures.overview import DrawnFigure
 from reality_check.report.figures.plotting import render
@@ -28,7 +29,7 @@ def maps_section(summary: Summary) -> Section | None:
 def _figure(maps: dict[str, EmbeddingMap]) -> DrawnFigure:
     shown = next(iter(maps.values()))
     names = [shown.class_names[label] for label in marked_classes(shown.labels)]
-    what = "ensemble" if shown.stage == "reproductions" else "complete network"
+    what = "ensemble" if shown.stage == Stage.REPRODUCTIONS else "complete network"
     caption = (
         f"t-SNE (perplexity {shown.perplexity:g}) of {len(shown.points)} test images, in the "
         f"method's own geometry: embeddings of the {what} of one reproduction. The same "

@@ -28,7 +28,7 @@ _METRIC = METRICS[PRIMARY]
 
 def methods_section(summary: Summary) -> Section | None:
     """Return the section; ``None`` before anything was trained."""
-    shown = [m for m in summary.results.methods if m.search or m.reproductions or m.complete]
+    shown = [m for m in summary.results.methods if m.search or m.reproductions or m.final]
     if not shown:
         return None
     folds = tuple(Folded(method.name, _about(summary, method)) for method in shown)
@@ -46,7 +46,7 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
         blocks.append(_slices(method))
     if curves := [run for run in method.reproductions if any(run.curves)]:
         blocks.append(_curves(method, curves))
-    if method.complete:
+    if method.final:
         blocks.append(_complete(summary, method))
     return tuple(blocks)
 
@@ -134,7 +134,7 @@ def _mean_best(runs: list[TrialRecord], fold: int) -> float | None:
 
 def _complete(summary: Summary, method: MethodResults) -> str:
     """How many networks on all trainval classes there are; nothing of theirs was validated."""
-    done = [run for run in method.complete if run.state == "complete"]
+    done = [run for run in method.final if run.state == "complete"]
     epochs = [run.params.get("epochs", 0) + run.params.get("follow_up_epochs", 0) for run in done]
     lengths = sorted({count for count in epochs if count})
     long = f" of {listed([str(count) for count in lengths])} epochs" if lengths else ""

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.compose import dump_yaml
-from reality_check.config.metrics import METRICS, PRIMARY, STAGES, is_fraction
+from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, is_fraction, stage_of
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary import (
     Progress,
@@ -89,8 +89,8 @@ def overview_facts(summary: Summary) -> list[tuple[str, str]]:
         method.name: {stage: summary.progress(method, stage).done for stage in STAGES}
         for method in results.methods
     }
-    runs = [stages["reproductions"] or stages["complete"] for stages in done.values()]
-    trials = [done[method.name]["search"] for method in results.methods if method.searched]
+    runs = [stages[Stage.REPRODUCTIONS] or stages[Stage.FINAL] for stages in done.values()]
+    trials = [done[method.name][Stage.SEARCH] for method in results.methods if method.searched]
     lines = [
         ("Data set", known.get("Data set", "")),
         ("Classes", known.get("Classes", "")),
@@ -179,7 +179,7 @@ def _missing(summary: Summary, method: MethodResults) -> list[str]:
         for stage, word in zip(STAGES, words, strict=True)
         if progress[stage].missing
     ]
-    if method.search and not progress["search"].missing and winner(method) is None:
+    if method.search and not progress[Stage.SEARCH].missing and winner(method) is None:
         missing.append("no winner, as every trial diverged or failed")
     return missing
 
@@ -241,7 +241,7 @@ def _winner_row(method: MethodResults) -> tuple[str, ...]:
     best = winner(method)
     if best is None:
         why = "every trial diverged or failed" if method.search else "no trial yet"
-        if not method.search and (method.complete or not method.searched):
+        if not method.search and (method.final or not method.searched):
             why = "none searched"
         return (method.name, method.loss + geometry, why, NOTHING, NOTHING, NOTHING)
     return (
@@ -284,7 +284,7 @@ def _reproduction_row(
 
 
 def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:
-    stage = "complete" if category == "complete" else "reproductions"
+    stage = stage_of(category)
     for entry in summary.results.methods:
         if entry.name == method:
             records: tuple[TrialRecord, ...] = getattr(entry, stage)

@@ -63,7 +63,7 @@ def _divergence(summary: Summary, category: str) -> list[str]:
     """Runs that diverged: they are in the means, as zeros."""
     sentences = []
     for method in summary.results.methods:
-        runs = method.complete if category == "complete" else method.reproductions
+        runs = method.final if category == "complete" else method.reproductions
         lost = sum(run.diverged is not None for run in runs)
         if lost:
             verb = "counts" if lost == 1 else "count"

@@ -23,10 +23,10 @@ from reality_check import __version__
 from reality_check.cli.live_view import LiveView, render
 from reality_check.cli.main import main
 from reality_check.config import load_experiment
+from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import Row, seconds_left, stage_rows, worker_states
-from reality_check.studies.study import state_name
 from reality_check.utils.processes import this_process
 from reality_check.utils.text import duration
 
@@ -376,15 +376,15 @@ def test_workers_that_are_gone_are_not_shown(half_done: Campaign) -> None:
 
 def test_time_to_go_counts_what_is_left() -> None:
     rows = [
-        Row("one", "search", 1, 4, 0.5, 10.0),
-        Row("one", "reproductions", 0, 2, None, None),
-        Row("one", "complete", 0, 2, None, None),
-        Row("other", "search", 4, 4, 0.5, 10.0),
+        Row("one", Stage.SEARCH, 1, 4, 0.5, 10.0),
+        Row("one", Stage.REPRODUCTIONS, 0, 2, None, None),
+        Row("one", Stage.FINAL, 0, 2, None, None),
+        Row("other", Stage.SEARCH, 4, 4, 0.5, 10.0),
     ]
     # 3 trials and 2 reproductions of 10 s; one fold is taken to be half of a cross-validation.
     assert seconds_left(rows, 1) == 3 * 10 + 2 * 10 + 2 * 5
     assert seconds_left(rows, 2) == 30
-    assert seconds_left([Row("one", "search", 0, 4, None, None)], 2) is None
+    assert seconds_left([Row("one", Stage.SEARCH, 0, 4, None, None)], 2) is None
 
 
 @pytest.mark.slow
@@ -468,7 +468,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     assert "Traceback" not in error
     # Another machine, which does not see that they are gone, need not wait for them.
     campaign = Campaign(load_locked(out), out)
-    states = {state_name(t) for unit in campaign.units() for t in unit.study.trials()}
+    states = {t.state for unit in campaign.ready_stages() for t in unit.study.trials()}
     assert "failed" in states
     assert "running" not in states
     again = re.search(r"To continue: (.*)", error)

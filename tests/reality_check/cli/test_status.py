@@ -16,7 +16,8 @@ from reality_check.studies import study as search
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked, lock_experiment
 from reality_check.studies.progress import find_folder, status
-from reality_check.studies.study import Study, TrialResult
+from reality_check.studies.study import Study
+from reality_check.studies.trial import TrialResult
 from reality_check.utils.errors import UsageError
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.processes import this_process
@@ -47,7 +48,9 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
 
 
 def search_of(campaign: Campaign, method: str) -> Study:
-    return next(u.study for u in campaign.units() if (u.method, u.stage) == (method, "search"))
+    return next(
+        u.study for u in campaign.ready_stages() if (u.method, u.stage) == (method, "search")
+    )
 
 
 def claim(stage: Study, worker: dict[str, Any] | None) -> None:

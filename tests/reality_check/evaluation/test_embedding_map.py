@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.campaigns import WorkedCampaign
 
 from reality_check.cli.main import main
 from reality_check.config import compose
+from reality_check.config.metrics import Stage
 from reality_check.data import ImageSet, load_dataset
 from reality_check.evaluation.embedding_map import IMAGES, MAP_FILE, read_map, sample_rows, tsne
 from reality_check.launch.rescore import draw_maps
@@ -23,8 +25,9 @@ from reality_check.report.sections.maps import maps_section
 from reality_check.report.summary import Summary
 from reality_check.results import EmbeddingMap, ExperimentResults, MethodResults
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.output_folder import lock_experiment
-from reality_check.studies.study import TrialResult
+from reality_check.studies.output_folder import fold_folder, lock_experiment
+from reality_check.studies.trial import TrialResult
+from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import MODEL
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
@@ -84,17 +87,17 @@ def test_too_few_images_make_no_map() -> None:
 
 
 @pytest.fixture
-def campaign(tmp_path: Path) -> Campaign:
+def campaign(tmp_path: Path) -> WorkedCampaign:
     """One method whose first reproduction diverged and whose second left untrained networks."""
     experiment = compose(EXPERIMENT)
     code = {"dataset": load_dataset(experiment.dataset).fingerprint()}
     experiment = experiment.model_copy(update={"code": code})
     lock_experiment(experiment, tmp_path)
-    made = Campaign(experiment, tmp_path)
-    made.record_data(made.dataset)
+    made = WorkedCampaign(experiment, tmp_path)
+    made.note_data()
     method = experiment.methods[0]
-    for stage in ("search", "reproductions"):
-        study = made._stage(method, stage)
+    for stage in (Stage.SEARCH, Stage.REPRODUCTIONS):
+        study = made.study(method, stage)
         assert study is not None
         count = 1 if stage == "search" else 2
         for number in range(count):
@@ -102,16 +105,16 @@ def campaign(tmp_path: Path) -> Campaign:
             notes = {"fold_epochs": [3, 3], "follow_up_epochs": [0, 0], "scores": {}, **lost}
             study.work_once(lambda attempt, found=notes: TrialResult(0.5, found))  # type: ignore[misc]
     for fold in range(2):
-        network = build_network(experiment.model, made.dataset.image_shape, 4, seed=fold)  # type: ignore[arg-type]
-        path = made.fold_folder(method.name, "reproductions", 1, fold) / MODEL
+        network = build_network(experiment.model, made.prepared.dataset.image_shape, 4, seed=fold)  # type: ignore[arg-type]
+        path = fold_folder(tmp_path, method.name, Stage.REPRODUCTIONS, 1, fold) / MODEL
         path.parent.mkdir(parents=True)
         checkpoints.save(path, network.state_dict())
     return made
 
 
-def test_the_first_sound_reproduction_is_drawn_and_kept(campaign: Campaign) -> None:
+def test_the_first_sound_reproduction_is_drawn_and_kept(campaign: WorkedCampaign) -> None:
     told: list[str] = []
-    assert draw_maps(campaign, told.append) == []
+    assert draw_maps(campaign, campaign.prepared, told.append) == []
     assert told == ["contrastive: map of 20 test images"]
     path = campaign.out_dir / "contrastive" / MAP_FILE
     assert path.stat().st_size < 4000
@@ -119,10 +122,10 @@ def test_the_first_sound_reproduction_is_drawn_and_kept(campaign: Campaign) -> N
     assert shown is not None
     assert (shown.stage, shown.reproduction) == ("reproductions", 1)
     assert shown.perplexity == pytest.approx(19 / 3)
-    assert shown.labels.tolist() == campaign.test_set.labels.tolist()
-    assert shown.class_names == campaign.test_set.class_names
+    assert shown.labels.tolist() == campaign.prepared.test_set.labels.tolist()
+    assert shown.class_names == campaign.prepared.test_set.class_names
     content = path.read_bytes()
-    draw_maps(campaign)
+    draw_maps(campaign, campaign.prepared)
     assert path.read_bytes() == content
     (method,) = collect(campaign).methods
     assert method.map is not None
@@ -130,21 +133,21 @@ def test_the_first_sound_reproduction_is_drawn_and_kept(campaign: Campaign) -> N
 
 
 def test_what_cannot_be_drawn_is_said(
-    campaign: Campaign, capsys: pytest.CaptureFixture[str]
+    campaign: WorkedCampaign, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (campaign.fold_folder("contrastive", "reproductions", 1, 1) / MODEL).unlink()
-    (problem,) = draw_maps(campaign)
+    (fold_folder(campaign.out_dir, "contrastive", Stage.REPRODUCTIONS, 1, 1) / MODEL).unlink()
+    (problem,) = draw_maps(campaign, campaign.prepared)
     assert problem.startswith("contrastive: its network ")
     assert problem.endswith("is gone, so it has no map.")
     assert main(["score", str(campaign.out_dir), "--map"]) == 1
     assert "so it has no map" in capsys.readouterr().err
 
 
-def test_other_images_are_refused(campaign: Campaign) -> None:
+def test_other_images_are_refused(campaign: WorkedCampaign) -> None:
     code = {"dataset": "another"}
     other = Campaign(campaign.experiment.model_copy(update={"code": code}), campaign.out_dir)
     with pytest.raises(UsageError, match=r"are not those that the networks of .* were trained on"):
-        draw_maps(other)
+        draw_maps(other, PreparedExperiment(other.experiment))
     assert not (campaign.out_dir / "contrastive" / MAP_FILE).exists()
 
 

@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.campaigns import WorkedCampaign
 
 from pml_extensions.evaluation import RetrievalMetrics
 from reality_check.cli.main import main
@@ -22,21 +23,21 @@ from reality_check.evaluation.categories import score_folds
 from reality_check.evaluation.metrics import Diverged, evaluate_both_geometries
 from reality_check.evaluation.query_scores import (
     QUERIES_FILE,
-    SCORES_FILE,
     read_query_scores,
     write_query_scores,
     write_test_queries,
 )
-from reality_check.launch.rescore import rescore
+from reality_check.launch.rescore import Rescored, rescore
+from reality_check.launch.trial_runner import TrialRunner
 from reality_check.models.network import build_network
 from reality_check.report.collect import collect
 from reality_check.results import QueryScores
-from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.training.fold import FoldResult
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
 
+SCORES_FILE = "queries.npz"
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 MakeImages = Callable[..., ImageSet]
@@ -75,7 +76,7 @@ def image_set(make_images: MakeImages, queries: list[bool] | None, labels: list[
 def test_the_scores_are_those_of_each_query_and_their_means_the_metrics(tmp_path: Path) -> None:
     labels, folds = np.arange(12) % 3, embeddings(2)
     scores = score_folds(folds, labels, normalize=True)
-    write_query_scores(tmp_path, scores)
+    write_query_scores(tmp_path / SCORES_FILE, scores)
     with np.load(tmp_path / SCORES_FILE) as kept:
         assert set(kept.files) == {"aggregate", "ensemble"}
         unit = torch.cat([torch.nn.functional.normalize(fold) for fold in folds], dim=1)
@@ -107,7 +108,9 @@ def test_queries_without_a_reference_of_their_class_are_in_no_file(
 ) -> None:
     labels = [0, 0, 1, 2, 2, 2]
     write_test_queries(tmp_path, image_set(make_images, None, labels))
-    write_query_scores(tmp_path, score_folds(embeddings(2, 6), np.array(labels), True))
+    write_query_scores(
+        tmp_path / SCORES_FILE, score_folds(embeddings(2, 6), np.array(labels), True)
+    )
     with np.load(tmp_path / QUERIES_FILE) as queries, np.load(tmp_path / SCORES_FILE) as kept:
         assert queries["labels"].tolist() == [0, 0, 2, 2, 2]
         assert queries["images"].tolist() == [0, 1, 3, 4, 5]
@@ -122,7 +125,7 @@ def test_queries_and_a_gallery(make_images: MakeImages, tmp_path: Path) -> None:
     test = image_set(make_images, asked, labels)
     write_test_queries(tmp_path, test)
     scores = score_folds(embeddings(2, 5), np.array(labels), True, (), np.array(asked))
-    write_query_scores(tmp_path, scores)
+    write_query_scores(tmp_path / SCORES_FILE, scores)
     with np.load(tmp_path / QUERIES_FILE) as queries, np.load(tmp_path / SCORES_FILE) as kept:
         assert queries["images"].tolist() == [0], "class 1 has no image in the gallery"
         assert kept["ensemble"].shape == (3, 1)
@@ -139,7 +142,7 @@ def one_run(make_images: MakeImages, tmp_path: Path) -> dict[str, dict[str, floa
     labels = np.arange(12) % 3
     scores = score_folds(embeddings(2), labels, True)
     write_test_queries(tmp_path, image_set(make_images, None, labels.tolist()))
-    write_query_scores(tmp_path, scores)
+    write_query_scores(tmp_path / SCORES_FILE, scores)
     return {category: dict(metrics) for category, metrics in scores.items()}
 
 
@@ -203,7 +206,7 @@ def test_the_same_scores_are_the_same_bytes_and_small(
     labels = np.arange(600) % 60
     scores = score_folds(embeddings(2, 600), labels, True)
     for folder in ("a", "b"):
-        write_query_scores(tmp_path / folder, scores)
+        write_query_scores(tmp_path / folder / SCORES_FILE, scores)
     first = (tmp_path / "a" / SCORES_FILE).read_bytes()
     assert first == (tmp_path / "b" / SCORES_FILE).read_bytes()
     assert len(first) < 24 * 600 + 2000
@@ -232,22 +235,25 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
-def opened(folder: Path, seed: int = 0) -> Campaign:
+def opened(folder: Path, seed: int = 0) -> WorkedCampaign:
     """A campaign on 16 classes of made-up images."""
     draw = np.random.default_rng(seed)
     patterns = draw.uniform(0, 255, (16, 1, 16, 16, 1))
     images = np.clip(patterns + draw.normal(0, 60, (16, 6, 16, 16, 1)), 0, 255)
     names = tuple(f"class {label}" for label in range(16))
     pixels = images.reshape(-1, 16, 16, 1).astype(np.uint8)
-    made = Campaign(compose(EXPERIMENT), folder)
-    made.__dict__["dataset"] = ImageSet(pixels, np.repeat(np.arange(16), 6), names, "patterns")
-    return made
+    images = ImageSet(pixels, np.repeat(np.arange(16), 6), names, "patterns")
+    return WorkedCampaign(compose(EXPERIMENT), folder, images)
+
+
+def _rescore(campaign: WorkedCampaign, log: Callable[[str], None] = lambda text: None) -> Rescored:
+    return rescore(campaign, campaign.prepared, log)
 
 
 @pytest.fixture
 def campaign(
     finished: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Callable[[], Campaign]:
+) -> Callable[[], WorkedCampaign]:
     """Opens the finished campaign in a copy of its folder."""
     shutil.copytree(finished, tmp_path, dirs_exist_ok=True)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
@@ -256,12 +262,12 @@ def campaign(
 
 
 def test_every_reproduction_keeps_its_scores(
-    campaign: Callable[[], Campaign], tmp_path: Path
+    campaign: Callable[[], WorkedCampaign], tmp_path: Path
 ) -> None:
     files = sorted(str(path.relative_to(tmp_path)) for path in tmp_path.rglob(SCORES_FILE))
     assert files == [
         f"contrastive/{stage}/{trial_index:03d}/{SCORES_FILE}"
-        for stage in ("complete", "reproductions")
+        for stage in ("final", "reproductions")
         for trial_index in range(2)
     ]
     results = collect(campaign())
@@ -276,7 +282,7 @@ def test_every_reproduction_keeps_its_scores(
 
 
 def test_a_folder_without_scores_is_scored_again_to_the_same(
-    campaign: Callable[[], Campaign], tmp_path: Path
+    campaign: Callable[[], WorkedCampaign], tmp_path: Path
 ) -> None:
     files = [tmp_path / QUERIES_FILE, *tmp_path.rglob(SCORES_FILE)]
     before = {path: path.read_bytes() for path in files}
@@ -284,21 +290,21 @@ def test_a_folder_without_scores_is_scored_again_to_the_same(
         path.unlink()
     assert collect(campaign()).queries is None
     told: list[str] = []
-    done = rescore(campaign(), told.append)
+    done = _rescore(campaign(), told.append)
     assert (done.there, done.scored, done.diverged, done.problems) == (0, 4, 0, ())
     assert told[0] == "contrastive, reproductions, 0: scored"
     assert {path: path.read_bytes() for path in files} == before
-    again = rescore(campaign())
+    again = _rescore(campaign())
     assert (again.there, again.scored) == (4, 0)
 
 
 def test_scoring_again_leaves_alone_what_it_cannot_reproduce(
-    campaign: Callable[[], Campaign], tmp_path: Path
+    campaign: Callable[[], WorkedCampaign], tmp_path: Path
 ) -> None:
     for path in tmp_path.rglob(SCORES_FILE):
         path.unlink()
     (tmp_path / "contrastive/reproductions/000/fold_1/model.pt").unlink()
-    done = rescore(opened(tmp_path, seed=1))
+    done = _rescore(opened(tmp_path, seed=1))
     assert done.scored == 0
     assert len(done.problems) == 4
     assert "model.pt is gone" in done.problems[0]
@@ -314,12 +320,12 @@ def test_a_diverged_reproduction_is_not_scored_again(
 
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     monkeypatch.setattr(Trainer, "run", untrained)
-    monkeypatch.setattr(Campaign, "_complete", diverge)
+    monkeypatch.setattr(TrialRunner, "_train_final", diverge)
     folder = tmp_path / "second"
     folder.mkdir()
     made = opened(folder)
     made.work()
-    done = rescore(made)
+    done = _rescore(made)
     assert (done.there, done.scored, done.diverged, done.problems) == (2, 0, 2, ())
     queries = collect(made).queries
     assert queries is not None
@@ -329,16 +335,17 @@ def test_a_diverged_reproduction_is_not_scored_again(
 
 
 def test_the_command_scores_again_and_writes_the_report(
-    campaign: Callable[[], Campaign],
+    campaign: Callable[[], WorkedCampaign],
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     made = campaign()
     lock_experiment(made.experiment.model_copy(update={"code": {"dataset": "x"}}), tmp_path)
-    made.record_data(made.dataset)
+    made.note_data()
     monkeypatch.setattr(
-        "reality_check.studies.campaign.load_dataset", lambda settings: made.dataset
+        "reality_check.training.prepared_experiment.load_dataset",
+        lambda settings: made.prepared.dataset,
     )
     for path in tmp_path.rglob(SCORES_FILE):
         path.unlink()
@@ -346,7 +353,7 @@ def test_the_command_scores_again_and_writes_the_report(
     printed = capsys.readouterr().out
     assert "4 reproductions scored again, 0 had their scores already" in printed
     assert (tmp_path / "report.html").exists()
-    (tmp_path / "contrastive/complete/001" / SCORES_FILE).unlink()
-    (tmp_path / "contrastive/complete/001/fold_0/model.pt").unlink()
+    (tmp_path / "contrastive/final/001" / SCORES_FILE).unlink()
+    (tmp_path / "contrastive/final/001/fold_0/model.pt").unlink()
     assert main(["score", str(tmp_path)]) == 1
     assert "model.pt is gone" in capsys.readouterr().err

@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import torch
 from sqlalchemy.event import listen
+from support.campaigns import WorkedCampaign
 
 from reality_check.config import Experiment, compose
 from reality_check.config.metrics import SELECTS_ON_TEST
@@ -21,7 +22,6 @@ from reality_check.report.collect import collect
 from reality_check.report.deviations import find_deviations
 from reality_check.report.sections.overview import progress_lines
 from reality_check.report.summary import Summary
-from reality_check.studies.campaign import Campaign
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import MethodSettings, SecondPhaseSettings, fill_settings
 from reality_check.training.module import TrainingModule
@@ -277,7 +277,7 @@ def experiment(**changes: Any) -> Experiment:
     )
 
 
-Made = Callable[..., Campaign]
+Made = Callable[..., WorkedCampaign]
 
 
 @pytest.fixture
@@ -286,9 +286,8 @@ def make(
 ) -> Made:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
-    def make_campaign(**changes: Any) -> Campaign:
-        campaign = Campaign(experiment(**changes), tmp_path)
-        campaign.__dict__["dataset"] = make_images(16)
+    def make_campaign(**changes: Any) -> WorkedCampaign:
+        campaign = WorkedCampaign(experiment(**changes), tmp_path, make_images(16))
         engine = campaign.storage.engine
         engine.dispose()
         listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
@@ -320,17 +319,17 @@ def test_by_default_validation_classes_choose_the_epochs_of_networks_on_all_clas
     make: Made, tasks: list[Any]
 ) -> None:
     campaign = make()
-    assert campaign.experiment.protocol.stages == ("search", "complete")
+    assert campaign.experiment.protocol.stages == ("search", "final")
     campaign.work()
     assert campaign.is_complete()
     assert len(tasks) == count_trainings(campaign.experiment) == 2 * (1 + 2)
     for method in campaign.experiment.methods:
         ((_, search, train, validation),) = by_stage(tasks, method.name, "search")
         assert (train, validation, search.fixed_epochs) == (4, 4, None)
-        study = next(u.study for u in campaign.units() if u.method == method.name)
+        study = next(u.study for u in campaign.ready_stages() if u.method == method.name)
         (trial,) = study.complete().values()
-        (total,), (second,) = trial.user_attrs["fold_epochs"], trial.user_attrs["follow_up_epochs"]
-        runs = by_stage(tasks, method.name, "complete")
+        (total,), (second,) = trial.fold_epochs, trial.follow_up_epochs
+        runs = by_stage(tasks, method.name, "final")
         assert len(runs) == 2
         for _, complete, train, validation in runs:
             assert (train, validation) == (8, None)
@@ -365,7 +364,7 @@ def test_test_classes_select_only_where_that_is_asked_for_by_name(
     assert {done.selects_on for _, done, *_ in tasks} == {"test"}
     assert all((train, selecting) == (8, 8) for *_, train, selecting in tasks)
     results = collect(campaign)
-    data = campaign.dataset
+    data = campaign.prepared.dataset
     scored = {
         (row.method, row.reproduction): row.value
         for row in results.rows
@@ -429,7 +428,7 @@ def test_the_report_shows_what_was_published_beside_what_was_measured(
 
 def test_an_unfinished_run_says_what_is_missing(make: Made) -> None:
     found = {d.topic: d.text for d in collect(make()).deviations}
-    assert found["unfinished"] == "wide is not finished: search 0 of 1, complete 0 of 2."
+    assert found["unfinished"] == "wide is not finished: search 0 of 1, final 0 of 2."
 
 
 def test_what_differs_from_the_paper_and_between_methods_is_in_the_box() -> None:

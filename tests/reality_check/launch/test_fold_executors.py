@@ -24,6 +24,7 @@ from reality_check.data import load_dataset, split_dataset
 from reality_check.evaluation.metrics import Diverged
 from reality_check.launch.fold_executors import LOST, FoldJob, ProcessExecutor, SerialExecutor
 from reality_check.launch.local import LocalWorkers
+from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.methods import fill_settings, middle_params
@@ -175,7 +176,7 @@ def alone(tmp_path_factory: pytest.TempPathFactory, experiment: Experiment) -> E
 def test_an_experiment_with_folds_side_by_side(
     tmp_path: Path, alone: ExperimentResults, experiment: Experiment
 ) -> None:
-    assert scores(run(experiment, tmp_path / "out", folds_at_once=2)) == scores(alone)
+    assert scores(run(experiment, tmp_path / "out", Parallelism(folds_at_once=2))) == scores(alone)
 
 
 def test_an_experiment_whose_networks_are_trained_together(
@@ -185,14 +186,14 @@ def test_an_experiment_whose_networks_are_trained_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    found = scores(run(experiment, tmp_path / "out", processes_per_network=2))
+    found = scores(run(experiment, tmp_path / "out", Parallelism(processes_per_network=2)))
     expected = scores(alone)
     assert [row[:3] for row in found] == [row[:3] for row in expected]
     # Sums in another order: near-ties may swap places, no more.
     for one, other in zip(found, expected, strict=True):
         assert one[3] == pytest.approx(other[3], abs=0.03), one
     # A strategy that finds no work, because others have done it all, ends in peace.
-    late = LocalWorkers(tmp_path / "out", [()], processes_per_network=2)
+    late = LocalWorkers(tmp_path / "out", Parallelism(processes_per_network=2))
     try:
         late.wait(lambda: None)
     finally:
@@ -225,7 +226,7 @@ def test_together_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
 def test_batchnorm_that_learns_is_refused_on_cpus(tmp_path: Path, tiny: Path) -> None:
     made = load_experiment(tiny, ["protocol.training.freeze_batchnorm=false"])
     with pytest.raises(UsageError, match=r"statistics of BatchNorm; write training.freeze"):
-        run(made, tmp_path / "out", processes_per_network=2)
+        run(made, tmp_path / "out", Parallelism(processes_per_network=2))
 
 
 @pytest.mark.parametrize(
@@ -240,7 +241,7 @@ def test_numbers_of_processes_that_do_not_fit(
     tmp_path: Path, experiment: Experiment, processes: dict[str, int], text: str
 ) -> None:
     with pytest.raises(UsageError, match=text):
-        run(experiment, tmp_path / "out", **processes)
+        run(experiment, tmp_path / "out", Parallelism(**processes))
     assert not (tmp_path / "out").exists()
 
 
@@ -251,8 +252,9 @@ def test_workers_die_with_the_run(tmp_path: Path, tiny: Path) -> None:
         import sys
         from reality_check.config import load_experiment
         from reality_check.api import run
+        from reality_check.launch.parallelism import Parallelism
         if __name__ == "__main__":
-            run(load_experiment(sys.argv[3]), sys.argv[1], **{sys.argv[2]: 2})
+            run(load_experiment(sys.argv[3]), sys.argv[1], Parallelism(**{sys.argv[2]: 2}))
         """
     )
     file = tmp_path / "program.py"

@@ -153,9 +153,11 @@ def test_an_error_of_the_main_process_alone_ends_the_run(tmp_path: Path, tiny: P
         import sys
         from reality_check.config import load_experiment
         from reality_check.api import run
+        from reality_check.launch.parallelism import Parallelism
         if __name__ == "__main__":
             changes = ["methods=[{name: full, loss: full_disk.FullDisk}]"]
-            run(load_experiment(sys.argv[1], changes), sys.argv[2], processes_per_network=2)
+            two = Parallelism(processes_per_network=2)
+            run(load_experiment(sys.argv[1], changes), sys.argv[2], two)
     """
     done = run_program(program, tmp_path, str(tiny), str(tmp_path / "out"))
     assert done.returncode == 1

@@ -15,6 +15,7 @@ from reality_check.api import run
 from reality_check.config import load_experiment
 from reality_check.launch import local, worker
 from reality_check.launch.local import LocalWorkers
+from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.prepare import prepare
 from reality_check.studies.campaign import Campaign
 from reality_check.utils.errors import UsageError, WorkFailed
@@ -42,7 +43,7 @@ def watch(folder: Path, code: str, monkeypatch: pytest.MonkeyPatch) -> None:
     (folder / "logs").mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", code, str(folder / "logs" / "worker_0.failure.json")]
     monkeypatch.setattr(LocalWorkers, "_command", lambda self, number: command)
-    workers = LocalWorkers(folder, [()])
+    workers = LocalWorkers(folder, Parallelism())
     try:
         workers.wait(lambda: None)
     finally:
@@ -132,8 +133,10 @@ def test_each_worker_is_given_a_device(
     see(monkeypatch, 4)
     out = tmp_path / "out"
     with pytest.raises(Started):
-        run(load_experiment(tiny), out, workers=3, devices=["1", "cuda:3"])
-    assert started == [out, [("cuda:1",), ("cuda:3",), ("cuda:1",)], 1, 1]
+        run(load_experiment(tiny), out, Parallelism(3, devices=["1", "cuda:3"]))
+    where, parallelism = started
+    assert where == out
+    assert parallelism.device_groups() == [("cuda:1",), ("cuda:3",), ("cuda:1",)]
     # On whatever GPU a worker is: it sees no other.
     assert load_experiment(out / "experiment.yaml").device == "cuda"
 
@@ -144,7 +147,8 @@ def test_without_devices_everything_is_as_the_experiment_says(
     see(monkeypatch, 4)
     with pytest.raises(Started):
         run(load_experiment(tiny, ["device=cuda:2"]), tmp_path / "out", workers=2)
-    assert started == [tmp_path / "out", [(), ()], 1, 1]
+    assert started == [tmp_path / "out", Parallelism(2)]
+    assert started[1].device_groups() == [(), ()]
     assert load_experiment(tmp_path / "out" / "experiment.yaml").device == "cuda:2"
 
 
@@ -153,9 +157,9 @@ def test_a_gpu_that_is_not_here_is_refused_before_anything_is_written(
 ) -> None:
     see(monkeypatch, 0)
     with pytest.raises(UsageError, match=r"device cuda:1 is not here: torch .* sees 0 GPUs"):
-        run(load_experiment(tiny), tmp_path / "out", devices=[1])
+        run(load_experiment(tiny), tmp_path / "out", Parallelism(devices=[1]))
     with pytest.raises(UsageError, match="devices are for the local launcher"):
-        run(load_experiment(tiny), tmp_path / "out", devices=["cpu"], launcher="slurm")
+        run(load_experiment(tiny), tmp_path / "out", Parallelism(devices=["cpu"], launcher="slurm"))
     assert not (tmp_path / "out").exists()
 
 
@@ -185,9 +189,10 @@ def test_all_processes_of_a_worker_see_its_devices_only(
     changes = ["protocol.categories=[aggregate]", "protocol.training.max_epochs=1"]
     method = "methods=[{name: m, loss: noting_loss.Noting, samples_per_class: 2}]"
     out = tmp_path / "out"
-    Campaign(prepare(load_experiment(tiny, [method, *changes]), out)[0], out)
+    Campaign(prepare(load_experiment(tiny, [method, *changes]), out).experiment, out)
     (tmp_path / "seen" / f"all - {os.getpid()}").unlink()  # the loss was tried here
-    workers = LocalWorkers(out, devices, **how)
+    monkeypatch.setattr(Parallelism, "device_groups", lambda self: devices)
+    workers = LocalWorkers(out, Parallelism(**how))
     try:
         workers.wait(lambda: None)
     finally:

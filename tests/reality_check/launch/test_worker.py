@@ -20,6 +20,7 @@ from reality_check.config import load_experiment
 from reality_check.launch import worker
 from reality_check.launch.energy.counters import Counter
 from reality_check.launch.prepare import prepare
+from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import lock_experiment
@@ -35,8 +36,9 @@ pytestmark = [
 @pytest.fixture
 def begun(tiny: Path, tmp_path: Path) -> Path:
     """The output folder of a run that was stopped before its first trial."""
-    locked, dataset = prepare(load_experiment(tiny), tmp_path / "out")
-    Campaign(locked, tmp_path / "out").record_data(dataset)
+    prepared = prepare(load_experiment(tiny), tmp_path / "out")
+    campaign = Campaign(prepared.experiment, tmp_path / "out")
+    campaign.baselines().note("data", prepared.describe_data())
     (tmp_path / "out" / "logs").mkdir()
     return tmp_path / "out"
 
@@ -54,7 +56,7 @@ def test_what_a_machine_lacks_does_not_stop_the_others(
     assert work(begun, 5) == USAGE
     assert "nowhere.npz" in capsys.readouterr().err
     campaign = Campaign(here, begun)
-    assert not any(unit.study.failure() or unit.study.trials() for unit in campaign.units())
+    assert not any(unit.study.failure() or unit.study.trials() for unit in campaign.ready_stages())
 
 
 def test_a_worker_of_a_complete_experiment_needs_nothing(
@@ -64,7 +66,7 @@ def test_a_worker_of_a_complete_experiment_needs_nothing(
     lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
     monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
     monkeypatch.setattr(Campaign, "is_complete", lambda self: True)
-    monkeypatch.setattr(Campaign, "work", lambda self: None)
+    monkeypatch.setattr(WorkLoop, "run", lambda self: None)
     assert work(begun, 5) == DONE
 
 

@@ -13,15 +13,9 @@ from reality_check.evaluation.categories import _on_corrupted
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.report.collect import _rows, _winner
 from reality_check.results import MethodResults
+from reality_check.studies.trial import StoredTrial, best_trial
 
 ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout_precision_at_1"]
-
-
-class Trial:
-    """A reproduction as the storage has it."""
-
-    def __init__(self, value: float = 0.0, **notes: Any) -> None:
-        self.value, self.user_attrs = value, notes
 
 
 class Scored:
@@ -30,9 +24,12 @@ class Scored:
     name = "tiny/m/reproductions"
 
     def __init__(self, scores: Any) -> None:
-        self._trials = {0: Trial(scores=scores), 1: Trial(diverged="the loss became nan")}
+        self._trials = {
+            0: StoredTrial(0, 0, "complete", scores=scores),
+            1: StoredTrial(1, 1, "complete", diverged="the loss became nan"),
+        }
 
-    def complete(self) -> dict[int, Trial]:
+    def complete(self) -> dict[int, StoredTrial]:
         return self._trials
 
 
@@ -71,11 +68,16 @@ class Searched:
     def __init__(self, finished: bool) -> None:
         self._finished = finished
 
-    def complete(self) -> dict[int, Trial]:
-        trials = [Trial(0.1), Trial(0.3), Trial(0.9, diverged="the loss became nan")]
-        for trial_index, trial in enumerate(trials):
-            trial.user_attrs["trial_index"] = trial_index
-        return dict(enumerate(trials))
+    def best(self) -> StoredTrial | None:
+        values = [(0.1, None), (0.3, None), (0.9, "the loss became nan")]
+        return best_trial(
+            {
+                index: StoredTrial(
+                    index, index, "complete", value, trial_index=index, diverged=diverged
+                )
+                for index, (value, diverged) in enumerate(values)
+            }
+        )
 
     def is_complete(self) -> bool:
         return self._finished

@@ -51,7 +51,7 @@ def test_each_method_has_what_was_used_while_it_was_worked_on(tmp_path: Path) ->
         [
             (0, 5, A),
             (30, 6, A),
-            (36, 6.5, ("a", "complete")),
+            (36, 6.5, ("a", "final")),
             (60, 8, None),
             (90, 11, B),
             (99, 12, None),
@@ -61,7 +61,7 @@ def test_each_method_has_what_was_used_while_it_was_worked_on(tmp_path: Path) ->
     note(tmp_path, [(5, 0, B), (23, 4, None)], "other machine", missing=["No counter of y."])
     energy, missing = read_energy(tmp_path)
     assert energy == (
-        Energy("a", "complete", "gpus", pytest.approx(1.5), pytest.approx(24 / 3600)),
+        Energy("a", "final", "gpus", pytest.approx(1.5), pytest.approx(24 / 3600)),
         Energy("a", "search", "gpus", pytest.approx(1.5), pytest.approx(36 / 3600)),
         Energy("b", "search", "gpus", pytest.approx(1 + 4), pytest.approx((9 + 18) / 3600)),
     )

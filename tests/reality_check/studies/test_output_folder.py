@@ -13,6 +13,7 @@ from reality_check.studies.output_folder import (
     exclusive,
     load_locked,
     lock_experiment,
+    remove_checkpoints,
 )
 from reality_check.utils.errors import UsageError
 
@@ -166,3 +167,13 @@ def test_only_one_process_holds_a_folder_and_its_end_frees_it(tmp_path: Path, en
         pass
     with exclusive(tmp_path):
         pass
+
+
+def test_removing_checkpoints_keeps_the_records(tmp_path: Path) -> None:
+    (tmp_path / "fold_0" / "records").mkdir(parents=True)
+    for name in ("latest.pt", "best-1-2.pt", "records/curves.csv"):
+        (tmp_path / "fold_0" / name).write_text("")
+    remove_checkpoints(tmp_path)
+    remove_checkpoints(tmp_path / "absent")
+    files = [path.name for path in tmp_path.rglob("*") if path.is_file()]
+    assert files == ["curves.csv"]

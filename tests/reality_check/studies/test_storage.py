@@ -21,6 +21,7 @@ from support import servers
 from reality_check.cli.main import main
 from reality_check.config import load_experiment
 from reality_check.launch.prepare import prepare
+from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
 from reality_check.studies import retries
 from reality_check.studies.campaign import Campaign
@@ -230,14 +231,14 @@ def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
         return original(storage, *arguments, **keywords)
 
     monkeypatch.setattr(PatientStorage, "create_new_trial", twice)
-    from reality_check.studies.study import TrialResult
+    from reality_check.studies.trial import TrialResult
 
     for _ in range(5):
         stage.work_once(lambda attempt: TrialResult(0.5))
     assert lost
     assert stage.is_complete()
-    complete = [t for t in stage.trials() if t.state is TrialState.COMPLETE]
-    assert sorted(t.user_attrs["trial_index"] for t in complete) == [0, 1]
+    complete = [t for t in stage.trials() if t.state == "complete"]
+    assert sorted(t.trial_index for t in complete) == [0, 1]
 
 
 @pytest.mark.usefixtures("quick")
@@ -254,7 +255,7 @@ def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStor
     def is_lost(seconds: float) -> bool:
         now[0] += seconds
         stage.release_lost()
-        return stage.trials()[0].state is TrialState.FAIL
+        return stage.trials()[0].state == "failed"
 
     assert not is_lost(0.0)
     assert not is_lost(200.0)
@@ -329,10 +330,10 @@ def test_a_second_worker_on_a_journal_is_refused(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
-    locked, _ = prepare(load_experiment(tiny, [f"storage={url}"]), out)
+    locked = prepare(load_experiment(tiny, [f"storage={url}"]), out).experiment
     Campaign(locked, out).baselines()
-    worked: list[Campaign] = []
-    monkeypatch.setattr(Campaign, "work", lambda self: worked.append(self))
+    worked: list[WorkLoop] = []
+    monkeypatch.setattr(WorkLoop, "run", lambda self: worked.append(self))
     first = Held(url)
     try:
         for storage in ([], ["--storage", url]):
@@ -353,20 +354,21 @@ def test_the_next_worker_on_a_journal_takes_up_what_the_last_one_had(
 ) -> None:
     """The last one was killed on another machine, or this one has been restarted since."""
     out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
-    locked, _ = prepare(load_experiment(tiny, [f"storage={url}"]), out)
-    (stage, *_) = (unit.study for unit in Campaign(locked, out).units())
+    locked = prepare(load_experiment(tiny, [f"storage={url}"]), out).experiment
+    (stage, *_) = (unit.study for unit in Campaign(locked, out).ready_stages())
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     stage.study.ask().set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})
     stage.release_lost()
-    assert [trial.state for trial in stage.trials()] == [TrialState.RUNNING]
-    found: list[TrialState] = []
+    assert [trial.state for trial in stage.trials()] == ["running"]
+    found: list[str] = []
 
-    def look(campaign: Campaign) -> None:
-        found.extend(trial.state for unit in campaign.units() for trial in unit.study.trials())
+    def look(loop: WorkLoop) -> None:
+        works = loop._campaign.ready_stages()
+        found.extend(trial.state for work in works for trial in work.study.trials())
 
-    monkeypatch.setattr(Campaign, "work", look)
+    monkeypatch.setattr(WorkLoop, "run", look)
     assert work(out, 0) == 0
-    assert found == [TrialState.FAIL]
+    assert found == ["failed"]
 
 
 def test_a_database_serves_any_number_of_workers(tmp_path: Path) -> None:

@@ -15,19 +15,10 @@ from sqlalchemy.event import listen
 
 from reality_check.config.values import Choices, Range, Searched
 from reality_check.studies import study as search
-from reality_check.studies.study import (
-    MAX_LOST,
-    Study,
-    TrialContext,
-    TrialResult,
-    WorkFailed,
-    best_trial,
-    complete_by_index,
-    open_storage,
-    state_name,
-    was_abandoned,
-)
-from reality_check.utils.errors import UsageError
+from reality_check.studies.storage import open_storage
+from reality_check.studies.study import MAX_LOST, Study
+from reality_check.studies.trial import TrialContext, TrialResult, complete_by_index
+from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.lease import Lease
 from reality_check.utils.processes import this_process
 
@@ -80,7 +71,7 @@ def value_of(params: dict[str, Any]) -> float:
 
 
 def work(attempt: TrialContext) -> TrialResult:
-    return TrialResult(value_of(attempt.params), {"note": attempt.trial_index})
+    return TrialResult(value_of(attempt.params), {"epochs": attempt.trial_index})
 
 
 def finish(stage: Study, task: Callable[[TrialContext], TrialResult] = work) -> None:
@@ -89,13 +80,9 @@ def finish(stage: Study, task: Callable[[TrialContext], TrialResult] = work) -> 
 
 
 def check_exact(stage: Study, num_trials: int) -> None:
-    complete = Counter(
-        trial.user_attrs["trial_index"]
-        for trial in stage.trials()
-        if state_name(trial) == "complete"
-    )
+    complete = Counter(trial.trial_index for trial in stage.trials() if trial.state == "complete")
     assert complete == Counter(range(num_trials))
-    assert {state_name(trial) for trial in stage.trials()} <= {"complete", "failed"}
+    assert {trial.state for trial in stage.trials()} <= {"complete", "failed"}
     assert stage.is_complete()
     assert not stage.work_once(work)
 
@@ -133,7 +120,7 @@ def test_one_worker_does_every_trial_once(make_study: Open) -> None:
     finish(stage, note)
     assert seen == [0, 1, 2]
     check_exact(stage, 3)
-    assert [trial.user_attrs["note"] for trial in stage.complete().values()] == [0, 1, 2]
+    assert [trial.epochs for trial in stage.complete().values()] == [0, 1, 2]
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
@@ -179,7 +166,7 @@ def test_a_worker_whose_waiting_trial_was_taken_stands_down(
     assert worked == [], "the slow worker always came too late"
     monkeypatch.undo()
     check_exact(fast, 4)
-    assert best_trial(fast) is not None
+    assert fast.best() is not None
 
 
 @pytest.mark.parametrize("copies", [1, 3])
@@ -193,8 +180,8 @@ def test_a_slot_enqueued_twice_is_done_once(
     def offer_twice() -> bool:
         found = offer()
         if found:
-            waiting = [t for t in stage.trials() if state_name(t) == "waiting"]
-            trial_index = waiting[0].user_attrs["trial_index"]
+            waiting = [t for t in stage.trials() if t.state == "waiting"]
+            trial_index = waiting[0].trial_index
             for _ in range(copies):
                 stage.study.enqueue_trial({}, user_attrs={"trial_index": trial_index})
         return found
@@ -205,9 +192,9 @@ def test_a_slot_enqueued_twice_is_done_once(
     monkeypatch.undo()
     finish(stage)
     check_exact(stage, 3)
-    taken = [trial for trial in stage.trials() if trial.user_attrs.get("taken")]
+    taken = [trial for trial in stage.trials() if trial.duplicate]
     assert len(taken) == 3 * copies
-    assert all(state_name(trial) == "failed" for trial in taken)
+    assert all(trial.state == "failed" for trial in taken)
 
 
 # -- lost workers ------------------------------------------------------------------------------
@@ -219,10 +206,10 @@ def test_a_dead_workers_slot_is_done_again_with_the_same_parameters(
     stage = make_study()
     abandon(stage, dead_worker)
     lost = stage.trials()[0]
-    assert state_name(lost) == "running"
+    assert lost.state == "running"
     finish(stage)
     check_exact(stage, 4)
-    assert state_name(stage.trials()[0]) == "failed"
+    assert stage.trials()[0].state == "failed"
     assert stage.complete()[0].params == lost.params
     assert len(lost.params) == len(SPACE)
 
@@ -234,7 +221,7 @@ def test_a_retried_slot_keeps_its_parameters_though_more_is_known_by_then(make_s
     abandon(stage, this_process())
     finish(stage)
     assert list(stage.complete()) == [0, 1, 2, 4, 5]
-    lost = next(trial for trial in stage.trials() if state_name(trial) == "running")
+    lost = next(trial for trial in stage.trials() if trial.state == "running")
     stage._fail(lost)
     finish(stage)
     check_exact(stage, 6)
@@ -247,7 +234,7 @@ def test_a_living_workers_slot_is_left_alone(make_study: Open) -> None:
     finish(stage)
     assert not stage.is_complete()
     assert list(stage.complete()) == [1]
-    assert [state_name(trial) for trial in stage.trials()] == ["running", "complete"]
+    assert [trial.state for trial in stage.trials()] == ["running", "complete"]
 
 
 def test_a_worker_of_another_machine_is_taken_to_be_alive(make_study: Open) -> None:
@@ -265,7 +252,7 @@ def test_all_that_runs_is_lost_where_nobody_else_works(make_study: Open) -> None
     abandon(stage, None, suggest=0)
     lost = stage.trials()[1]
     stage.release_all()
-    assert [state_name(trial) for trial in stage.trials()] == ["complete", "failed", "failed"]
+    assert [trial.state for trial in stage.trials()] == ["complete", "failed", "failed"]
     finish(stage)
     check_exact(stage, 3)
     assert stage.complete()[1].params == lost.params
@@ -313,7 +300,7 @@ def test_a_worker_whose_trial_was_ended_meanwhile_stands_down_quietly(make_study
     paused, other = make_study(num_trials=2), make_study(num_trials=2)
 
     def interrupted(attempt: TrialContext) -> TrialResult:
-        running = [trial for trial in other.trials() if state_name(trial) == "running"]
+        running = [trial for trial in other.trials() if trial.state == "running"]
         other._fail(running[0])
         finish(other)
         return TrialResult(123.0)
@@ -334,7 +321,7 @@ def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
     def interrupted(attempt: TrialContext) -> TrialResult:
         attempt.renew_lease()
         touched.append("before")
-        (running,) = [trial for trial in other.trials() if state_name(trial) == "running"]
+        (running,) = [trial for trial in other.trials() if trial.state == "running"]
         other._fail(running)
         attempt.renew_lease()
         touched.append("after")
@@ -343,8 +330,8 @@ def test_a_worker_whose_trial_was_taken_hears_it_before_it_touches_files(
     assert paused.work_once(interrupted)
     assert touched == ["before"]
     assert paused.failure() is None
-    (lost,) = [trial for trial in paused.trials() if state_name(trial) == "failed"]
-    assert was_abandoned(lost)
+    (lost,) = [trial for trial in paused.trials() if trial.state == "failed"]
+    assert lost.was_abandoned
     finish(other)
     check_exact(other, 2)
 
@@ -360,7 +347,7 @@ def test_a_lease_lasts_half_the_grace_time_of_the_heartbeats(
 
     def interrupted(attempt: TrialContext) -> TrialResult:
         ends.append(attempt.renew_lease())
-        (running,) = [trial for trial in other.trials() if state_name(trial) == "running"]
+        (running,) = [trial for trial in other.trials() if trial.state == "running"]
         other._fail(running)
         now[0] = storage.grace_period / 4
         ends.append(attempt.renew_lease())
@@ -426,7 +413,7 @@ def test_what_is_left_over_of_a_complete_stage_is_ended(
     stage.work_once(work)
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     stage.tidy()
-    assert [state_name(trial) for trial in stage.trials()] == ["complete", "waiting"]
+    assert [trial.state for trial in stage.trials()] == ["complete", "waiting"]
     stage.study.ask().set_user_attr("worker", dead_worker)
     finish(stage)
     stage.study.enqueue_trial({})
@@ -434,8 +421,8 @@ def test_what_is_left_over_of_a_complete_stage_is_ended(
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 1})
     stage.tidy()
     check_exact(stage, 2)
-    ended = [trial for trial in stage.trials() if state_name(trial) == "failed"]
-    assert not any(was_abandoned(trial) for trial in ended if trial.number > 2)
+    ended = [trial for trial in stage.trials() if trial.state == "failed"]
+    assert not any(trial.was_abandoned for trial in ended if trial.number > 2)
 
 
 # -- failures ----------------------------------------------------------------------------------
@@ -450,7 +437,7 @@ def test_an_exception_is_recorded_and_is_no_lost_worker(make_study: Open) -> Non
     for _ in range(MAX_LOST + 3):
         with pytest.raises(RuntimeError, match="no such file"):
             stage.work_once(broken)
-    errors = [trial.user_attrs["error"] for trial in stage.trials()]
+    errors = [trial.error for trial in stage.trials()]
     assert set(errors) == {"RuntimeError: no such file"}
     assert len({repr(trial.params) for trial in stage.trials()}) == 1
     finish(stage)
@@ -482,16 +469,16 @@ def test_a_diverged_trial_counts_and_never_wins(make_study: Open) -> None:
     stage = make_study()
     finish(stage, diverging({0, 1}))
     check_exact(stage, 4)
-    best = best_trial(stage)
+    best = stage.best()
     assert best is not None
-    assert best.user_attrs["trial_index"] == 3
+    assert best.trial_index == 3
 
 
 def test_if_all_diverged_there_is_no_winner(make_study: Open) -> None:
     stage = make_study()
     finish(stage, diverging({0, 1, 2, 3}))
     check_exact(stage, 4)
-    assert best_trial(stage) is None
+    assert stage.best() is None
 
 
 def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
@@ -500,9 +487,9 @@ def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
     stage = make_study()
     values = [0.2, 0.5, 0.5, 0.1]
     finish(stage, lambda attempt: TrialResult(values[attempt.trial_index]))
-    best = best_trial(stage)
+    best = stage.best()
     assert best is not None
-    assert best.user_attrs["trial_index"] == 1
+    assert best.trial_index == 1
 
 
 # -- parameters --------------------------------------------------------------------------------

@@ -12,7 +12,8 @@ from reality_check.studies import storage as storages
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import is_passing
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import Study, TrialResult
+from reality_check.studies.study import Study
+from reality_check.studies.trial import TrialResult
 from reality_check.utils.lease import HeartbeatMonitor, Lease, LeaseLost
 
 

@@ -16,7 +16,7 @@ from reality_check.report.energy_shares import read_energy
 from reality_check.studies.energy_notes import notes_folder
 from reality_check.utils.processes import this_boot
 
-SEARCH, COMPLETE = ("a", "search"), ("a", "complete")
+SEARCH, COMPLETE = ("a", "search"), ("a", "final")
 
 
 def counting(key: str = "c", part: str = "gpus") -> Counter:
@@ -45,7 +45,7 @@ def test_a_note_whenever_the_work_changes(tmp_path: Path) -> None:
     }
     assert [(n["work"], n["joules"]) for n in rest] == [
         (["a", "search"], {"c": 0.0}),
-        (["a", "complete"], {"c": 1.0}),
+        (["a", "final"], {"c": 1.0}),
         (None, {"c": 2.0}),
     ]
     times = [n["time"] for n in rest]

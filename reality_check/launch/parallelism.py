@@ -1,0 +1,91 @@
+"""How many processes train at a time, on which devices, and who starts them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from reality_check.config.schema import Experiment
+from reality_check.launch.devices import parse_devices, share_out
+from reality_check.launch.slurm_queue import require_slurm
+from reality_check.utils.errors import UsageError
+
+
+@dataclass(frozen=True)
+class Parallelism:
+    """How the work of an experiment is divided among processes.
+
+    Attributes:
+        workers: how many processes ask for trials at a time; by default one, or one for each of
+            ``devices``.
+        folds_at_once: how many folds of a trial each worker trains at a time, in processes of
+            their own. The results are the same.
+        processes_per_network: how many processes (on GPUs: one each) train each network together,
+            every one on its part of the batch (DistributedDataParallel). Not with
+            ``folds_at_once``.
+        devices: what the workers of this machine train on, in turn, instead of the experiment's
+            ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.
+        launcher: ``local`` (processes of this machine) or ``slurm`` (jobs of a cluster, see the
+            experiment's block ``slurm``; they continue when this process ends).
+    """
+
+    workers: int | None = None
+    folds_at_once: int = 1
+    processes_per_network: int = 1
+    devices: Sequence[str | int] = ()
+    launcher: Literal["local", "slurm"] = "local"
+
+    def check(self, experiment: Experiment) -> None:
+        """Make sure that the numbers fit each other, the launcher and the experiment.
+
+        Raises:
+            UsageError: they do not.
+        """
+        if self.workers is not None and self.workers < 1:
+            raise UsageError(f"workers must be at least 1, got {self.workers}.")
+        folds, processes = self.folds_at_once, self.processes_per_network
+        if min(folds, processes) < 1 or (folds > 1 and processes > 1):
+            raise UsageError(
+                f"folds_at_once={folds} and processes_per_network={processes}, but both must be at "
+                "least 1 and only one of them more: either folds side by side, or one network "
+                "together."
+            )
+        for method in experiment.methods:
+            batch = experiment.training_of(method).batch_size
+            if batch % processes:
+                raise UsageError(
+                    f"batch_size={batch} cannot be divided among {processes} processes; write a "
+                    f"multiple of {processes}."
+                )
+        if self.launcher == "slurm":
+            self._check_slurm()
+
+    def device_groups(self) -> list[tuple[str, ...]]:
+        """The devices of each worker; empty where it may choose for itself.
+
+        Raises:
+            UsageError: a device is not here, or devices would be left over.
+        """
+        return share_out(parse_devices(self.devices), self.workers, self.processes_per_network)
+
+    def on_device(self, experiment: Experiment) -> Experiment:
+        """The experiment with the kind of device that is named here, if one is."""
+        devices = parse_devices(self.devices)
+        if not devices:
+            return experiment
+        return experiment.model_copy(update={"device": devices[0].partition(":")[0]})
+
+    def _check_slurm(self) -> None:
+        if self.devices:
+            raise UsageError(
+                "devices are for the local launcher; SLURM itself gives each job its GPUs, see "
+                "slurm.gpus."
+            )
+        if self.processes_per_network > 1:
+            raise UsageError(
+                f"processes_per_network={self.processes_per_network} works with the local launcher "
+                "only; write folds_at_once instead, or call run without --launcher slurm inside a "
+                "job of your own."
+            )
+        require_slurm()

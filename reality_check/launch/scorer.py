@@ -1,0 +1,165 @@
+"""Scores of the networks that trials kept, on the test classes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from statistics import fmean
+
+import numpy as np
+import torch
+
+from reality_check.config.metrics import METRICS, Stage
+from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.evaluation.categories import (
+    load_network,
+    score_baselines,
+    score_folds,
+    score_networks,
+)
+from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
+from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
+from reality_check.models.network import Network, preprocessing
+from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.studies.output_folder import fold_folder, query_scores_path
+from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
+from reality_check.training.trainer import MODEL
+from reality_check.utils.seeds import derive
+
+
+class Scorer:
+    """Opens the test classes: for networks that are trained, and for the untrained baselines.
+
+    Args:
+        prepared: the experiment.
+        out_dir: its output folder, with the kept networks.
+    """
+
+    def __init__(self, prepared: PreparedExperiment, out_dir: Path) -> None:
+        self._prepared = prepared
+        self._out_dir = out_dir
+        self._pipelines: dict[tuple[Preprocessing, str], Pipeline] = {}
+
+    def score(
+        self, method: PreparedMethod, stage: Stage, trial_index: int
+    ) -> tuple[dict[str, Metrics], list[torch.Tensor]]:
+        """Score the kept networks of a trained reproduction on the test classes.
+
+        Args:
+            method: of the experiment.
+            stage: reproductions (a network a fold) or final (one wide network).
+            trial_index: number of the reproduction.
+
+        Returns:
+            The metrics by category, and the embeddings of the test images by each network.
+
+        Raises:
+            Diverged: an embedding is not finite.
+            FileNotFoundError: a network is not there.
+        """
+        test = self._prepared.test_set
+
+        def score(
+            embeddings: Sequence[torch.Tensor], extra_metrics: Sequence[str]
+        ) -> dict[str, Metrics]:
+            how = (method.method.normalize_embeddings, extra_metrics, test.queries)
+            if stage is Stage.FINAL:
+                return {"complete": evaluate_both_geometries(embeddings[0], test.labels, *how)}
+            return score_folds(embeddings, test.labels, *how)
+
+        return score_networks(
+            self._networks(method, stage, trial_index),
+            self._test_images(method),
+            self._prepared.device,
+            score,
+            self._prepared.protocol.final_metrics,
+        )
+
+    def embed_test_rows(
+        self, method: PreparedMethod, stage: Stage, trial_index: int, rows: np.ndarray
+    ) -> list[torch.Tensor]:
+        """Embed some test images with each kept network of a reproduction.
+
+        Args:
+            method: of the experiment.
+            stage: reproductions (a network a fold) or final (one wide network).
+            trial_index: number of the reproduction.
+            rows: which test images.
+
+        Returns:
+            Of each network float32 (len(rows), D), raw, on the device.
+
+        Raises:
+            FileNotFoundError: a network is not there.
+        """
+        images = self._test_images(method)
+        return [
+            embed(network.to(self._prepared.device), network, images.evaluation_batches(rows))
+            for network in self._networks(method, stage, trial_index)
+        ]
+
+    def keep_queries(
+        self, method: PreparedMethod, stage: Stage, trial_index: int, scores: dict[str, Metrics]
+    ) -> None:
+        """Write the scores of every query of a reproduction."""
+        write_test_queries(self._out_dir, self._prepared.test_set)
+        path = query_scores_path(self._out_dir, method.name, stage, trial_index)
+        write_query_scores(path, scores)
+
+    def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
+        """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw pixels too."""
+        prepared, protocol = self._prepared, self._prepared.protocol
+        folds = [
+            score_baselines(
+                prepared.experiment.model,
+                protocol.training,
+                network_seed(prepared, Stage.REPRODUCTIONS, trial_index, fold),
+                prepared.test_set,
+                prepared.device,
+                raw_pixels=trial_index == fold == 0,
+                extra_metrics=protocol.final_metrics,
+            )
+            for fold in range(protocol.split.folds)
+        ]
+        return {
+            name: {
+                key: fmean(fold[name][key] for fold in folds if name in fold)
+                for key in (*METRICS, *protocol.final_metrics)
+            }
+            for name in folds[0]
+        }
+
+    def load_network(
+        self, method: PreparedMethod, stage: Stage, trial_index: int, fold: int
+    ) -> Network:
+        """A network that a trial kept.
+
+        Raises:
+            FileNotFoundError: it is not there.
+        """
+        folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
+        shape = input_shape(self._prepared.dataset, method.training)
+        return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
+
+    def _networks(self, method: PreparedMethod, stage: Stage, trial_index: int) -> list[Network]:
+        """The kept networks of a reproduction: one a fold, or one wide network."""
+        return [
+            self.load_network(method, stage, trial_index, fold)
+            for fold in range(method.networks(stage))
+        ]
+
+    def _test_images(self, method: PreparedMethod) -> Pipeline:
+        """The test classes as evaluation with that method's model and training sees them."""
+        test, training = self._prepared.test_set, method.training
+        seen = preprocessing(method.model, test.images.channels)
+        key = (seen, training.augmentation.model_dump_json())
+        if key not in self._pipelines:
+            device = self._prepared.device
+            self._pipelines[key] = build_pipeline(test, method.model, training, device)
+        return self._pipelines[key]
+
+
+def network_seed(prepared: PreparedExperiment, stage: Stage, trial_index: int, fold: int) -> int:
+    """The same for all methods, so that they are compared on common seeds."""
+    seed, kind = prepared.experiment.seed, stage.category_of_seeds
+    return derive(seed, kind, trial_index, fold, "network")

@@ -1,0 +1,255 @@
+"""Does one trial: trains its networks, scores them, and says what the storage is to keep."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import functools
+import time
+from collections.abc import Callable
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+from reality_check.config.metrics import PRIMARY, Stage
+from reality_check.data import load_dataset
+from reality_check.evaluation.categories import concatenate
+from reality_check.evaluation.gallery import draw_gallery
+from reality_check.evaluation.metrics import Diverged
+from reality_check.launch.devices import name_of
+from reality_check.launch.fold_executors import (
+    FoldExecutor,
+    FoldJob,
+    ProcessExecutor,
+    SerialExecutor,
+)
+from reality_check.launch.scorer import Scorer, network_seed
+from reality_check.studies.campaign import StageWork
+from reality_check.studies.output_folder import (
+    fold_folder,
+    gallery_path,
+    remove_checkpoints,
+    trial_folder,
+)
+from reality_check.studies.trial import TrialContext, TrialResult
+from reality_check.training.fold import FoldResult, FoldTask
+from reality_check.training.methods import MethodSettings
+from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
+from reality_check.training.strategy import Strategy
+from reality_check.utils.lease import LeaseCheck
+from reality_check.utils.seeds import derive
+
+Progress = Callable[[dict[str, Any]], None]
+
+
+class TrialRunner:
+    """Does trials of any stage in one output folder.
+
+    Args:
+        prepared: the experiment.
+        out_dir: its output folder.
+        on_progress: told what this worker does, as plain data.
+        folds_at_once: how many folds of a trial train at a time, in processes of their own.
+        strategy: the processes that train each network together, this one being the main one.
+    """
+
+    def __init__(
+        self,
+        prepared: PreparedExperiment,
+        out_dir: Path,
+        on_progress: Progress = lambda _: None,
+        folds_at_once: int = 1,
+        strategy: Strategy | None = None,
+    ) -> None:
+        self.prepared = prepared
+        self.out_dir = out_dir
+        self.on_progress = on_progress
+        self.strategy = strategy or Strategy()
+        self.scorer = Scorer(prepared, out_dir)
+        self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
+
+    def resources(self, stage: Stage) -> dict[str, Any]:
+        """On what device a trial is done, and by how many processes (on GPUs: how many)."""
+        device = self.prepared.device
+        alone = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
+        count = self.strategy.size
+        processes = max(count, 1 if alone else self._folds_at_once)
+        return {"device": name_of(device, count), "processes": processes}
+
+    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+        """Do one trial of a stage.
+
+        A method that diverges has its trial with value 0, and no checkpoints.
+        """
+        about = {
+            "doing": work.stage,
+            "method": work.method,
+            "trial_index": context.trial_index,
+            "since": time.time(),
+            "device": name_of(self.prepared.device, self.strategy.size),
+        }
+        self.on_progress(about)
+        if work.stage is Stage.BASELINES:
+            return TrialResult(0.0, {"scores": self.scorer.score_baselines(context.trial_index)})
+        do_one = {
+            Stage.SEARCH: self._search,
+            Stage.REPRODUCTIONS: self._reproduce,
+            Stage.FINAL: self._train_final,
+        }[work.stage]
+        trial = _Trial(
+            self.prepared.method(work.method),
+            work.stage,
+            context,
+            lambda position: self.on_progress({**about, **position}),
+        )
+        try:
+            return do_one(trial)
+        except Diverged as error:
+            context.renew_lease()
+            remove_checkpoints(
+                trial_folder(self.out_dir, work.method, work.stage, context.trial_index)
+            )
+            return TrialResult(0.0, {"diverged": str(error)})
+
+    def follow(self) -> None:
+        """Train with the main process of the strategy until its work is done."""
+        SerialExecutor(self.prepared.dataset, self.prepared.device, self.strategy).follow()
+
+    def close(self) -> None:
+        """End the processes that train."""
+        if "executor" in vars(self):
+            self.executor.close()
+        elif self.strategy.is_main:
+            with contextlib.suppress(RuntimeError):  # the others wait for jobs that never came
+                self.strategy.broadcast(None)
+
+    @functools.cached_property
+    def executor(self) -> FoldExecutor:
+        """Who trains the networks of a trial."""
+        prepared = self.prepared
+        if self._folds_at_once == 1 or self.strategy.size > 1:
+            return SerialExecutor(prepared.dataset, prepared.device, self.strategy)
+        load = functools.partial(load_dataset, prepared.experiment.dataset)
+        return ProcessExecutor(self._folds_at_once, load, prepared.device)
+
+    # -- stages -----------------------------------------------------------------------------
+
+    def _search(self, trial: _Trial) -> TrialResult:
+        return _result(self._train_folds(trial))
+
+    def _reproduce(self, trial: _Trial) -> TrialResult:
+        results = self._train_folds(trial)
+        method, index = trial.method, trial.context.trial_index
+        scores, embeddings = self.scorer.score(method, trial.stage, index)
+        self.scorer.keep_queries(method, trial.stage, index, scores)
+        wanted = self.prepared.protocol.gallery
+        if wanted and index == 0:
+            normalize = method.method.normalize_embeddings
+            vectors = concatenate(embeddings, normalize)
+            path = gallery_path(self.out_dir, method.name)
+            draw_gallery(path, self.prepared.test_set, vectors, normalize, wanted)
+        return _result(results, scores=scores)
+
+    def _train_final(self, trial: _Trial) -> TrialResult:
+        """One wide network on all trainval classes."""
+        selects_on_test = self.prepared.protocol.selects_on == "test"
+        result = (self._selecting_on_test if selects_on_test else self._on_trainval)(trial)
+        index = trial.context.trial_index
+        scores, _ = self.scorer.score(trial.method, trial.stage, index)
+        self.scorer.keep_queries(trial.method, trial.stage, index, scores)
+        return TrialResult(scores["complete"][PRIMARY], {"scores": scores, "epochs": result.epoch})
+
+    def _on_trainval(self, trial: _Trial) -> FoldResult:
+        """Train for a number of epochs that is known before."""
+        params = dict(trial.context.params)
+        epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
+        settings = trial.method.settings(params)
+        if self.prepared.protocol.selects_on == "last":
+            has_two = settings.second_phase is not None
+            epochs = trial.method.training.phase_epochs(has_two)
+        return self._train_alone(trial, self._task(trial, settings, 0, epochs), None)
+
+    def _selecting_on_test(self, trial: _Trial) -> FoldResult:
+        """Train, and keep the best epoch on the test classes.
+
+        The only training that is handed test classes, because ``selects_on: test`` asks for what
+        papers did.
+        """
+        settings = trial.method.settings(trial.context.params)
+        task = dataclasses.replace(self._task(trial, settings, 0), selects_on="test")
+        return self._train_alone(trial, task, self.prepared.splits.test)
+
+    # -- training ---------------------------------------------------------------------------
+
+    def _train_alone(
+        self, trial: _Trial, task: FoldTask, selects_on: tuple[int, ...] | None
+    ) -> FoldResult:
+        train = self.prepared.splits.trainval
+        (result,) = self._run(
+            trial, [FoldJob(task, 0, train, selects_on, self._fold_folder(trial, 0))]
+        )
+        return result
+
+    def _train_folds(self, trial: _Trial) -> list[FoldResult]:
+        settings = trial.method.settings(trial.context.params)
+        jobs = [
+            FoldJob(
+                self._task(trial, settings, number),
+                number,
+                fold.train,
+                fold.validation,
+                self._fold_folder(trial, number),
+            )
+            for number, fold in enumerate(self.prepared.splits.folds)
+        ]
+        return self._run(trial, jobs)
+
+    def _task(
+        self,
+        trial: _Trial,
+        settings: MethodSettings,
+        fold: int,
+        fixed_epochs: tuple[int, int] | None = None,
+    ) -> FoldTask:
+        method, stage, index = trial.method, trial.stage, trial.context.trial_index
+        seed, kind = self.prepared.experiment.seed, stage.category_of_seeds
+        return FoldTask(
+            settings=settings,
+            model=method.model,
+            training=method.training,
+            embedding_size=method.embedding_size(stage),
+            network_seed=network_seed(self.prepared, stage, index, fold),
+            loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
+            fixed_epochs=fixed_epochs,
+            keep_model=stage is not Stage.SEARCH,
+        )
+
+    def _fold_folder(self, trial: _Trial, fold: int) -> Path:
+        index = trial.context.trial_index
+        return fold_folder(self.out_dir, trial.method.name, trial.stage, index, fold)
+
+    def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
+        renew_lease: LeaseCheck = trial.context.renew_lease
+        return self.executor.run(jobs, trial.on_progress, renew_lease)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Trial:
+    """The trial that is being done."""
+
+    method: PreparedMethod
+    stage: Stage
+    context: TrialContext
+    on_progress: Progress
+
+
+def _result(results: list[FoldResult], **more: Any) -> TrialResult:
+    """What a trial of several folds found: its value is their mean."""
+    attributes = {
+        "fold_values": [result.value for result in results],
+        "fold_epochs": [result.epoch for result in results],
+        "follow_up_epochs": [result.follow_up_epochs for result in results],
+        "epochs_spent": [result.epochs_spent for result in results],
+        "curves": [[[row["step"], row[PRIMARY]] for row in result.curve] for result in results],
+    }
+    return TrialResult(fmean(result.value for result in results), {**attributes, **more})

@@ -1,0 +1,122 @@
+"""What a worker does until no work is left: take a trial, do it, wait for others where it must."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import time
+from collections.abc import Callable
+from typing import Any, Literal
+
+import torch
+
+from reality_check.config.metrics import Stage
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.output_folder import remove_checkpoints, trial_folder
+from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.interrupt import Stopped, check, pause
+from reality_check.utils.text import one_line
+
+#: Seconds between two polls of the storage, at least and at most.
+PAUSES = 1.0, 15.0
+
+
+class WorkLoop:
+    """Takes trials of a campaign and has them done until none is left.
+
+    Args:
+        campaign: says what there is to do.
+        runner: does it.
+    """
+
+    def __init__(self, campaign: Campaign, runner: TrialRunner) -> None:
+        self._campaign = campaign
+        self._runner = runner
+
+    def run(self) -> None:
+        """Work until nothing is left, waiting for other workers where their results are needed.
+
+        Raises:
+            WorkFailed: a trial failed here or in another worker.
+            UsageError: a trial found that the user's input cannot be used.
+            Stopped: this process was asked to stop.
+        """
+        while True:
+            check()
+            polled = time.monotonic()
+            outcome = self._work_on_first_free_stage()
+            if outcome == "done":
+                self._campaign.tidy()
+                return
+            if outcome == "wait":
+                self._runner.on_progress({"doing": "waiting for other workers"})
+                _pause(time.monotonic() - polled)
+
+    def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
+        for work in self._campaign.ready_stages():
+            if work.study.is_complete():  # first, since that is remembered and not asked again
+                continue
+            failure = work.study.failure()
+            if failure is not None:
+                raise _failed(work, failure)
+            if self._work_on(work):
+                return "worked"
+        return "done" if self._campaign.is_complete() else "wait"
+
+    def _work_on(self, work: StageWork) -> bool:
+        """Do one trial of a stage, if one is free; an exception stops the stage for all."""
+        do: Callable[..., Any] = functools.partial(self._runner.do, work)
+        try:
+            if not work.study.work_once(do, self._runner.resources(work.stage)):
+                return False
+            self._prune(work)
+            return True
+        except UsageError as error:
+            work.study.record_failure(str(error), usage=True)
+            raise
+        except (WorkFailed, Stopped):
+            raise
+        except Exception as error:
+            message = _reason(error)
+            with contextlib.suppress(Exception):  # on a full disk, the first reason is to tell
+                work.study.record_failure(message, usage=False)
+            raise _failed(work, {"message": message, "usage": False}) from error
+
+    def _prune(self, work: StageWork) -> None:
+        """Of a complete trial of the search nothing stays but its records.
+
+        Only once it is in the storage; also of trials that others did, since a worker that was
+        paused can have written after the end.
+        """
+        if work.stage is not Stage.SEARCH or not self._runner.strategy.is_main:
+            return
+        for index in work.study.complete():
+            folder = trial_folder(self._campaign.out_dir, work.method, work.stage, index)
+            remove_checkpoints(folder)
+
+
+def _pause(seconds_of_poll: float) -> None:
+    """Wait after a poll without success; longer where polls are slow.
+
+    Many workers that wait must not keep the storage from those that work.
+    """
+    least, most = PAUSES
+    pause(min(max(least, 10 * seconds_of_poll), most))
+
+
+def _reason(error: Exception) -> str:
+    """Why a trial failed, and what to do where that is known."""
+    if isinstance(error, torch.OutOfMemoryError):
+        return (
+            f"the GPU's memory is too small ({one_line(error)}). With fewer folds at once, fewer "
+            "workers on it or a larger GPU the same command continues; a smaller "
+            "protocol.training.batch_size, or autocast, makes another experiment, for another --out"
+        )
+    return f"{type(error).__name__}: {one_line(error)}"
+
+
+def _failed(work: StageWork, failure: dict[str, Any]) -> Exception:
+    if failure["usage"]:
+        return UsageError(failure["message"])
+    return WorkFailed(f"{work.method or 'baselines'}, {work.stage}: {failure['message']}")

@@ -1,0 +1,175 @@
+"""One attempt at a trial, as the storage has it. The names of its attributes stand here only."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any, Literal
+
+from optuna.trial import FrozenTrial, TrialState
+
+from reality_check.utils.lease import LeaseCheck, no_lease
+
+State = Literal["complete", "running", "waiting", "failed"]
+
+_STATES: dict[TrialState, State] = {
+    TrialState.COMPLETE: "complete",
+    TrialState.RUNNING: "running",
+    TrialState.WAITING: "waiting",
+    TrialState.FAIL: "failed",
+    TrialState.PRUNED: "failed",
+}
+
+
+@dataclass(frozen=True)
+class StoredTrial:
+    """A trial of Optuna, with what our workers noted about it.
+
+    Attributes:
+        number: of the attempt, from 0 on, in the order in which they were made.
+        trial_id: Optuna's own key.
+        state: what Optuna says of it.
+        value: what was maximised, once it is complete.
+        params: what was drawn.
+        started: when it began to run.
+        ended: when it was over.
+        trial_index: which of the study's trials it is an attempt at.
+        worker: the process that signed it.
+        device: what it runs on.
+        processes: how many processes train it at a time.
+        seconds: how long it took, or up to its last heartbeat.
+        duplicate: whether another attempt holds its index.
+        stopped: whether its worker was asked to stop.
+        error: the exception that ended it.
+        diverged: why it counts as 0.
+        fold_values: of a trial with folds: the validation MAP@R of each,
+        fold_epochs: its best epoch,
+        follow_up_epochs: those of them in the second phase,
+        epochs_spent: all epochs trained,
+        curves: (step, MAP@R) of each evaluation.
+        scores: of a reproduction: its metrics by category.
+        epochs: of a final run: what it trained for.
+    """
+
+    number: int
+    trial_id: int
+    state: State
+    value: float | None = None
+    params: Mapping[str, Any] = field(default_factory=dict)
+    started: datetime | None = None
+    ended: datetime | None = None
+    trial_index: int | None = None
+    worker: Mapping[str, Any] | None = None
+    device: str | None = None
+    processes: int = 1
+    seconds: float | None = None
+    duplicate: bool = False
+    stopped: bool = False
+    error: str | None = None
+    diverged: str | None = None
+    fold_values: Sequence[float] = ()
+    fold_epochs: Sequence[int] = ()
+    follow_up_epochs: Sequence[int] = ()
+    epochs_spent: Sequence[int] = ()
+    curves: Sequence[Sequence[tuple[int, float]]] = ()
+    scores: Mapping[str, Mapping[str, float]] | None = None
+    epochs: int | None = None
+
+    @classmethod
+    def of(cls, trial: FrozenTrial) -> StoredTrial:
+        """Read a trial of Optuna."""
+        noted = {key: value for key, value in trial.user_attrs.items() if key in _NOTED}
+        state = _STATES[trial.state]
+        return cls(
+            number=trial.number,
+            trial_id=trial._trial_id,
+            state=state,
+            value=trial.value if state == "complete" else None,
+            params=trial.params,
+            started=trial.datetime_start,
+            ended=trial.datetime_complete,
+            **noted,
+        )
+
+    @property
+    def holds_its_index(self) -> bool:
+        """Whether no other attempt at the same trial may begin."""
+        return self.state != "failed"
+
+    @property
+    def was_abandoned(self) -> bool:
+        """Whether it failed without a word: its worker was killed, or silent for too long."""
+        spoke = self.error is not None or self.duplicate or self.stopped
+        return self.state == "failed" and not spoke
+
+    @property
+    def hours(self) -> float:
+        """Hours of its processes, or GPUs; up to the last heartbeat where it runs or was lost."""
+        return (self.seconds or 0.0) * self.processes / 3600
+
+    @property
+    def device_kind(self) -> str:
+        """``cuda``, ``cpu``, ... or ``unknown``."""
+        return (self.device or "unknown").partition(":")[0]
+
+
+_OF_OPTUNA = {"number", "trial_id", "state", "value", "params", "started", "ended"}
+_NOTED = {field.name for field in dataclasses.fields(StoredTrial)} - _OF_OPTUNA
+
+
+def note(trial: Any, **attributes: Any) -> None:
+    """Write attributes of a running trial of Optuna.
+
+    Raises:
+        TypeError: :class:`StoredTrial` has none of that name.
+    """
+    for key, value in attributes.items():
+        if key not in _NOTED:
+            raise TypeError(f"a trial has no attribute {key!r}")
+        trial.set_user_attr(key, value)
+
+
+@dataclass(frozen=True)
+class TrialContext:
+    """A trial that this worker now works on.
+
+    Attributes:
+        trial_index: its number within the study.
+        params: what to train with.
+        renew_lease: to be called before files of the trial are touched; returns until when (by
+            ``time.monotonic``) it need not be called again, and raises ``LeaseLost`` when the trial
+            went to another worker, because this one was silent for too long.
+    """
+
+    trial_index: int
+    params: dict[str, Any]
+    renew_lease: LeaseCheck = no_lease
+
+
+@dataclass(frozen=True)
+class TrialResult:
+    """What a trial found: the value to maximise, and what :class:`StoredTrial` keeps with it."""
+
+    value: float
+    attributes: Mapping[str, Any] = field(default_factory=dict)
+
+
+def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[int, StoredTrial]:
+    """The complete attempt at each trial below ``num_trials``, in their order."""
+    complete: dict[int, StoredTrial] = {}
+    for trial in trials:
+        index = trial.trial_index
+        if trial.state == "complete" and index is not None and index < num_trials:
+            complete.setdefault(index, trial)
+    return dict(sorted(complete.items()))
+
+
+def best_trial(trials: Mapping[int, StoredTrial]) -> StoredTrial | None:
+    """The complete trial with the highest value; ``None`` if all diverged, or there is none."""
+    sound = [trial for trial in trials.values() if trial.diverged is None]
+    return max(sound, key=lambda trial: trial.value or 0.0, default=None)
+
+
+Work = Callable[[TrialContext], TrialResult]

@@ -1,0 +1,138 @@
+"""An experiment with all that its YAML refers to: images, splits, and each method resolved once."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+
+from reality_check.config.metrics import Stage
+from reality_check.config.model import Model
+from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.training import Training
+from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
+from reality_check.models.pipeline import input_shape
+from reality_check.training.methods import MethodSettings, fill_settings
+from reality_check.utils.errors import UsageError
+
+
+@dataclass(frozen=True)
+class PreparedMethod:
+    """A method with the model and the training that are its own or the experiment's."""
+
+    method: Method
+    model: Model
+    training: Training
+    protocol: Protocol
+
+    @property
+    def name(self) -> str:
+        """Of the method."""
+        return self.method.name
+
+    def networks(self, stage: Stage) -> int:
+        """How many networks a trial trains."""
+        return 1 if stage is Stage.FINAL else self.protocol.split.folds
+
+    def embedding_size(self, stage: Stage) -> int:
+        """Of a network: the final one is as wide as the ensemble."""
+        return self.training.embedding_size * self.protocol.split.folds // self.networks(stage)
+
+    def settings(self, params: Mapping[str, Any]) -> MethodSettings:
+        """The method with its sampled values."""
+        return fill_settings(self.method, self.protocol, params)
+
+
+class PreparedExperiment:
+    """An experiment, its images and its methods; each thing is made when it is first used.
+
+    Args:
+        experiment: validated.
+        dataset: its images, where they have been read already.
+    """
+
+    def __init__(self, experiment: Experiment, dataset: ImageSet | None = None) -> None:
+        self.experiment = experiment
+        self.protocol = experiment.protocol
+        if dataset is not None:
+            self.dataset = dataset
+
+    @functools.cached_property
+    def dataset(self) -> ImageSet:
+        """The whole data set."""
+        return load_dataset(self.experiment.dataset)
+
+    @functools.cached_property
+    def splits(self) -> ClassSplits:
+        """The classes of every fold, and of the test half."""
+        return split_dataset(self.dataset, self.protocol.split)
+
+    @functools.cached_property
+    def test_set(self) -> ImageSet:
+        """The test classes. Only scoring is handed them."""
+        return self.dataset.subset(self.splits.test)
+
+    @functools.cached_property
+    def device(self) -> torch.device:
+        """Where this process trains."""
+        return pick_device(self.experiment.device)
+
+    @functools.cached_property
+    def _methods(self) -> dict[str, PreparedMethod]:
+        experiment = self.experiment
+        return {
+            method.name: PreparedMethod(
+                method,
+                experiment.model_of(method),
+                experiment.training_of(method),
+                self.protocol,
+            )
+            for method in experiment.methods
+        }
+
+    def method(self, name: str) -> PreparedMethod:
+        """The method of that name."""
+        return self._methods[name]
+
+    def describe_data(self, device: str | None = None) -> dict[str, Any]:
+        """What the report says of the data, so that it needs none later.
+
+        Where others train, the caller says on what ``device``.
+        """
+        dataset, splits, test = self.dataset, self.splits, self.test_set
+        return {
+            "name": self.experiment.dataset.name,
+            "classes": dataset.num_classes,
+            "images": len(dataset),
+            "image_shape": list(dataset.image_shape or ()),
+            "input_shape": list(input_shape(dataset, self.protocol.training)),
+            "trainval_classes": len(splits.trainval),
+            "test_classes": len(splits.test),
+            "test_images": len(test),
+            "queries": None if test.queries is None else int(test.queries.sum()),
+            "lone_images": int((np.bincount(dataset.labels) == 1).sum()),
+            "skipped": list(dataset.skipped),
+            "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
+            "device": device or str(self.device),
+        }
+
+
+def pick_device(name: str) -> torch.device:
+    """The device of an experiment; ``auto`` is CUDA where there is one, else the CPU.
+
+    Raises:
+        UsageError: the named device is not there.
+    """
+    if name == "auto":
+        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
+    device = torch.device(name)
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise UsageError(
+            f"device {name!r} is not here; this machine has {torch.cuda.device_count()} CUDA "
+            "devices. Write device: auto or cpu."
+        )
+    return device

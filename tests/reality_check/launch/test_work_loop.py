@@ -1,0 +1,389 @@
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from sqlalchemy.event import listen
+from support.campaigns import WorkedCampaign
+
+from reality_check.config import Experiment, compose
+from reality_check.config.metrics import Stage
+from reality_check.data import ImageSet
+from reality_check.evaluation.metrics import Diverged
+from reality_check.launch.scorer import Scorer, network_seed
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.models.pipeline import Pipeline
+from reality_check.report.collect import collect
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import trial_folder
+from reality_check.training.trainer import FoldResult, FoldTask, Trainer
+from reality_check.utils.errors import UsageError, WorkFailed
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+
+def experiment(**changes: Any) -> Experiment:
+    return compose(
+        {
+            "name": "tiny",
+            "dataset": "glyphs",
+            "model": {"base": "conv4", "arguments": {"width": 4}},
+            "protocol": {
+                "base": "quick",
+                "training": {
+                    "batch_size": 4,
+                    "iterations_per_epoch": 1,
+                    "max_epochs": 2,
+                    "evaluate_every": 1,
+                    "embedding_size": 4,
+                },
+                "search": {"trials": 2, "sampler": "random"},
+                "reproductions": 2,
+            },
+            "methods": [
+                {"base": "contrastive", "samples_per_class": 2},
+                {"base": "heated_up_softmax", "samples_per_class": 1},
+            ],
+            "device": "cpu",
+            **changes,
+        }
+    )
+
+
+class Spied(WorkedCampaign):
+    """A campaign on made-up images, whose database does not wait for the disk."""
+
+    def __init__(self, *arguments: Any, **keywords: Any) -> None:
+        super().__init__(*arguments, **keywords)
+        engine = self.storage.engine
+        engine.dispose()
+        listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
+
+
+Made = Callable[..., Spied]
+
+
+@pytest.fixture
+def make(
+    make_images: Callable[..., ImageSet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> Made:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+    def make_campaign(on_progress: Callable[..., None] = lambda _: None, **changes: Any) -> Spied:
+        return Spied(experiment(**changes), tmp_path, make_images(16), on_progress=on_progress)
+
+    return make_campaign
+
+
+Handed = list[tuple[FoldTask, tuple[str, ...], tuple[str, ...] | None, Path]]
+
+
+@pytest.fixture
+def handed(monkeypatch: pytest.MonkeyPatch) -> Handed:
+    """What every fold run is handed; each then ends at once with a made-up result."""
+    seen: Handed = []
+
+    def run(self: Trainer) -> FoldResult:
+        validation = None if self.validation is None else self.validation.class_names
+        seen.append((self.task, self.train_set.class_names, validation, self.folder))
+        return FoldResult(0.1 * (len(seen) % 7), 3, 1, 4, 0.0, ())
+
+    def embeddings(network: None, images: Pipeline, device: torch.device) -> torch.Tensor:
+        generator = torch.Generator().manual_seed(0)
+        return torch.randn(len(images), 4, generator=generator)
+
+    monkeypatch.setattr(Trainer, "run", run)
+    monkeypatch.setattr(Scorer, "load_network", lambda *arguments: None)
+    monkeypatch.setattr("reality_check.evaluation.categories.embed_test", embeddings)
+    return seen
+
+
+def names(labels: range | list[int]) -> tuple[str, ...]:
+    return tuple(f"class {label}" for label in labels)
+
+
+# -- which classes reach training --------------------------------------------------------------
+
+
+def test_fold_runs_are_never_handed_a_test_class(make: Made, handed: Handed) -> None:
+    make().work()
+    test = set(names(range(8, 16)))
+    stages = Counter(folder.parts[-3] for *_, folder in handed)
+    # Methods x trials x folds; the complete run has no folds.
+    assert stages == {"search": 2 * 2 * 4, "reproductions": 2 * 2 * 4, "final": 2 * 2}
+    for task, train, validation, folder in handed:
+        assert not set(train) & test
+        if folder.parts[-3] == "final":
+            assert (train, validation) == (names(range(8)), None)
+            assert task.fixed_epochs is not None
+            continue
+        # Section 1: fold 0 validates on the last block, fold 1 on the first, and so on.
+        block = {0: [6, 7], 1: [0, 1], 2: [2, 3], 3: [4, 5]}[int(folder.name.rpartition("_")[2])]
+        assert validation == names(block)
+        assert train == names([label for label in range(8) if label not in block])
+        assert task.fixed_epochs is None
+
+
+def test_the_test_images_are_not_opened_before_the_parameters_are_fixed(
+    make: Made, handed: Handed
+) -> None:
+    opened: dict[str, set[bool]] = {}
+
+    def note(state: dict[str, Any]) -> None:
+        opened.setdefault(state["doing"], set()).add("test_set" in campaign.prepared.__dict__)
+
+    campaign = make(on_progress=note)
+    campaign.work()
+    assert opened["search"] == {False}
+    assert True in opened["reproductions"]
+
+
+def test_the_complete_model_is_as_wide_as_the_ensemble_and_trains_the_mean_of_epochs(
+    make: Made, handed: Handed
+) -> None:
+    campaign = make()
+    campaign.work()
+    complete = [task for task, *_, folder in handed if folder.parts[-3] == "final"]
+    assert {task.embedding_size for task in complete} == {16}
+    # All fold runs report epoch 3, of which 1 in the follow-up phase.
+    assert {task.fixed_epochs for task in complete} == {(2, 1)}
+    assert {task.embedding_size for task, *_, f in handed if f.parts[-3] != "final"} == {4}
+
+
+def test_only_search_trials_leave_no_model(make: Made, handed: Handed) -> None:
+    make().work()
+    for task, *_, folder in handed:
+        assert task.keep_model == (folder.parts[-3] != "search")
+
+
+def test_seeds_differ_between_runs_and_networks_are_shared_between_methods(
+    make: Made, handed: Handed
+) -> None:
+    make().work()
+    seeds: dict[str, dict[tuple[str, ...], tuple[int, int]]] = {}
+    for task, *_, folder in handed:
+        method, run = folder.parts[-4], folder.parts[-3:]
+        seeds.setdefault(method, {})[run] = (task.network_seed, task.loss_seed)
+    one, other = seeds["contrastive"], seeds["heated_up_softmax"]
+    assert one.keys() == other.keys()
+    assert all(one[run][0] == other[run][0] for run in one)
+    networks = [network for network, _ in one.values()]
+    assert len(set(networks)) == len(networks)
+    losses = [loss for _, loss in itertools.chain(one.values(), other.values())]
+    assert len(set(losses)) == len(losses)
+
+
+def test_another_seed_changes_every_seed(make: Made, handed: Handed) -> None:
+    make().work()
+    first = {seed for task, *_ in handed for seed in (task.network_seed, task.loss_seed)}
+    campaign = make(seed=1)
+    for stage, trial_index, fold in itertools.product(
+        (Stage.SEARCH, Stage.REPRODUCTIONS), range(2), range(4)
+    ):
+        assert network_seed(campaign.prepared, stage, trial_index, fold) not in first
+
+
+def test_reproductions_retrain_the_winner_of_the_search(make: Made, handed: Handed) -> None:
+    campaign = make()
+    campaign.work()
+    for method in campaign.experiment.methods:
+        winner = campaign.winner(method)
+        assert winner is not None
+        stages = {u.stage: u.study for u in campaign.ready_stages() if u.method == method.name}
+        values = {
+            trial_index: trial.value for trial_index, trial in stages["search"].complete().items()
+        }
+        assert winner.trial_index == max(values, key=lambda trial_index: values[trial_index] or 0)
+        assert stages["reproductions"].fixed == winner.params
+        fixed = dict(stages["final"].fixed or {})
+        assert (fixed.pop("epochs"), fixed.pop("follow_up_epochs")) == (2, 1)
+        assert fixed == winner.params
+        runs = [task for task, *_, f in handed if f.parts[-4:-2] == (method.name, "final")]
+        assert all(task.settings.params == winner.params for task in runs)
+
+
+# -- what is recorded --------------------------------------------------------------------------
+
+
+def test_a_trials_value_is_the_mean_of_its_folds(make: Made, handed: Handed) -> None:
+    campaign = make()
+    campaign.work()
+    for unit in campaign.ready_stages():
+        if unit.stage in ("search", "reproductions"):
+            for trial in unit.study.complete().values():
+                folds = trial.fold_values
+                assert len(folds) == 4
+                assert trial.value == pytest.approx(sum(folds) / 4)
+    assert campaign.is_complete()
+
+
+def test_a_whole_small_campaign_trains_and_scores(make: Made) -> None:
+    campaign = make()
+    campaign.work()
+    assert campaign.is_complete()
+    for unit in campaign.ready_stages():
+        for trial in unit.study.complete().values():
+            scores = trial.scores
+            if unit.stage in ("reproductions", "final"):
+                assert scores is not None
+                assert all(0 <= v <= 1 for metrics in scores.values() for v in metrics.values())
+            elif unit.stage == "search":
+                assert scores is None
+    worked = list(campaign.out_dir.rglob("model.pt"))
+    assert len(worked) == 2 * 2 * 4 + 2 * 2
+
+
+def test_metrics_on_request_are_measured_on_the_test_classes_only(make: Made) -> None:
+    asked = ["recall_at_2", "NMI", "separability", "binary_recall_at_2"]
+    protocol = experiment().plain()["protocol"] | {"final_metrics": asked}
+    campaign = make(protocol=protocol)
+    campaign.work()
+    for unit in campaign.ready_stages():
+        for trial in unit.study.complete().values():
+            if unit.stage == "search":
+                assert not set(asked) & set(str(trial).split("'"))
+            else:
+                scores = trial.scores
+                assert all(set(asked) <= set(metrics) for metrics in scores.values())
+    for records in campaign.out_dir.rglob("records/curves.csv"):
+        assert not any(name in records.read_text() for name in asked)
+    rows = collect(campaign).rows
+    names = {(row.method, row.category, row.metric) for row in rows}
+    for method, suffix in (("contrastive", "_raw"), ("heated_up_softmax", "_raw")):
+        for category in ("aggregate", "ensemble", "complete"):
+            for metric in (*asked, "NMI" + suffix, "separability" + suffix):
+                assert (method, category, metric) in names
+
+
+def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def diverge(*_: Any) -> None:
+        raise Diverged("made up")
+
+    monkeypatch.setattr(TrialRunner, "_reproduce", diverge)
+    monkeypatch.setattr(TrialRunner, "_train_final", diverge)
+    monkeypatch.setattr(Campaign, "final_epochs", lambda *_: (1, 0))
+    protocol = experiment().plain()["protocol"] | {"final_metrics": ["recall_at_2", "AMI"]}
+    campaign = make(protocol=protocol)
+    campaign.work()
+    values = {(row.category, row.metric): row.value for row in collect(campaign).rows}
+    assert len(values) == 3 * 2 * 5, "in both geometries"
+    assert set(values.values()) == {0.0}
+    assert {("ensemble", "AMI"), ("complete", "mean_average_precision_at_r_raw")} <= set(values)
+
+
+def test_a_gallery_is_drawn_once_a_method_where_one_is_asked_for(make: Made) -> None:
+    campaign = make(protocol=experiment().plain()["protocol"] | {"gallery": 3})
+    campaign.work()
+    drawn = sorted(path.relative_to(campaign.out_dir) for path in campaign.out_dir.rglob("*.png"))
+    names = ("contrastive", "heated_up_softmax")
+    assert drawn == [Path(name, "reproductions", "000", "gallery.png") for name in names]
+    methods = collect(campaign).methods
+    assert [m.gallery for m in methods] == [campaign.out_dir / path for path in drawn]
+    (campaign.out_dir / drawn[0]).unlink()
+    assert collect(campaign).methods[0].gallery is None
+
+
+# -- diverged and failed -----------------------------------------------------------------------
+
+
+def test_a_diverged_fold_makes_a_trial_of_value_0_without_checkpoints(
+    make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = Trainer.run
+
+    def run(self: Trainer) -> FoldResult:
+        self.folder.mkdir(parents=True)
+        (self.folder / "latest.pt").write_bytes(b"")
+        if self.folder.parts[-4:] == ("contrastive", "search", "001", "fold_2"):
+            raise Diverged("the loss became nan")
+        return healthy(self)
+
+    monkeypatch.setattr(Trainer, "run", run)
+    campaign = make()
+    campaign.work()
+    assert campaign.is_complete()
+    search = next(u.study for u in campaign.ready_stages() if u.method == "contrastive")
+    trial = search.complete()[1]
+    assert (trial.value, trial.diverged) == (0.0, "the loss became nan")
+    folder = trial_folder(campaign.out_dir, "contrastive", Stage.SEARCH, 1)
+    assert folder.is_dir()
+    assert list(folder.rglob("*.pt")) == []
+    winner = campaign.winner(campaign.experiment.method("contrastive"))
+    assert winner is not None
+    assert winner.trial_index == 0
+
+
+def test_a_method_that_always_diverges_has_no_further_stages_and_stops_nobody(
+    make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = Trainer.run
+
+    def run(self: Trainer) -> FoldResult:
+        if self.task.settings.name == "contrastive":
+            raise Diverged("the loss became nan")
+        return healthy(self)
+
+    monkeypatch.setattr(Trainer, "run", run)
+    campaign = make()
+    campaign.work()
+    assert campaign.is_complete()
+    stages = [(unit.method, unit.stage) for unit in campaign.ready_stages()]
+    assert ("contrastive", "search") in stages
+    assert ("contrastive", "reproductions") not in stages
+    assert ("heated_up_softmax", "final") in stages
+
+
+def test_an_exception_stops_all_workers_until_the_user_starts_afresh(
+    make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    calls: list[int] = []
+
+    def broken(self: Trainer) -> FoldResult:
+        calls.append(1)
+        raise RuntimeError("a bug in the loss")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Trainer, "run", broken)
+        with pytest.raises((RuntimeError, WorkFailed), match="a bug in the loss"):
+            make().work()
+        for _ in range(2):
+            with pytest.raises(WorkFailed, match=r"contrastive, search: .*a bug in the loss"):
+                make().work()
+        assert len(calls) == 1
+    again = make()
+    for unit in again.ready_stages():
+        unit.study.clear_failures()
+    again.work()
+    assert again.is_complete()
+
+
+def test_too_little_memory_of_a_gpu_comes_with_what_to_do(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Trainer) -> FoldResult:
+        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has")
+
+    monkeypatch.setattr(Trainer, "run", broken)
+    for _ in range(2):
+        with pytest.raises(WorkFailed, match=r"CUDA out of memory.*fewer folds at once") as caught:
+            make().work()
+        assert "\n" not in str(caught.value)
+
+
+def test_a_usage_error_in_a_worker_stays_one_for_all(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def broken(self: Trainer) -> FoldResult:
+        raise UsageError("write something else")
+
+    monkeypatch.setattr(Trainer, "run", broken)
+    for _ in range(2):
+        with pytest.raises(UsageError, match="write something else"):
+            make().work()

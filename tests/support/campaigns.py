@@ -1,0 +1,41 @@
+"""A campaign that works in the test's own process."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+from reality_check.config import Experiment
+from reality_check.data import ImageSet
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.launch.work_loop import WorkLoop
+from reality_check.studies.campaign import Campaign
+from reality_check.training.prepared_experiment import PreparedExperiment
+
+
+class WorkedCampaign(Campaign):
+    """A campaign with a worker of its own: ``work()`` does all that is left.
+
+    Args:
+        experiment: validated.
+        out_dir: its output folder.
+        images: its data set, if it is not read.
+        runner_arguments: see :class:`TrialRunner`.
+    """
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        out_dir: Path,
+        images: ImageSet | None = None,
+        **runner_arguments: Any,
+    ) -> None:
+        super().__init__(experiment, out_dir)
+        self.prepared = PreparedExperiment(experiment, images)
+        self.runner = TrialRunner(self.prepared, out_dir, **runner_arguments)
+
+    def work(self) -> None:
+        WorkLoop(self, self.runner).run()
+
+    def note_data(self) -> None:
+        self.baselines().note("data", self.prepared.describe_data())
