@@ -216,7 +216,7 @@ class Study:
             _note_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
-        note(trial, seconds=time.monotonic() - started, **result.attributes)
+        note(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
     def release_lost(self) -> list[StoredTrial]:

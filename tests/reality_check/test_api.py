@@ -111,7 +111,7 @@ def test_a_worker_of_this_machine_with_the_earlier_code_is_no_new_beginning(begu
 
 def beat(stage: Study) -> None:
     (trial,) = stage.trials()
-    stage._storage.set_trial_user_attr(trial._trial_id, "seconds", 60.0)
+    stage._storage.set_trial_user_attr(trial.trial_id, "seconds", 60.0)
 
 
 def complete(stage: Study) -> None:
@@ -145,7 +145,7 @@ def test_after_a_worker_of_another_machine_fell_silent_the_method_begins_anew(
 ) -> None:
     monkeypatch.setattr(storages, "HEARTBEAT_GRACE", 1)
     stage = begun.begin(worker=ELSEWHERE)
-    stage._storage.record_heartbeat(stage.trials()[0]._trial_id)  # type: ignore[attr-defined]
+    stage._storage.record_heartbeat(stage.trials()[0].trial_id)  # type: ignore[attr-defined]
     prepare(begun.experiment(), begun.out)
     assert not begun.checkpoint.exists()
     assert [trial.state for trial in stage.trials()] == ["failed"]

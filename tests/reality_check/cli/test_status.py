@@ -155,7 +155,7 @@ def test_times_are_right_in_every_time_zone(campaign: Campaign) -> None:
     for _ in range(2):
         stage.work_once(lambda attempt: TrialResult(0.5))
     first, second = stage.complete().values()
-    times = [first.datetime_start, first.datetime_complete, second.datetime_start]
+    times = [first.started, first.ended, second.started]
     assert times == sorted(times, key=str), "one after the other"
     claim(search_of(campaign, "warped_softmax"), ELSEWHERE)
     (entry,) = status(campaign)["running"]
