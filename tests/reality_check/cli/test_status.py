@@ -11,7 +11,7 @@ from rich.console import Console
 
 from reality_check.cli.status_view import print_status, show
 from reality_check.config import compose
-from reality_check.studies import storage
+from reality_check.studies import patient_storage
 from reality_check.studies import study as search
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked, lock_experiment
@@ -244,7 +244,7 @@ class Clock:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     made = Clock()
     monkeypatch.setattr(search, "time", made)
-    monkeypatch.setattr(storage, "time", made)
+    monkeypatch.setattr(patient_storage, "time", made)
     return made
 
 
