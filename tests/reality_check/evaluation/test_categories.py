@@ -407,6 +407,23 @@ def test_every_category_and_binary_codes_know_the_queries() -> None:
     assert scores["ensemble"]["binary_precision_at_1"] == expected
 
 
+def test_baselines_know_the_queries() -> None:
+    pixels = np.random.default_rng(2).integers(0, 256, (24, 16, 16, 1), dtype=np.uint8)
+    labels, queries = np.arange(24) % 4, np.arange(24) % 3 == 0
+    images = ImageSet(pixels, labels, tuple("abcd"), "noise", queries=queries)
+    extra = ["jigsaw_precision_at_1"]
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=extra)["raw pixels"]
+    for prefix, seen in (("", pixels), ("jigsaw_", corrupt(pixels, "jigsaw", 0))):
+        flat = seen.reshape(24, -1) / 255 * 2 - 1
+        flat /= np.linalg.norm(flat, axis=1, keepdims=True)
+        similar = flat @ flat.T
+        near = similar[np.ix_(queries, ~queries)].argmax(axis=1)
+        right = np.mean(labels[~queries][near] == labels[queries])
+        np.fill_diagonal(similar, -1)
+        assert right != np.mean(labels[similar.argmax(axis=1)] == labels)
+        assert scores[f"{prefix}precision_at_1"] == right
+
+
 # -- corrupted images ----------------------------------------------------------------------------
 
 CORRUPTED = ["dropout_precision_at_1", "dropout_recall_at_2", "jigsaw_r_precision", "recall_at_2"]
