@@ -120,7 +120,7 @@ def _device_of_jobs(experiment: Experiment) -> str:
 
 
 def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentResults:
-    """Write the report of an output folder anew from its records.
+    """Write the report of an output folder again, from its records.
 
     Args:
         out_dir: of the experiment.

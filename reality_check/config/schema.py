@@ -377,10 +377,11 @@ class Experiment(Strict):
 
 def count_trainings(experiment: Experiment) -> int:
     """How often a network is trained in all: search, reproductions and final."""
-    return _trainings_per_method(experiment) * len(experiment.methods)
+    return trainings_per_method(experiment) * len(experiment.methods)
 
 
-def _trainings_per_method(experiment: Experiment) -> int:
+def trainings_per_method(experiment: Experiment) -> int:
+    """How often a network is trained for each method."""
     protocol = experiment.protocol
     folds = protocol.split.folds
     each = {

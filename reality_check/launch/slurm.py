@@ -62,7 +62,7 @@ class SlurmWorkers:
         self._file = campaign.out_dir / "slurm.json"
         self.jobs = self._take_over()
         if self.jobs:
-            log(f"SLURM jobs that go on: {', '.join(self.jobs.values())}")
+            log(f"SLURM jobs that keep running: {', '.join(self.jobs.values())}")
         self._submit(
             [number for number in range(parallelism.workers or 1) if number not in self.jobs]
         )
@@ -92,7 +92,7 @@ class SlurmWorkers:
             polled = time.monotonic()
 
     def stop(self) -> None:
-        """Leave the jobs: those that run go on, whoever watches."""
+        """Leave the jobs: those that run keep running, whoever watches."""
 
     def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
@@ -119,7 +119,7 @@ class SlurmWorkers:
         return False
 
     def _take_over(self) -> dict[int, str]:
-        """The jobs of an earlier call that go on; what failed before this call is forgotten."""
+        """The jobs of an earlier call that still run; what failed before this call is forgotten."""
         known = self._read()
         states = states_or_complain(list(known.values()))
         # Jobs that end now are replaced; one that has asked to be queued again must not come back.
@@ -204,7 +204,7 @@ class WorkerJob:
 def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     """What a job does: be a worker, with its output in the worker's own log.
 
-    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can go on, and then
+    SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can resume, and then
     it asks to be queued again: SLURM itself does that only with a job that stays until it is
     killed. Not if somebody cancelled the job, which sends SIGTERM too.
     """

@@ -97,7 +97,7 @@ def _work(campaign: Campaign, runner: TrialRunner) -> None:
 def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> int:
     """Be one more worker, which somebody started by hand; return an exit status.
 
-    SIGTERM and SIGUSR2 ask it to stop where it can go on.
+    SIGTERM and SIGUSR2 ask it to stop where it can resume.
     """
     signals = [signal.SIGTERM]
     if sys.platform != "win32":

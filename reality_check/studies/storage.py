@@ -65,7 +65,7 @@ def open_storage(url: str, wait: bool = False) -> BaseStorage:
 
     Raises:
         UsageError: the URL is not one of a storage, or the storage does not answer.
-        StorageLost: it was waited for in vain.
+        StorageLost: it did not answer in time.
     """
     if "://" not in url:
         raise UsageError(

@@ -24,7 +24,7 @@ class FoldTask:
         keep_model: whether ``model.pt`` is written at the end.
         selects_on: what the second set of images is. ``test``: the test classes, so that the epoch
             with the best P@1 on them is kept, as papers did; reports say so. Only
-            ``Campaign._train_selecting_on_test`` makes such a task.
+            ``TrialRunner._selecting_on_test`` makes such a task.
     """
 
     settings: MethodSettings

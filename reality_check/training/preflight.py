@@ -11,7 +11,7 @@ import torch
 
 from reality_check.config.classes import one_line
 from reality_check.config.model import Model
-from reality_check.config.schema import Experiment, Method, _trainings_per_method, count_trainings
+from reality_check.config.schema import Experiment, Method, count_trainings, trainings_per_method
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, ImageSet, build_sampler, split_dataset
 from reality_check.models.network import build_network
@@ -209,7 +209,7 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
     for model, training, methods in _trained_alike(experiment):
         per_epoch = _time_epoch(experiment, dataset, device, (model, training, methods[0]))
         slowest = max(slowest, per_epoch)
-        runs = _trainings_per_method(experiment) * len(methods)
+        runs = trainings_per_method(experiment) * len(methods)
         seconds += runs * training.max_epochs * per_epoch
     return Cost(count_trainings(experiment), slowest, seconds)
 

@@ -324,7 +324,7 @@ def test_jobs_that_are_ending_are_replaced_and_earlier_failures_forgotten(
     workers = launcher.SlurmWorkers(cast(Campaign, campaign), jobs(3), told.append)
     assert workers.jobs == {0: "8_0", 1: "7_1", 2: "8_2"}
     assert cancelled == ["7_0"], "it may have asked to be queued again"
-    assert told == ["SLURM jobs that go on: 7_1", "SLURM jobs submitted: 8_0, 8_2"]
+    assert told == ["SLURM jobs that keep running: 7_1", "SLURM jobs submitted: 8_0, 8_2"]
     assert not workers._look()
     assert [read_failure(tmp_path, number) for number in range(3)] == [None] * 3
 
