@@ -190,20 +190,20 @@ def images(classes: int, each: int, size: int, channels: int) -> ImageSet:
 def floor_steps(fold: Trainer, batch: int, device: torch.device) -> Iterator[None]:
     """Steps of an equal network and loss on one random batch, in a bare loop."""
     shape = input_shape(fold.train_set, fold.task.training)
-    learner = TrainingModule(fold.task, fold.train_set.num_classes, shape, device)
-    learner.train()
+    module = TrainingModule(fold.task, fold.train_set.num_classes, shape, device)
+    module.train()
     height, width, channels = shape
     x = torch.randn(batch, channels, height, width, device=device)
-    x = x.contiguous(memory_format=learner._format)
+    x = x.contiguous(memory_format=module._format)
     y = torch.arange(batch, device=device) % fold.train_set.num_classes
     while True:
-        with learner.autocast():
-            embeddings = learner.network(x)
-        value = loss_value(learner.loss, None, embeddings.float(), y)
-        for optimizer in learner.optimizers.values():
+        with module.autocast():
+            embeddings = module.network(x)
+        value = loss_value(module.loss, None, embeddings.float(), y)
+        for optimizer in module.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         value.backward()
-        for optimizer in learner.optimizers.values():
+        for optimizer in module.optimizers.values():
             optimizer.step()
         yield
 
@@ -265,7 +265,7 @@ def data_loader_steps(
         while True:
             for x, y in loader:
                 x, y = x.to(fold.device, non_blocking=True), y.to(fold.device, non_blocking=True)
-                fold.learner.step(x, y).item()
+                fold.module.step(x, y).item()
                 yield
 
     return steps_of()
@@ -359,14 +359,15 @@ def print_bytes(case: dict[str, Any], batch: int, device: torch.device) -> None:
 
     checkpoints.save = counted
     try:
-        fold._save()
+        fold.checkpoints.save(fold._state())
         each = written.pop()
         fold.run()
     finally:
         checkpoints.save = save
     records = sum(file.stat().st_size for file in fold.folder.rglob("*") if file.is_file())
+    interval = fold.checkpoints.seconds
     print(
-        f"  a checkpoint takes {each / 1e6:.1f} MB, at most one in {fold.checkpoint_seconds:.0f} s "
+        f"  a checkpoint takes {each / 1e6:.1f} MB, at most one in {interval:.0f} s "
         "(two where the best has changed); a run shorter than that writes "
         f"{sum(written) / 1e6:.1f} MB and leaves {records / 1e6:.1f} MB"
     )

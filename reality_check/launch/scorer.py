@@ -22,8 +22,8 @@ from reality_check.evaluation.query_scores import write_query_scores, write_test
 from reality_check.models.network import Network, preprocessing
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.studies.output_folder import fold_folder, query_scores_path
+from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
-from reality_check.training.trainer import MODEL
 from reality_check.utils.seeds import derive
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from reality_check.launch.worker import work
 from reality_check.studies import storage
 from reality_check.studies import study as search
-from reality_check.training import trainer as training
+from reality_check.training import fold_checkpoints
 from reality_check.utils.processes import die_with_parent
 
 
@@ -45,7 +45,7 @@ def main() -> None:
     storage.HEARTBEAT_INTERVAL, storage.HEARTBEAT_GRACE = interval, grace
     storage.STANDSTILL = grace
     search.MAX_LOST, search.UNSIGNED_GRACE = 10**6, grace
-    training.CHECKPOINT_SECONDS = 0.0
+    fold_checkpoints.CHECKPOINT_SECONDS = 0.0
     logging.basicConfig(format="%(message)s")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are killed
     for line in sys.stdin:

@@ -72,7 +72,7 @@ def main() -> None:
         run.run()
         if strategy.is_main:
             state = {**run.network.state_dict(), **run.loss.state_dict()}
-            losses = [row["loss"] for row in run.history if row["loss"] is not None]
+            losses = [row["loss"] for row in run.progress.history if row["loss"] is not None]
             torch.save({"state": state, "losses": losses}, folder / f"{name}.pt")
     leave_process_group()
 

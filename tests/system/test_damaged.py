@@ -96,7 +96,7 @@ def test_a_damaged_checkpoint_falls_back_to_the_one_before(
     assert epochs[0] == 4, "the checkpoint before was after epoch 3"
     assert outcome(again) == outcome(whole)
     assert "latest.pt is damaged" in caplog.text
-    assert "goes on from the checkpoint before it" in caplog.text
+    assert "continues from the checkpoint before it" in caplog.text
     assert sorted(path.name for path in folder.glob("*.pt")) == ["latest.pt", "model.pt"]
 
 
@@ -120,7 +120,7 @@ def test_a_damaged_or_missing_best_state_is_not_used(
             spoil(path)
         caplog.clear()
         assert outcome(make(f"killed_{number}").run()) == outcome(whole)
-        assert "goes on from the beginning" in caplog.text
+        assert "continues from the beginning" in caplog.text
 
 
 def test_both_checkpoints_damaged_it_starts_anew(

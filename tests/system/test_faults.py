@@ -59,9 +59,9 @@ WORKER = """\
 import sys
 from reality_check.utils import checkpoints
 from reality_check.studies import storage
-from reality_check.training import trainer as training
+from reality_check.training import fold_checkpoints
 storage.HEARTBEAT_INTERVAL, storage.HEARTBEAT_GRACE = 1, 3
-training.CHECKPOINT_SECONDS = 0.0
+fold_checkpoints.CHECKPOINT_SECONDS = 0.0
 from reality_check.launch.worker import main
 sys.argv = ["worker", *sys.argv[1:]]
 sys.exit(main())

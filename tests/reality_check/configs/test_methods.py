@@ -125,7 +125,7 @@ def middle_settings(file: str, protocol: str = "mlrc") -> MethodSettings:
     return fill_settings(method, rules, params)
 
 
-def learner_of(settings: MethodSettings, num_classes: int = 32) -> TrainingModule:
+def module_of(settings: MethodSettings, num_classes: int = 32) -> TrainingModule:
     training = named_protocol("mlrc").training
     task = FoldTask(settings, MODEL, training, 64, network_seed=1, loss_seed=2)
     return TrainingModule(task, num_classes, (16, 16, 1), torch.device("cpu"))
@@ -139,20 +139,20 @@ def batch(samples_per_class: int, size: int = 32) -> tuple[Tensor, Tensor]:
 @pytest.mark.parametrize("file", FILES)
 def test_every_method_trains_a_network_in_all_its_phases(file: str) -> None:
     settings = middle_settings(file)
-    learner = learner_of(settings)
-    learner.train()
+    module = module_of(settings)
+    module.train()
     images, labels = batch(settings.samples_per_class)
-    parts = {"network": learner.network, "loss": learner.loss}
+    parts = {"network": module.network, "loss": module.loss}
     for second in (None, settings.second_phase):
-        learner.enter_second_phase(second)
+        module.enter_second_phase(second)
         before = {
             f"{part}.{name}": parameter.detach().clone()
-            for part, module in parts.items()
-            for name, parameter in module.named_parameters()
+            for part, owner in parts.items()
+            for name, parameter in owner.named_parameters()
         }
-        assert torch.isfinite(learner.step(images, labels))
-        for part, module in parts.items():
-            for name, parameter in module.named_parameters():
+        assert torch.isfinite(module.step(images, labels))
+        for part, owner in parts.items():
+            for name, parameter in owner.named_parameters():
                 assert torch.isfinite(parameter).all(), f"{part}.{name}"
                 assert not torch.equal(parameter, before[f"{part}.{name}"]), f"{part}.{name}"
 

@@ -147,8 +147,8 @@ def train(experiment: Experiment, method: Method, images: ImageSet, folder: Path
     value = run.train_steps(2)
     yield value, before, parameters(run), training
     if settings.second_phase is not None:
-        run.learner.enter_second_phase(settings.second_phase)
-        run.position.spent = training.phase_epochs(two_phases=True)[0]
+        run.module.enter_second_phase(settings.second_phase)
+        run.progress.position.spent = training.phase_epochs(two_phases=True)[0]
         before = parameters(run)
         yield run.train_steps(1), before, parameters(run), training
 

@@ -27,8 +27,8 @@ from reality_check.results import EmbeddingMap, ExperimentResults, MethodResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import fold_folder, lock_experiment
 from reality_check.studies.trial import TrialResult
+from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment
-from reality_check.training.trainer import MODEL
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 

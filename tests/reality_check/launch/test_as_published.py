@@ -62,7 +62,7 @@ def task(method: MethodSettings, how: Training, **changes: Any) -> FoldTask:
     return FoldTask(method, MODEL, how, 4, network_seed=1, loss_seed=2, **changes)
 
 
-def learner(how: Training, method: MethodSettings | None = None) -> TrainingModule:
+def module_of(how: Training, method: MethodSettings | None = None) -> TrainingModule:
     return TrainingModule(task(method or settings(), how), 4, (16, 16, 1), CPU)
 
 
@@ -74,7 +74,7 @@ def rates(of: TrainingModule) -> dict[str, float]:
 
 
 def test_a_schedule_moves_the_rates_of_all_parts_also_in_the_second_phase() -> None:
-    made = learner(training(schedule={"kind": "step", "at": [1], "factor": 0.1}))
+    made = module_of(training(schedule={"kind": "step", "at": [1], "factor": 0.1}))
     made.set_iteration(1, 2)
     assert rates(made) == pytest.approx(RATES)
     made.set_iteration(2, 2)
@@ -95,7 +95,7 @@ def weights(made: TrainingModule, part: str) -> torch.Tensor:
 
 
 def test_the_trunk_waits_while_it_is_frozen() -> None:
-    made = learner(training(freeze_trunk_epochs=1, optimizers={
+    made = module_of(training(freeze_trunk_epochs=1, optimizers={
         part: {"name": "SGD", "lr": 0.0, "arguments": {"momentum": 0.9}} for part in RATES
     }))  # fmt: skip
     made.train()
@@ -112,7 +112,7 @@ def test_the_trunk_waits_while_it_is_frozen() -> None:
 
 
 def test_a_frozen_batchnorm_can_keep_its_affine_values_too() -> None:
-    made = learner(training(freeze_batchnorm="with_affine"))
+    made = module_of(training(freeze_batchnorm="with_affine"))
     made.train()
     norms = [m for m in made.network.trunk.modules() if isinstance(m, torch.nn.BatchNorm2d)]
     assert norms
@@ -126,7 +126,7 @@ def test_a_frozen_batchnorm_can_keep_its_affine_values_too() -> None:
 
 
 def test_the_length_of_the_networks_gradient_is_bounded_that_of_the_loss_not() -> None:
-    made = learner(training(gradient_clip_norm=1e-3))
+    made = module_of(training(gradient_clip_norm=1e-3))
     made.train()
     before = {part: weights(made, part) for part in RATES}
     made.step(*batch())
@@ -139,7 +139,7 @@ def test_the_length_of_the_networks_gradient_is_bounded_that_of_the_loss_not() -
 def test_a_part_of_the_loss_can_have_a_rate_of_its_own() -> None:
     hist = "pml_extensions.losses.HISTLoss"
     own = {**RATES, "loss.hypergraph_parameters": 0.03}
-    made = learner(training(), settings(hist, learning_rates=own))
+    made = module_of(training(), settings(hist, learning_rates=own))
     groups = made.optimizers["loss"].param_groups
     assert [group["lr"] for group in groups] == [0.4, 0.03]
     assert len(groups[0]["params"]) == 2  # means and log-variances
@@ -147,7 +147,7 @@ def test_a_part_of_the_loss_can_have_a_rate_of_its_own() -> None:
     made.enter_second_phase(SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.5))
     assert [group["lr"] for group in groups] == pytest.approx([0.2, 0.015])
     with pytest.raises(UsageError, match=r"loss_parts names 'nothing', but NormalizedSoftmaxLoss"):
-        learner(training(), settings(learning_rates={**RATES, "loss.nothing": 0.1}))
+        module_of(training(), settings(learning_rates={**RATES, "loss.nothing": 0.1}))
 
 
 # -- fold runs ---------------------------------------------------------------------------------

@@ -87,7 +87,7 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         run.run()
     again = fold_run(tmp_path, "cuda")
     assert again.run().epochs_spent == 3
-    for optimizer in again.learner.optimizers.values():
+    for optimizer in again.module.optimizers.values():
         steps = [state["step"] for state in optimizer.state.values()]
         assert {step.device.type for step in steps} == {"cpu"}, "each step would wait for the GPU"
 

@@ -424,27 +424,6 @@ def test_the_second_phase_has_the_memory_of_the_best_weights(
     assert begun == [(32, False)]
 
 
-def test_a_checkpoint_without_plain_attributes_is_continued(tmp_path: Path, sets: Sets) -> None:
-    """Versions before this one wrote none."""
-    what = task(settings(), training())
-    whole = fold_run(what, sets, tmp_path / "whole").run()
-    seen: list[int] = []
-
-    def kill(position: dict[str, Any]) -> None:
-        seen.append(position["epoch"])
-        if seen == [1, 2]:
-            raise Killed
-
-    with pytest.raises(Killed):
-        fold_run(what, sets, tmp_path, kill).run()
-    state = checkpoints.load(tmp_path / "latest.pt")
-    assert state is not None
-    del state["attributes"]
-    checkpoints.save(tmp_path / "latest.pt", state)
-    assert outcome(fold_run(what, sets, tmp_path, kill).run()) == outcome(whole)
-    assert seen == [1, 2, 3, 4, 5, 6]
-
-
 @pytest.mark.parametrize("name", ["one phase", "two phases", "fixed epochs"])
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 def test_killed_at_any_write_the_result_is_bit_identical(
@@ -572,14 +551,10 @@ def test_methods_share_initial_weights_and_batches(tmp_path: Path, sets: Sets) -
         runs.append(run)
     one, other = runs
     assert same(one.network.state_dict(), other.network.state_dict())
-    for _ in range(5):
-        indices = one.sampler.next_batch()
-        assert np.array_equal(indices, other.sampler.next_batch())
-        augmented = [
-            run.images.training_batch(indices, run.augmentation.draw(len(indices), run.generator))
-            for run in runs
-        ]
-        assert torch.equal(*augmented)
+    taken = zip(one.batches.take(5), other.batches.take(5), strict=True)
+    for (images, labels), (other_images, other_labels) in taken:
+        assert torch.equal(images, other_images)
+        assert torch.equal(labels, other_labels)
 
 
 # -- phases ------------------------------------------------------------------------------------
@@ -648,7 +623,7 @@ def test_the_second_phase_changes_learning_rates_and_values_once(
             run.run()
             break
         except Killed:
-            rates = {name: o.param_groups[0]["lr"] for name, o in run.learner.optimizers.items()}
+            rates = {name: o.param_groups[0]["lr"] for name, o in run.module.optimizers.items()}
     assert Proxies.seen == [8.0] * 6 + [4.0] * 2
     assert rates == {"trunk": 0.005, "embedder": 0.01, "loss": 0.0075}
 
@@ -799,7 +774,7 @@ def test_frozen_batchnorm_keeps_its_statistics_but_trains_scale_and_shift(
 def test_every_part_trains_with_its_own_learning_rate_and_decay(tmp_path: Path, sets: Sets) -> None:
     run = fold_run(task(settings(loss_weight_decay=0.5), training()), sets, tmp_path)
     run.build()
-    groups = {name: o.param_groups for name, o in run.learner.optimizers.items()}
+    groups = {name: o.param_groups for name, o in run.module.optimizers.items()}
     assert {name: len(group) for name, group in groups.items()} == dict.fromkeys(groups, 1)
     assert {name: group[0]["lr"] for name, group in groups.items()} == {
         "trunk": 0.01,
@@ -842,7 +817,7 @@ def test_a_learning_rate_of_zero_freezes_its_part_only(
 def test_a_loss_without_parameters_has_no_optimiser(tmp_path: Path, sets: Sets) -> None:
     run = fold_run(task(settings("ContrastiveLoss"), training()), sets, tmp_path)
     run.build()
-    assert set(run.learner.optimizers) == {"trunk", "embedder"}
+    assert set(run.module.optimizers) == {"trunk", "embedder"}
 
 
 def test_bf16_autocast_keeps_parameters_and_the_loss_in_float32(
@@ -893,7 +868,7 @@ def test_scaled_gradients_leave_alone_what_the_loss_does_not_use(
     """As under fp16 on a GPU, whose scaler refuses optimisers without any gradient."""
     run = fold_run(task(settings("toys.Idle"), training(gradient_clip=clip)), sets, tmp_path)
     run.build()
-    run.learner.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
+    run.module.scaler = torch.amp.GradScaler("cpu", init_scale=4.0)
     parts = (run.loss, run.network.embedder)
     before = [[p.detach().clone() for p in part.parameters()] for part in parts]
     run._train_epoch()

@@ -1,0 +1,90 @@
+"""Augmented training batches, the same for the same seed however often a training is stopped."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.data.augmentation.augment import Augmentation
+from reality_check.data.imageset import ImageSet
+from reality_check.data.sampler import build_sampler
+from reality_check.models.pipeline import Pipeline
+from reality_check.training.fold import FoldTask
+from reality_check.training.strategy import Strategy
+from reality_check.utils.seeds import derive
+
+
+class Batches:
+    """The batches of one fold run.
+
+    Args:
+        task: what is trained, and how.
+        images: the training classes.
+        augmentation: of the training.
+        shape: (H, W, C) of the network's input.
+        device: where to train.
+        strategy: the processes that train this network together.
+
+    Raises:
+        UsageError: the batch does not fit the data.
+    """
+
+    def __init__(
+        self,
+        task: FoldTask,
+        images: ImageSet,
+        augmentation: Augmentation,
+        shape: tuple[int, int, int],
+        device: torch.device,
+        strategy: Strategy,
+    ) -> None:
+        self._size = task.training.batch_size
+        self._sampler = build_sampler(
+            images.labels,
+            self._size,
+            task.settings.samples_per_class,
+            derive(task.network_seed, "batches"),
+        )
+        self._augmentation = augmentation
+        self._generator = torch.Generator().manual_seed(derive(task.network_seed, "augmentation"))
+        self._pipeline = Pipeline(images, augmentation, shape, device)
+        self._labels = torch.from_numpy(images.labels).to(device)
+        self._strategy = strategy
+
+    def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
+        """The next ``count`` batches: this process's images, and the labels of all.
+
+        Nothing is drawn beyond ``count``, so a checkpoint after it holds the whole state.
+        """
+        several = self._pipeline.batches_at_once(self._size)
+        for done in range(0, count, several):
+            images, labels = self._take_together(min(several, count - done))
+            yield from zip(images.split(len(images) // len(labels)), labels, strict=True)
+
+    def _take_together(self, count: int) -> tuple[Tensor, Tensor]:
+        """Some batches in one piece: small operations take as long for one batch as for several.
+
+        Returns:
+            This process's images, (count x B, C, H, W), and all labels, (count, N).
+        """
+        rows = np.stack([self._sampler.next_batch() for _ in range(count)])
+        numbers = self._augmentation.draw(rows.size, self._generator).reshape(*rows.shape, -1)
+        part = self._strategy.local_batch_slice(rows.shape[1])
+        own, drawn = rows[:, part], numbers[:, part]
+        flat = drawn.reshape(own.size, drawn.shape[2])
+        images = self._pipeline.training_batch(own.reshape(-1), flat)
+        labels = self._labels[torch.from_numpy(rows).to(self._labels.device, non_blocking=True)]
+        return images, labels
+
+    def state_dict(self) -> dict[str, Any]:
+        """Which batches and random numbers come next."""
+        return {"sampler": self._sampler.state_dict(), "generator": self._generator.get_state()}
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        self._sampler.load_state_dict(state["sampler"])
+        self._generator.set_state(state["generator"])

@@ -1,0 +1,158 @@
+"""The checkpoints of a fold run: its latest two states, its best ones, and how it ended.
+
+A state is a mapping of ``task`` (its fingerprint), ``finished``, ``progress`` (see
+:class:`reality_check.training.progress.FoldProgress`) and whatever else the trainer restores.
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import time
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any
+
+from reality_check.training.fold import FoldResult, FoldTask
+from reality_check.utils import checkpoints
+from reality_check.utils.files import remove_leftovers
+from reality_check.utils.lease import LeaseCheck, no_lease
+
+#: Least time between two checkpoints, so that fast trainings do not wait for the disk.
+CHECKPOINT_SECONDS = 30.0
+#: Files of a fold run: its last two checkpoints, and the network of a finished one.
+LATEST, PREVIOUS, MODEL = "latest.pt", "latest-previous.pt", "model.pt"
+
+_log = logging.getLogger(__name__)
+
+State = dict[str, Any]
+
+
+class FoldCheckpoints:
+    """Reads and writes ``latest.pt``, ``latest-previous.pt``, ``best-*.pt`` and ``model.pt``.
+
+    Args:
+        folder: of the fold run.
+        task: what is trained; checkpoints of other tasks do not count.
+        is_main: whether this process writes files, and not only reads them.
+        seconds: least time between two checkpoints (default: ``CHECKPOINT_SECONDS``).
+        renew_lease: called before files are touched; raises when another worker trains in the
+            folder by now.
+
+    Attributes:
+        best: the state with the best validation value so far; ``None``: there is none yet.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        task: FoldTask,
+        is_main: bool = True,
+        seconds: float | None = None,
+        renew_lease: LeaseCheck = no_lease,
+    ) -> None:
+        self.folder = folder
+        self.seconds = CHECKPOINT_SECONDS if seconds is None else seconds
+        self.best: State | None = None
+        self._task = task
+        self._is_main = is_main
+        self._renew_lease = renew_lease
+        self._kept: set[Path] = set()  # the best states that checkpoints on disk refer to
+        self._saved = time.monotonic()
+
+    # -- reading ----------------------------------------------------------------------------
+
+    def load(self) -> FoldResult | State | None:
+        """The result of a finished run, or the newest sound state of this task, or ``None``.
+
+        The state that it names as the best comes with it, as :attr:`best`.
+        """
+        if self._is_main:
+            self._renew_lease()
+            remove_leftovers(self.folder)
+        for name in (LATEST, PREVIOUS):
+            try:
+                state = checkpoints.load(self.folder / name)
+                if state is None:
+                    continue
+                if state["task"] != self._task.fingerprint():
+                    # Left by other parameters, say before the studies were deleted.
+                    self._remove(name)
+                    continue
+                if state["finished"]:
+                    if self._task.keep_model:
+                        checkpoints.check(self.folder / MODEL)
+                    result = state["result"]
+                    return FoldResult(**{**result, "curve": tuple(result["curve"])})
+                self._load_best(state)
+                return state
+            except (checkpoints.Damaged, FileNotFoundError) as error:
+                before = "the checkpoint before it" if name == LATEST else "the beginning"
+                _log.warning("%s; this training continues from %s", error, before)
+                self._remove(name)
+        return None
+
+    def _load_best(self, state: Mapping[str, Any]) -> None:
+        for path in self._best_paths(state):
+            self.best = checkpoints.load(path)
+            if self.best is None:
+                raise FileNotFoundError(f"{path} is missing")
+            self._kept = {path}
+
+    def _best_paths(self, state: Mapping[str, Any]) -> set[Path]:
+        """Where the state that another one names as the best is kept; empty if it names none."""
+        best = state["progress"]["best"]
+        return {self.folder / f"best-{best['phase']}-{best['epoch']}.pt"} if best else set()
+
+    # -- writing ----------------------------------------------------------------------------
+
+    def remove_unused(self) -> None:
+        """Delete the best states of a run that nobody continues."""
+        self._renew_lease()
+        if self._is_main and not (self.folder / LATEST).exists():
+            self._remove_best(self._kept)
+
+    def save_if_due(self, make_state: Callable[[], State]) -> None:
+        """Save a state if the last one is old enough."""
+        if time.monotonic() - self._saved >= self.seconds and self._is_main:
+            self.save(make_state())
+
+    def save(self, state: State) -> None:
+        """Save the best state, then the current one; only then an older best is of no more use.
+
+        The checkpoint before stays with its best state: at most five states, counting the one
+        that is being written.
+        """
+        self._renew_lease()
+        keep = self._best_paths(state)
+        for path in keep:
+            if self.best is not None and not path.exists():
+                checkpoints.save(path, self.best)
+        latest = self.folder / LATEST
+        if latest.exists():
+            os.replace(latest, self.folder / PREVIOUS)
+        checkpoints.save(latest, state)
+        self._remove_best(keep | self._kept)
+        self._kept = keep
+        self._saved = time.monotonic()
+
+    def save_result(self, result: FoldResult, network: State) -> None:
+        """Write how the run ended, and ``model.pt`` if the task keeps it; no state remains."""
+        self._renew_lease()
+        if self._task.keep_model:
+            checkpoints.save(self.folder / MODEL, network)
+        plain = {**vars(result), "curve": list(result.curve)}
+        done = {"finished": True, "task": self._task.fingerprint(), "result": plain}
+        checkpoints.save(self.folder / LATEST, done)
+        self._remove_best()
+        (self.folder / PREVIOUS).unlink(missing_ok=True)
+
+    def _remove(self, name: str) -> None:
+        """Delete a checkpoint, so that it never takes the place of the sound one before it."""
+        if self._is_main:
+            (self.folder / name).unlink(missing_ok=True)
+
+    def _remove_best(self, keep: Collection[Path] = ()) -> None:
+        for path in self.folder.glob("best-*.pt"):
+            if path not in keep:
+                path.unlink(missing_ok=True)

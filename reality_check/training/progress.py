@@ -1,0 +1,181 @@
+"""How far a fold run is: its epochs and phases, its evaluations and the best of them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from reality_check.config.metrics import PRIMARY, SELECTS_ON_TEST
+from reality_check.training.early_stopping import EarlyStopping
+from reality_check.training.fold import FoldResult, FoldTask
+
+
+@dataclass
+class Position:
+    """Where a fold run stands; all counts in epochs."""
+
+    phase: int = 1
+    epoch: int = 0  # epochs of training in the current weights
+    spent: int = 0  # epochs trained in all, also those thrown away at the end of phase 1
+    phase_epochs: int = 0  # epochs trained in this phase
+    phase_start: int = 0  # ``epoch`` when this phase began
+    seconds: float = 0.0
+
+    @property
+    def follow_up_epochs(self) -> int:
+        """Epochs of the second phase in the current weights."""
+        return self.epoch - self.phase_start if self.phase == 2 else 0
+
+
+@dataclass(frozen=True)
+class Best:
+    """The best evaluation so far, and the weights that it was of."""
+
+    value: float
+    epoch: int
+    phase: int
+    follow_up_epochs: int
+
+
+class FoldProgress:
+    """The course of one fold run: when it evaluates, when a phase ends, what it has shown.
+
+    Attributes:
+        position: where the run stands.
+        best: ``None`` before the first evaluation of trained weights.
+        history: one row per evaluation: ``epoch`` (-1 for the trunk without embedder, 0 for the
+            untrained network), ``step`` (epochs trained so far), ``phase``, ``loss`` and the
+            metrics.
+    """
+
+    def __init__(self, task: FoldTask) -> None:
+        self._task = task
+        self._training = task.training
+        self.position = Position()
+        self.best: Best | None = None
+        self.history: list[dict[str, Any]] = []
+        self._stopping = EarlyStopping(task.training.patience)
+
+    # -- phases -----------------------------------------------------------------------------
+
+    def has_second_phase(self) -> bool:
+        """Whether a second phase comes after the first."""
+        if self._task.fixed_epochs is not None:
+            return self._task.fixed_epochs[1] > 0
+        return self._task.settings.second_phase is not None
+
+    def phase_limit(self) -> int:
+        """Most epochs of the current phase: both phases together get ``max_epochs``."""
+        position, training = self.position, self._training
+        if self._task.fixed_epochs is not None:
+            return self._task.fixed_epochs[position.phase - 1]
+        if position.phase == 2:
+            return training.max_epochs - (position.spent - position.phase_epochs)
+        if self._task.settings.second_phase is None:
+            return training.max_epochs
+        if training.second_phase_epochs is not None:
+            return training.max_epochs - training.second_phase_epochs
+        second = round(training.max_epochs * training.second_phase_share)
+        return max(1, training.max_epochs - second)
+
+    def phase_is_over(self) -> bool:
+        """Whether no further epoch belongs to the current phase."""
+        return self.position.phase_epochs >= self.phase_limit() or self._stopping.should_stop
+
+    def evaluation_is_due(self) -> bool:
+        """Whether the epoch that has just ended is to be evaluated."""
+        done = self.position.phase_epochs
+        return done % self._training.evaluate_every == 0 or done >= self.phase_limit()
+
+    def count_epoch(self, seconds: float) -> None:
+        """Take note of an epoch of training."""
+        self.position.epoch += 1
+        self.position.spent += 1
+        self.position.phase_epochs += 1
+        self.position.seconds += seconds
+
+    def begin_second_phase(self) -> None:
+        """Count the epochs of the second phase from here on, with a patience of its own."""
+        self.position.phase = 2
+        self.position.phase_epochs = 0
+        self.position.phase_start = self.position.epoch
+        self._stopping = EarlyStopping(self._training.patience)
+        if self.best is not None:
+            self._stopping.update(self.position.epoch, self.best.value)
+
+    # -- evaluations ------------------------------------------------------------------------
+
+    def add_untrained(self, epoch: int, metrics: Mapping[str, float]) -> None:
+        """Record an evaluation before the training, in epoch -1 or 0.
+
+        The untrained network counts for the patience, but is never the best.
+        """
+        if epoch == 0:
+            self._stopping.update(0, self._value(metrics))
+        row = {"epoch": epoch, "step": epoch, "phase": 1, "loss": None, **metrics}
+        self.history.append(row)
+
+    def add(self, metrics: Mapping[str, float], loss: float) -> bool:
+        """Record an evaluation of trained weights; return whether it is the best so far.
+
+        Ties keep the earlier epoch.
+        """
+        position, value = self.position, self._value(metrics)
+        self._stopping.update(position.epoch, value)
+        row = {"epoch": position.epoch, "step": position.spent, "phase": position.phase}
+        self.history.append({**row, "loss": loss, **metrics})
+        if self.best is not None and value <= self.best.value:
+            return False
+        self.best = Best(value, position.epoch, position.phase, position.follow_up_epochs)
+        return True
+
+    def _value(self, metrics: Mapping[str, float]) -> float:
+        return metrics[SELECTS_ON_TEST if self._task.selects_on == "test" else PRIMARY]
+
+    # -- what others see of it --------------------------------------------------------------
+
+    def report(self) -> dict[str, Any]:
+        """What is shown to whoever waits."""
+        fixed = self._task.fixed_epochs
+        return {
+            "epoch": self.position.spent,
+            "max_epochs": sum(fixed) if fixed else self._training.max_epochs,
+            "best": None if self.best is None else self.best.value,
+        }
+
+    def result(self) -> FoldResult:
+        """The result if the training ended here; without evaluations, of the current weights."""
+        position = self.position
+        best = self.best or Best(0.0, position.epoch, position.phase, position.follow_up_epochs)
+        return FoldResult(
+            value=best.value,
+            epoch=best.epoch,
+            follow_up_epochs=best.follow_up_epochs,
+            epochs_spent=position.spent,
+            seconds=position.seconds,
+            curve=tuple(self.history),
+        )
+
+    def state_dict(self) -> dict[str, Any]:
+        """All of it as plain data."""
+        return {
+            "position": dict(vars(self.position)),
+            "best": None if self.best is None else dict(vars(self.best)),
+            "stopping": self._stopping.state_dict(),
+            "history": list(self.history),
+        }
+
+    def load_state_dict(self, state: Mapping[str, Any]) -> None:
+        """The inverse of :meth:`state_dict`."""
+        self.position = Position(**state["position"])
+        self.best = None if state["best"] is None else Best(**state["best"])
+        self._stopping = EarlyStopping(**state["stopping"])
+        self.history = list(state["history"])
+
+    def return_to(self, state: Mapping[str, Any]) -> None:
+        """Load an earlier state, but keep what the epochs since then took and showed."""
+        spent, seconds, history = self.position.spent, self.position.seconds, self.history
+        self.load_state_dict(state)
+        self.position.spent, self.position.seconds = spent, seconds
+        self.history = history
