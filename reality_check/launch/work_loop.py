@@ -89,7 +89,7 @@ class WorkLoop:
         Only once it is in the storage; also of trials that others did, since a worker that was
         paused can have written after the end.
         """
-        if work.stage is not Stage.SEARCH or not self._runner.strategy.is_main:
+        if work.stage is not Stage.SEARCH:
             return
         for index in work.study.complete():
             folder = trial_folder(self._campaign.out_dir, work.method, work.stage, index)

@@ -15,6 +15,7 @@ from reality_check.config import Experiment, compose
 from reality_check.config.metrics import Stage
 from reality_check.data import ImageSet
 from reality_check.evaluation.metrics import Diverged
+from reality_check.launch import work_loop
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.models.pipeline import Pipeline
@@ -320,6 +321,36 @@ def test_a_diverged_fold_makes_a_trial_of_value_0_without_checkpoints(
     assert winner.trial_index == 0
 
 
+def test_after_one_diverged_reproduction_the_final_stage_goes_by_the_other(
+    make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    healthy = Trainer.run
+
+    def run(self: Trainer) -> FoldResult:
+        self.folder.mkdir(parents=True, exist_ok=True)
+        (self.folder / "latest.pt").write_bytes(b"")
+        if self.folder.parts[-3:] == ("reproductions", "001", "fold_3"):
+            raise Diverged("the loss became nan")
+        if self.folder.parts[-3:] == ("search", "001", "fold_0"):
+            # A worker that was paused writes after another one did its trial.
+            (self.folder.parents[1] / "000" / "fold_0" / "latest.pt").write_bytes(b"")
+        return healthy(self)
+
+    monkeypatch.setattr(Trainer, "run", run)
+    campaign = make(methods=[{"base": "contrastive", "samples_per_class": 2}])
+    campaign.work()
+    assert campaign.is_complete()
+    (method,) = campaign.experiment.methods
+    reproductions = campaign.study(method, Stage.REPRODUCTIONS)
+    assert reproductions is not None
+    reasons = [trial.diverged for trial in reproductions.complete().values()]
+    assert reasons == [None, "the loss became nan"]
+    final = [task for task, *_, folder in handed if folder.parts[-3] == "final"]
+    assert [task.fixed_epochs for task in final] == [(2, 1)] * 2
+    kept = {path.parts[-4:-2] for path in campaign.out_dir.rglob("*.pt")}
+    assert kept == {("reproductions", "000"), ("final", "000"), ("final", "001")}
+
+
 def test_a_method_that_always_diverges_has_no_further_stages_and_stops_nobody(
     make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -362,6 +393,14 @@ def test_an_exception_stops_all_workers_until_the_user_starts_afresh(
         unit.study.clear_failures()
     again.work()
     assert again.is_complete()
+
+
+def test_polls_are_further_apart_where_they_are_slow(monkeypatch: pytest.MonkeyPatch) -> None:
+    pauses: list[float] = []
+    monkeypatch.setattr(work_loop, "pause", pauses.append)
+    for seconds in (0.0, 0.05, 0.5, 1.5, 60.0):
+        work_loop._pause(seconds)
+    assert pauses == [1.0, 1.0, 5.0, 15.0, 15.0]
 
 
 def test_too_little_memory_of_a_gpu_comes_with_what_to_do(
