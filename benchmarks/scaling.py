@@ -52,7 +52,7 @@ import torch
 from optuna.storages import BaseStorage, JournalStorage
 
 from reality_check.config import Experiment, Method, compose
-from reality_check.config.compose import dump_yaml
+from reality_check.config.yaml_text import dump_yaml
 from reality_check.data import load_dataset
 from reality_check.launch import worker as worker_room
 from reality_check.launch.prepare import prepare

@@ -15,11 +15,11 @@ from rich.table import Table
 
 from reality_check.config import config_files, load_experiment
 from reality_check.config.classes import NAMESPACES, PLURALS, registered_names
-from reality_check.config.compose import dump_yaml
 from reality_check.config.json_schema import json_schema
 from reality_check.config.metrics import Stage
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
+from reality_check.config.yaml_text import dump_yaml
 from reality_check.papers.tables import markdown_table, paper_configs
 from reality_check.report.reference import against_reference, own_ranges
 from reality_check.report.text import counted

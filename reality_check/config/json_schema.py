@@ -11,10 +11,11 @@ from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.compose import GROUPS, config_files
 from reality_check.config.descriptions import DESCRIPTIONS
+from reality_check.config.named import GROUPS
 from reality_check.config.plugins import plugins
 from reality_check.config.schema import Experiment
+from reality_check.utils.config_files import config_files
 
 Schema = dict[str, Any]
 

@@ -9,6 +9,7 @@ from pydantic import BaseModel, ValidationError
 
 from reality_check.config.datasets import Dataset
 from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
 #: Values of ``reader``; in pydantic's error locations they are no keys of the YAML.
@@ -19,7 +20,19 @@ _READERS = tuple(
 )
 
 
-def explain(error: ValidationError, data: Any, where: str) -> str:
+def validate(model: type[Any], data: Any, where: str) -> Any:
+    """The model of plain data.
+
+    Raises:
+        UsageError: with one sentence per mistake.
+    """
+    try:
+        return model.model_validate(data)
+    except ValidationError as error:
+        raise UsageError(_explain(error, data, where)) from None
+
+
+def _explain(error: ValidationError, data: Any, where: str) -> str:
     """All mistakes of a configuration, one sentence a line."""
     roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
     root = roots.get(error.title, Experiment)

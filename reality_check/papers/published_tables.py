@@ -9,12 +9,15 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from reality_check.config.compose import load_experiment, named_method, read_yaml, shipped_files
+from reality_check.config.compose import load_experiment
 from reality_check.config.metrics import METRICS
+from reality_check.config.named import named_method
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
+from reality_check.config.yaml_text import read_yaml
 from reality_check.report.reference import against_reference, own_ranges
 from reality_check.results import Deviation
+from reality_check.utils.config_files import shipped_files
 from reality_check.utils.errors import UsageError
 
 

@@ -6,11 +6,12 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from reality_check.config.compose import load_experiment, paper_files, read_yaml, shipped_files
+from reality_check.config.compose import load_experiment
 from reality_check.config.metrics import title
 from reality_check.config.published import PAPERS, PublishedResults
 from reality_check.config.schema import Experiment, count_trainings
-from reality_check.utils.config_files import configs_root
+from reality_check.config.yaml_text import read_yaml
+from reality_check.utils.config_files import configs_root, paper_files, shipped_files
 
 #: Beginning and end of the table in ``docs/papers.md``.
 BEGIN, END = "<!-- reality-check show papers --markdown -->", "<!-- end of the table -->"

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reality_check.config.claims import Claim
-from reality_check.config.compose import differing_keys
+from reality_check.config.differences import differing_keys
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.schema import Experiment
 from reality_check.papers.claims import ClaimVerdict, Finding, judge

@@ -8,7 +8,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reality_check.config.compose import differing_keys, value_at
+from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import METRICS, STAGES, Stage, is_binary, other_geometry
 from reality_check.config.schema import Experiment, Method, Protocol
 from reality_check.config.values import Range

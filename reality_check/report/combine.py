@@ -15,7 +15,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.compose import differing_keys
+from reality_check.config.differences import differing_keys
 from reality_check.results import (
     Cost,
     Deviation,

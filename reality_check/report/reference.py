@@ -5,18 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
-from reality_check.config.compose import (
-    differing_keys,
-    load_experiment,
-    named_method,
-    named_model,
-    named_protocol,
-    shipped_files,
-    value_at,
-)
+from reality_check.config.compose import load_experiment
+from reality_check.config.differences import differing_keys, value_at
+from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.schema import Experiment, Protocol
 from reality_check.results import Deviation
-from reality_check.utils.config_files import configs_root
+from reality_check.utils.config_files import configs_root, shipped_files
 
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"

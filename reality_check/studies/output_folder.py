@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterator
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.compose import compose, differing_keys, dump_yaml, read_yaml, value_at
+from reality_check.config.compose import compose
+from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
+from reality_check.config.yaml_text import dump_yaml, read_yaml
 from reality_check.studies.storage import same_database
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write, try_lock

@@ -18,8 +18,9 @@ from support.paths import TINY
 
 from reality_check.api import run
 from reality_check.config import Experiment, compose
-from reality_check.config.compose import merge, read_yaml
+from reality_check.config.layers import merge
 from reality_check.config.slurm import Slurm
+from reality_check.config.yaml_text import read_yaml
 from reality_check.launch import slurm as launcher
 from reality_check.launch import slurm_queue as queue
 from reality_check.launch import worker

@@ -14,7 +14,8 @@ from support import one_machine_slurm as one_machine
 
 from reality_check.api import run
 from reality_check.config import Experiment, compose
-from reality_check.config.compose import merge, read_yaml
+from reality_check.config.layers import merge
+from reality_check.config.yaml_text import read_yaml
 from reality_check.launch import slurm as launcher
 from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults

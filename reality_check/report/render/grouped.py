@@ -10,7 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.compose import value_at
+from reality_check.config.differences import value_at
 from reality_check.report.figures.overview import DrawnFigure
 from reality_check.report.render._elements import Html, element
 from reality_check.report.render._html_blocks import Part, figure, part

@@ -12,8 +12,8 @@ from functools import lru_cache
 from typing import Any
 
 from reality_check.config.classes import named_classes
-from reality_check.config.compose import read_yaml
 from reality_check.config.metrics import CLUSTERING, is_binary
+from reality_check.config.yaml_text import read_yaml
 from reality_check.results import ExperimentResults
 from reality_check.utils.config_files import configs_root
 

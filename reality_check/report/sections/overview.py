@@ -7,8 +7,8 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.compose import dump_yaml
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, is_fraction, stage_of
+from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary import (
     Progress,

@@ -8,7 +8,7 @@ import pytest
 
 from reality_check.config import compose
 from reality_check.config.claims import Claim, Measured
-from reality_check.config.compose import dump_yaml, parse_yaml
+from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.utils.errors import UsageError
 
 CLAIM: dict[str, Any] = {

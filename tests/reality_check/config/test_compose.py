@@ -15,18 +15,13 @@ from reality_check.config import (
     load_experiment,
     named_protocol,
 )
-from reality_check.config.compose import (
-    dump_yaml,
-    find_experiment,
-    merge,
-    named_method,
-    parse_yaml,
-    shipped_files,
-    value_at,
-)
+from reality_check.config.differences import value_at
+from reality_check.config.layers import merge
+from reality_check.config.named import find_experiment, named_method
 from reality_check.config.values import find_searched
+from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.training.methods import search_space
-from reality_check.utils.config_files import configs_root
+from reality_check.utils.config_files import configs_root, shipped_files
 from reality_check.utils.errors import UsageError
 
 VALID: dict[str, Any] = {

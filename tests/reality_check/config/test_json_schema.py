@@ -11,9 +11,9 @@ import pytest
 from reality_check.cli.listings import print_listing
 from reality_check.cli.starter import SCHEMA, write_starter
 from reality_check.config import config_files, load_experiment
-from reality_check.config.compose import parse_yaml, read_yaml
 from reality_check.config.descriptions import DESCRIPTIONS
 from reality_check.config.json_schema import json_schema
+from reality_check.config.yaml_text import parse_yaml, read_yaml
 
 jsonschema = pytest.importorskip("jsonschema", reason="jsonschema is not installed")
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from reality_check.config import Experiment, compose, load_experiment
-from reality_check.config.compose import dump_yaml, parse_yaml
+from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.utils.errors import UsageError
 
 BASE: dict[str, Any] = {

@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from reality_check.config import compose, load_experiment
-from reality_check.config.compose import dump_yaml, named_model, parse_yaml
+from reality_check.config.named import named_model
+from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.report.deviations import find_deviations
 from reality_check.utils.errors import UsageError
 

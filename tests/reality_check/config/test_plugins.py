@@ -17,8 +17,9 @@ from support.paths import DOCS
 from reality_check.cli.listings import print_listing
 from reality_check.config import load_experiment
 from reality_check.config.classes import find_class
-from reality_check.config.compose import compose, parse_yaml
+from reality_check.config.compose import compose
 from reality_check.config.plugins import GROUPS, find_plugin, plugins
+from reality_check.config.yaml_text import parse_yaml
 from reality_check.data import load_dataset
 from reality_check.launch.prepare import fingerprints
 from reality_check.models import build_trunk

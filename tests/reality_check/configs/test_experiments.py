@@ -6,9 +6,10 @@ import pytest
 
 from reality_check.cli.main import main
 from reality_check.config import compose, load_experiment
-from reality_check.config.compose import dump_yaml, parse_yaml, shipped_files
+from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.report.deviations import find_deviations
 from reality_check.training.methods import search_space
+from reality_check.utils.config_files import shipped_files
 
 FILES = shipped_files("experiments")
 MLRC = ["cub200_mlrc", "cars196_mlrc", "sop_mlrc", "in_shop_mlrc"]

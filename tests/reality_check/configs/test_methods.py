@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from reality_check.config import Model, Range, named_protocol
-from reality_check.config.compose import named_method, shipped_files
+from reality_check.config.named import named_method
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
     MethodSettings,
@@ -19,6 +19,7 @@ from reality_check.training.methods import (
     search_space,
 )
 from reality_check.training.module import TrainingModule
+from reality_check.utils.config_files import shipped_files
 
 FILES = sorted(shipped_files("methods"))
 MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 8}, pooling="flatten")

@@ -13,9 +13,10 @@ from support.paths import DOCS
 
 from reality_check.cli.main import main
 from reality_check.config import Experiment, Method, Model, Training, compose, load_experiment
-from reality_check.config.compose import dump_yaml, paper_files, parse_yaml, read_experiment
+from reality_check.config.compose import read_experiment
 from reality_check.config.metrics import recall_depth
 from reality_check.config.published import PAPERS
+from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.data import ImageSet
 from reality_check.papers.figures import FIGURES
 from reality_check.papers.tables import BEGIN, END, checked_on_small_data, items_in, paper_configs
@@ -23,6 +24,7 @@ from reality_check.report.deviations import find_deviations
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params, search_space
 from reality_check.training.trainer import Trainer
+from reality_check.utils.config_files import paper_files
 
 CPU = torch.device("cpu")
 FILES = paper_files()

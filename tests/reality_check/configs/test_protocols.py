@@ -7,7 +7,8 @@ from typing import Any
 import pytest
 
 from reality_check.config import Protocol, differing_keys, named_protocol
-from reality_check.config.compose import named_model, shipped_files
+from reality_check.config.named import named_model
+from reality_check.utils.config_files import shipped_files
 
 PROTOCOLS = sorted(shipped_files("protocols"))
 MLRC = [name for name in PROTOCOLS if name.startswith("mlrc")]

@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from reality_check.config import Experiment, load_experiment
-from reality_check.config.compose import shipped_files
 from reality_check.config.metrics import by_corruption
 from reality_check.config.schema import count_trainings
 from reality_check.data import ImageSet, load_dataset
@@ -21,6 +20,7 @@ from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params, search_space
 from reality_check.training.preflight import check_data, check_model
 from reality_check.training.trainer import Trainer
+from reality_check.utils.config_files import shipped_files
 
 FILES = {
     name: path

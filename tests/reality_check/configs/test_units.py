@@ -13,7 +13,7 @@ import pytest
 import torch
 
 from reality_check.config import named_protocol
-from reality_check.config.compose import named_method
+from reality_check.config.named import named_method
 from reality_check.training.methods import build_loss, fill_settings, middle_params
 
 CLASSES, DIM = 4, 6

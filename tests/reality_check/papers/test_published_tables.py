@@ -11,11 +11,12 @@ import pytest
 import reality_check as rc
 from reality_check.cli import main as cli
 from reality_check.config import Experiment, load_experiment
-from reality_check.config.compose import dump_yaml, shipped_files
 from reality_check.config.metrics import METRICS
+from reality_check.config.yaml_text import dump_yaml
 from reality_check.papers.published_tables import Comparable, comparable_tables, published_tables
 from reality_check.report import write_report
 from reality_check.results import ExperimentResults, MethodResults, ResultRow
+from reality_check.utils.config_files import shipped_files
 
 TABLES = {f"{one.table.source} {one.reader}": one for one in published_tables()}
 #: MAP@R in the ensemble category, read off the specification and off paper 004's Tables VI to VIII.

@@ -6,10 +6,9 @@ from typing import Any
 import pytest
 
 from reality_check.config import compose, load_experiment
-from reality_check.config.compose import shipped_files
 from reality_check.data import ImageSet
 from reality_check.training.preflight import check_data, check_loss, check_model
-from reality_check.utils.config_files import paper_files
+from reality_check.utils.config_files import paper_files, shipped_files
 from reality_check.utils.errors import UsageError
 
 RAW: dict[str, Any] = {

@@ -9,17 +9,12 @@ from typing import Any
 import pytest
 
 from reality_check.config.classes import named_classes, registered_names
-from reality_check.config.compose import (
-    config_files,
-    load_experiment,
-    named_method,
-    paper_files,
-    read_yaml,
-    shipped_files,
-)
+from reality_check.config.compose import load_experiment
+from reality_check.config.named import named_method
+from reality_check.config.yaml_text import read_yaml
 from reality_check.report.render.references import bibtex, references_bib
 from reality_check.results import ExperimentResults, Importance, MethodResults
-from reality_check.utils.config_files import configs_root
+from reality_check.utils.config_files import config_files, configs_root, paper_files, shipped_files
 
 DATA = read_yaml(configs_root() / "references.yaml")
 ENTRIES: dict[str, dict[str, Any]] = DATA["entries"]

@@ -1,0 +1,41 @@
+"""In which values two plain configurations differ."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+
+def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
+    """Yield the dotted names of all values in which two plain configurations differ."""
+    if isinstance(one, Mapping) and isinstance(other, Mapping):
+        for key in sorted({*one, *other}):
+            name = f"{path}.{key}" if path else str(key)
+            if key in one and key in other:
+                yield from differing_keys(one[key], other[key], name)
+            else:
+                yield name
+    elif _are_mappings(one) and _are_mappings(other) and len(one) == len(other):
+        for index, (left, right) in enumerate(zip(one, other, strict=True)):
+            label = left.get("name", index) if isinstance(left, Mapping) else index
+            yield from differing_keys(left, right, f"{path}.{label}")
+    elif one != other:
+        yield path
+
+
+def value_at(data: Any, dotted: str, absent: Any = None) -> Any:
+    """The value that :func:`differing_keys` names so, or ``absent``."""
+    for part in dotted.split("."):
+        if isinstance(data, list):
+            data = {
+                str(entry.get("name", index) if isinstance(entry, Mapping) else index): entry
+                for index, entry in enumerate(data)
+            }
+        if not isinstance(data, Mapping) or part not in data:
+            return absent
+        data = data[part]
+    return data
+
+
+def _are_mappings(value: Any) -> bool:
+    return isinstance(value, list) and all(isinstance(item, Mapping) for item in value)

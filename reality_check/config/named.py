@@ -1,0 +1,200 @@
+"""What a YAML names: experiments, and the data sets, models, protocols and methods in them.
+
+A key such as ``dataset:`` takes a name (a file of that name in ``configs/datasets/`` here, in the
+current folder, or beside the YAML), a path to a YAML, or a mapping; a mapping may start from a
+named one with ``base: name`` and change single keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.layers import merge
+from reality_check.config.messages import validate
+from reality_check.config.model import Model
+from reality_check.config.plugins import find_plugin, plugins
+from reality_check.config.schema import Method, Protocol
+from reality_check.config.yaml_text import read_yaml
+from reality_check.utils.config_files import config_files, paper_files, shipped_files
+from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.text import nearest
+
+#: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
+GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
+#: Names that a message lists; of more, it says how many.
+_MOST_LISTED = 15
+
+
+def find_experiment(path: str | Path) -> Path:
+    """The file that the user means: a path, or a name from ``configs/experiments/``."""
+    file = at_home(path)
+    if file.is_file():
+        return file.resolve()
+    named = config_files("experiments")
+    papers = paper_files()
+    if str(path) in named or str(path) in papers:
+        return (named | papers)[str(path)]
+    if file.is_dir():
+        raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
+    if file.suffix in (".yaml", ".yml"):
+        there = sorted(str(file.with_name(one.name)) for one in file.parent.glob("*.y*ml"))
+        raise UsageError(
+            f"There is no file {str(path)!r}, {_instead(file, there)}.{nearest(str(file), there)}"
+        )
+    raise UsageError(
+        f"There is no file {str(path)!r} and no experiment of that name; experiments that ship "
+        f"with the package: {_some(named, 'experiments')}; those of the papers: reality-check show "
+        f"papers.{nearest(str(path), [*named, *papers])}"
+    )
+
+
+def _instead(file: Path, there: list[str]) -> str:
+    """What the message on a missing YAML says is there."""
+    if not file.parent.is_dir():
+        return f"and no folder {str(file.parent)!r}"
+    if not there:
+        return f"nor another YAML in {str(file.parent.resolve())!r}; reality-check init writes one"
+    return f"but {', '.join(there[:_MOST_LISTED])}"
+
+
+def named_method(name: str) -> Method:
+    """The method of that name as it ships with the package, whatever the user's folders hold."""
+    return validate(Method, _read_shipped(name, "methods"), name)
+
+
+def named_model(name: str) -> Model:
+    """The model of that name as it ships with the package, whatever the user's folders hold."""
+    return validate(Model, _read_shipped(name, "models"), name)
+
+
+def named_protocol(name: str) -> Protocol:
+    """The protocol of that name as it ships with the package, whatever the user's folders hold.
+
+    Raises:
+        UsageError: none of that name ships with the package.
+    """
+    files = shipped_files("protocols")
+    if name not in files:
+        raise UsageError(
+            f"protocol.reference is {name!r}, but it must name a protocol that ships with the "
+            f"package ({', '.join(files)}); deviations are counted against it."
+            f"{nearest(name, files)}"
+        )
+    return validate(Protocol, _read_shipped(name, "protocols"), name)
+
+
+def _read_shipped(name: str, group: str) -> dict[str, Any]:
+    file = shipped_files(group)[name]
+    own = {"name": file.stem, **read_yaml(file)}
+    base = own.pop("base", None)
+    return merge(_read_shipped(base, group), own) if base else own
+
+
+def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
+    """The methods of an experiment as plain mappings, each with a name.
+
+    Raises:
+        UsageError: there are none, or one has neither a loss nor a base.
+    """
+    if not isinstance(methods, list) or not methods:
+        raise UsageError(
+            "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
+        )
+    expanded = []
+    for entry in methods:
+        if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
+            raise UsageError(
+                f"a method needs a loss (loss: my_losses.MyLoss) or a base (base: proxy_nca); "
+                f"got the keys {sorted(map(str, entry))}."
+            )
+        method = expand(entry, "method", "methods", beside)
+        if isinstance(method, dict) and "name" not in method:
+            method["name"] = str(method.get("loss", "")).rpartition(".")[2]
+        expanded.append(method)
+    return expanded
+
+
+def expand(
+    value: Any, key: str, group: str, beside: Path | None, trail: tuple[Path, ...] = ()
+) -> dict[str, Any]:
+    """Turn a name, a path or a mapping with ``base`` into a plain mapping.
+
+    Args:
+        value: of the key.
+        key: of the experiment, for messages.
+        group: the folder in ``configs/`` that its names are in.
+        beside: the folder of the YAML, whose ``configs/`` has names of the user's.
+        trail: the files that led here by their ``base``.
+
+    Raises:
+        UsageError: there is nothing of that name, or it is its own base.
+    """
+    if isinstance(value, str):
+        return _read_named(value, key, group, beside, trail)
+    if not isinstance(value, Mapping):
+        raise UsageError(f"{key} must be a name or a mapping, got {value!r}.")
+    own = dict(value)
+    base = own.pop("base", None)
+    if base is None:
+        return own
+    if not isinstance(base, str):
+        raise UsageError(f"{key}.base must be a name, got {base!r}.")
+    return merge(_read_named(base, key, group, beside, trail), own)
+
+
+def _read_named(
+    name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
+) -> dict[str, Any]:
+    if key == "dataset" and _is_of_plugin(name, beside):
+        return {"name": name, "reader": "function", "function": name}
+    file = _find_named(name, key, group, beside, trail)
+    if file in trail:
+        chain = " -> ".join(path.stem for path in (*trail, file))
+        raise UsageError(f"{key}: {name!r} is its own base ({chain}); remove one base.")
+    data = read_yaml(file)
+    data.setdefault("name", file.stem)
+    return expand(data, key, group, beside, (*trail, file)) if "base" in data else data
+
+
+def _is_of_plugin(name: str, beside: Path | None) -> bool:
+    """Whether the name of a data set is that of a plugin; the user's own files win over both."""
+    shipped = shipped_files("datasets").get(name)
+    used = config_files("datasets", beside).get(name)
+    if used != shipped:
+        return False
+    ours = [("reality_check", str(shipped))] if shipped else []
+    return find_plugin("dataset", name, ours) is not None
+
+
+def _find_named(
+    name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
+) -> Path:
+    if name.endswith((".yaml", ".yml")):
+        folders = [path.parent for path in trail[-1:]] + ([beside] if beside else [])
+        candidates = [at_home(name), *(folder / name for folder in folders)]
+        file = next((path for path in candidates if path.is_file()), None)
+        if file is None:
+            raise UsageError(f"{key}: there is no file {name!r}.")
+        return file.resolve()
+    files = config_files(group, beside)
+    if name not in files:
+        known = [*files, *plugins(key)]
+        raise UsageError(
+            f"{key}: there is no {key} named {name!r}; known names: {_some(known, group)}."
+            f"{nearest(name, known)}"
+        )
+    if files[name] in trail:
+        # The user's own file of a name may start from the one that ships with the package.
+        return shipped_files(group).get(name, files[name])
+    return files[name]
+
+
+def _some(names: Iterable[str], group: str) -> str:
+    """The names in a message: all, or as many as one reads, and where the others are listed."""
+    ordered = sorted(names, key=lambda name: ("/" in name, name))
+    if len(ordered) <= _MOST_LISTED:
+        return ", ".join(ordered) or "none"
+    more = len(ordered) - _MOST_LISTED
+    return f"{', '.join(ordered[:_MOST_LISTED])} and {more} more (reality-check show {group})"

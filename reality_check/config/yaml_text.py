@@ -1,0 +1,92 @@
+"""Plain data from YAML text and back, safely."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from reality_check.utils.errors import UsageError
+
+
+class _Loader(yaml.SafeLoader):
+    """Safe YAML in which 1e-4 is a number, as in YAML 1.2, and no key may be given twice."""
+
+    def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
+        seen = set()
+        for key, _ in node.value:
+            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
+                if (key.tag, key.value) in seen:
+                    problem = f"the key {key.value!r} is given twice"
+                    raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
+                seen.add((key.tag, key.value))
+        return super().construct_mapping(node, deep)
+
+
+class _Dumper(yaml.SafeDumper):
+    """Quotes the texts that :class:`_Loader` would read as numbers."""
+
+
+for _class in (_Loader, _Dumper):
+    _class.add_implicit_resolver(
+        "tag:yaml.org,2002:float",
+        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
+        list("-+0123456789"),
+    )
+
+
+def parse_yaml(text: str) -> Any:
+    """Parse YAML text safely."""
+    return unshared(yaml.load(text, Loader=_Loader))
+
+
+def dump_yaml(data: Any, compact: bool = False) -> str:
+    """The inverse of :func:`parse_yaml`, with keys in their order.
+
+    Args:
+        data: plain data.
+        compact: whether ranges and other collections without inner ones take one line.
+    """
+    return yaml.dump(
+        data,
+        Dumper=_Dumper,
+        sort_keys=False,
+        allow_unicode=True,
+        default_flow_style=None if compact else False,
+    )
+
+
+def unshared(data: Any, depth: int = 0) -> Any:
+    """A copy in which no part is held twice: overrides must not reach through YAML's aliases."""
+    if depth > 50:
+        raise yaml.YAMLError("nested too deeply")
+    if isinstance(data, Mapping):
+        return {key: unshared(value, depth + 1) for key, value in data.items()}
+    if isinstance(data, list):
+        return [unshared(value, depth + 1) for value in data]
+    return data
+
+
+def read_yaml(path: Path) -> dict[str, Any]:
+    """Read one YAML mapping safely.
+
+    Raises:
+        UsageError: naming the line when it is not YAML, or not a mapping.
+    """
+    try:
+        data = parse_yaml(path.read_text(encoding="utf-8"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read: {error}.") from None
+    except RecursionError:
+        raise UsageError(f"{path} is nested too deep; close its brackets.") from None
+    except yaml.YAMLError as error:
+        mark = getattr(error, "problem_mark", None)
+        line = f", line {mark.line + 1}" if mark else ""
+        problem = getattr(error, "problem", None) or "not valid YAML"
+        raise UsageError(f"{path}{line}: {problem}.") from None
+    if not isinstance(data, dict):
+        raise UsageError(f"{path} must hold a mapping of keys to values.")
+    return data
