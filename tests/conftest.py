@@ -67,6 +67,17 @@ def _postgres() -> str | None:
     return shutil.which("postgres") or (str(debian[-1]) if debian else None)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """With `--dist loadgroup`, tests without a group of their own stay together by file."""
+    if config.getvalue("dist") != "loadgroup":
+        return None
+    config.option.loadscopereorder = False  # the order of the tests is that of the next hook
+    from support.scheduling import ByGroupOrFile
+
+    return ByGroupOrFile(config, log)
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if getattr(config.option, "loadgroup", False):  # in a worker of pytest-xdist
@@ -76,6 +87,9 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
                 "pytest-xdist does not group tests with this pytest, so that servers would run "
                 "twice at a time; install the versions that setup.cfg names."
             )
+        # What takes long begins first, so that no process is left alone with it at the end.
+        slow = {item.path for item in items if item.get_closest_marker("slow")}
+        items.sort(key=lambda item: item.path not in slow)
     for mark, (is_there, reason) in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(mark)]
         if marked and not is_there():

@@ -389,6 +389,7 @@ def test_other_selections_are_never_handed_a_test_class(make: Made, tasks: list[
 # -- reports -----------------------------------------------------------------------------------
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize("selects_on", ["validation", "last", "test"])
 def test_the_report_shows_what_was_published_beside_what_was_measured(
     make: Made, tmp_path: Path, selects_on: str

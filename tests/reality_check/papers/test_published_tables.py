@@ -75,6 +75,7 @@ def results_of(experiment: Experiment, **changes: object) -> ExperimentResults:
     return dataclasses.replace(made, **changes)  # type: ignore[arg-type]
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_tables_stand_beside_the_results_of_the_same_data(tmp_path: Path) -> None:
     own = "{name: mine, loss: my_losses.MyLoss}"
     experiment = load_experiment("cub200_mlrc", [f"methods=[cosface, contrastive, {own}]"])

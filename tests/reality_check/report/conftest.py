@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import dataclasses
 import random
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
 from reality_check.config.metrics import CATEGORIES, METRICS
+from reality_check.report import write_report
 from reality_check.results import (
     Deviation,
     ExperimentResults,
@@ -195,6 +197,14 @@ def results() -> ExperimentResults:
 def build() -> Any:
     """The factory itself, for other numbers of reproductions."""
     return make_results
+
+
+@pytest.fixture(scope="session")
+def drawn_report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of the default experiment's report, with all figures, for tests that read it."""
+    folder = tmp_path_factory.mktemp("report") / "out"
+    write_report(make_results(), folder)
+    return folder
 
 
 @pytest.fixture

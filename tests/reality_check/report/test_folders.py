@@ -15,7 +15,6 @@ from reality_check import api as running
 from reality_check.api import report_folders
 from reality_check.cli.main import main
 from reality_check.report import write_report
-from reality_check.report.figures import plotting
 from reality_check.results import ExperimentResults
 from reality_check.utils.errors import UsageError
 
@@ -51,19 +50,13 @@ def loaded(kinds: dict[str, ExperimentResults], monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(running, "load_results", lambda folder: kinds[Path(folder).name])
 
 
-@pytest.fixture
-def undrawn(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Figures are files without content, since drawing takes most of the time."""
-    monkeypatch.setattr(plotting, "_save", lambda *arguments: b"<svg></svg>")
-
-
 def plain(text: str) -> str:
     """The words of a page, without its style and script."""
     text = re.sub(r"<(style|script)>.*?</\1>", " ", text, flags=re.S)
     return " ".join(re.sub(r"<[^>]*>", " ", text.replace("<wbr>", "")).split())
 
 
-@pytest.mark.usefixtures("loaded")
+@pytest.mark.usefixtures("loaded", "undrawn")
 def test_comparable_folders_stand_in_one_table(tmp_path: Path) -> None:
     (whole,) = report_folders(["runs/first", "runs/second"], tmp_path)
     page = (tmp_path / "report.html").read_text("utf-8")
@@ -86,7 +79,7 @@ def test_comparable_folders_stand_in_one_table(tmp_path: Path) -> None:
     assert not (tmp_path / "group_1").exists()
 
 
-@pytest.mark.usefixtures("loaded")
+@pytest.mark.usefixtures("loaded", "only_svg")
 def test_other_folders_are_grouped_and_what_differs_is_said(tmp_path: Path) -> None:
     found = report_folders(["runs/first", "runs/third", "runs/second"], tmp_path)
     assert [results.name for results in found] == ["awkward_names + my_experiment", "elsewhere"]
@@ -185,7 +178,7 @@ def test_an_output_folder_keeps_its_own_report(
     assert below(run) == before
 
 
-@pytest.mark.usefixtures("loaded")
+@pytest.mark.usefixtures("loaded", "undrawn")
 def test_the_command_names_the_groups(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     out = tmp_path / "both"
     assert main(["report", "runs/first", "runs/third", "--out", str(out)]) == 0

@@ -69,20 +69,12 @@ def written(results: ExperimentResults, folder: Path) -> Page:
 
 
 @pytest.fixture(scope="module")
-def folder(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The report of the default experiment, for tests that only read it."""
-    path = tmp_path_factory.mktemp("report") / "out"
-    write_report(build(), path)
-    return path
+def page(drawn_report: Path) -> Page:
+    return Page((drawn_report / "report.html").read_text("utf-8"))
 
 
-@pytest.fixture(scope="module")
-def page(folder: Path) -> Page:
-    return Page((folder / "report.html").read_text("utf-8"))
-
-
-def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
-    assert sorted(os.listdir(folder)) == [
+def test_every_file_is_written_and_nothing_else(drawn_report: Path) -> None:
+    assert sorted(os.listdir(drawn_report)) == [
         "baselines.csv",
         "comparisons.csv",
         "figures",
@@ -93,40 +85,42 @@ def test_every_file_is_written_and_nothing_else(folder: Path) -> None:
         "summary.json",
         "tables.tex",
     ]
-    stems = {path.stem for path in (folder / "figures").iterdir()}
+    stems = {path.stem for path in (drawn_report / "figures").iterdir()}
     # Intervals (3), searches, validation; pairs, expected best, slices of four searches.
     # The made-up reproductions have no learning curves.
     assert len(stems) == 5 + 2 + 4
-    assert len(os.listdir(folder / "figures")) == 22
+    assert len(os.listdir(drawn_report / "figures")) == 22
 
 
-def test_the_same_results_give_the_same_files(build: Any, folder: Path, tmp_path: Path) -> None:
+def test_the_same_results_give_the_same_files(
+    build: Any, drawn_report: Path, tmp_path: Path
+) -> None:
     write_report(build(), tmp_path)
-    first = [path for path in sorted(folder.rglob("*")) if path.is_file()]
+    first = [path for path in sorted(drawn_report.rglob("*")) if path.is_file()]
     assert len(first) == 30
     for path in first:
-        assert path.read_bytes() == (tmp_path / path.relative_to(folder)).read_bytes()
+        assert path.read_bytes() == (tmp_path / path.relative_to(drawn_report)).read_bytes()
 
 
-def test_the_page_asks_for_nothing(page: Page, folder: Path) -> None:
+def test_the_page_asks_for_nothing(page: Page, drawn_report: Path) -> None:
     tags = {tag for tag, _ in page.seen}
     assert not tags & {"link", "img", "iframe", "object", "embed", "base"}
     for _, attributes in page.seen:
         assert not any(name.startswith("on") for name in attributes)
         for name in ("src", "href", "xlink:href", "srcset", "action", "data"):
             assert (attributes.get(name) or "#").startswith(("#", "data:"))
-    text = (folder / "report.html").read_text("utf-8")
+    text = (drawn_report / "report.html").read_text("utf-8")
     assert not re.search(r"https?://", text)
     assert "@import" not in text
     assert not re.search(r"url\((?!#)", text)
 
 
-def test_names_are_escaped_everywhere(page: Page, folder: Path) -> None:
+def test_names_are_escaped_everywhere(page: Page, drawn_report: Path) -> None:
     assert "b" not in {tag for tag, _ in page.seen}
     assert "<b>x</b>" in page.text
     assert "late & slow" in page.text
     assert "2.9 <cpu>" in page.text
-    markdown = (folder / "report.md").read_text("utf-8")
+    markdown = (drawn_report / "report.md").read_text("utf-8")
     outside = re.sub(r"```.*?```", "", markdown, flags=re.S)
     assert not re.search(r"(?<!\\)<", outside)
     assert r"my\_loss\_50%" in outside
@@ -214,8 +208,8 @@ def test_the_overview_counts_what_is_done(results: ExperimentResults) -> None:
     assert facts["Search"] == "8 trials per method"
 
 
-def test_budget_counts_divergence_and_lost_workers(folder: Path) -> None:
-    text = (folder / "report.md").read_text("utf-8")
+def test_budget_counts_divergence_and_lost_workers(drawn_report: Path) -> None:
+    text = (drawn_report / "report.md").read_text("utf-8")
     line = next(line for line in text.splitlines() if line.startswith(r"| my\_loss\_50% | 8 of 8"))
     cells = [cell.strip() for cell in line.strip("|").split("|")]
     assert cells[1:6] == ["8 of 8", "1", "0", "5 of 5", "5 of 5"]
@@ -240,6 +234,7 @@ def test_baselines_are_means_over_their_runs(results: ExperimentResults) -> None
     )
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_other_metrics_have_a_table_of_their_own_for_each_category(
     asked: ExperimentResults, tmp_path: Path
 ) -> None:
@@ -265,6 +260,7 @@ def test_other_metrics_have_a_table_of_their_own_for_each_category(
     assert "| raw pixels | aggregate | 3.00 | 3.00 | 3.00 | 25.00 | 50.00 | 1.500 | 1 |" in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_other_metrics_nothing_is_said_of_them(
     finished: ExperimentResults, tmp_path: Path
 ) -> None:
@@ -284,6 +280,7 @@ def test_a_ratio_that_is_not_finite_says_so(asked: ExperimentResults) -> None:
     assert text.count("not finite") == 3 * 4
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_galleries_are_copied_and_shown_with_what_they_show(
     finished: ExperimentResults, tmp_path: Path
 ) -> None:
@@ -309,6 +306,7 @@ def test_galleries_are_copied_and_shown_with_what_they_show(
     assert "Nearest neighbours" not in without.text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_gallery_of_any_method_is_a_file_of_figures(
     finished: ExperimentResults, tmp_path: Path
 ) -> None:
@@ -387,6 +385,7 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
     return dataclasses.replace(results, rows=(*results.rows, row))
 
 
+@pytest.mark.usefixtures("laid_out")
 @pytest.mark.parametrize(
     ("change", "expected"),
     [

@@ -15,6 +15,7 @@ from matplotlib.lines import Line2D
 
 from reality_check.config.metrics import METRICS
 from reality_check.report.figures.overview import (
+    DrawnFigure,
     draw_figures,
     intervals_figure,
     search_figure,
@@ -34,8 +35,12 @@ def ys(line: Line2D) -> list[float]:
     return [float(y) for y in np.asarray(line.get_ydata())]
 
 
-def test_every_figure_has_its_files(results: ExperimentResults) -> None:
-    drawn = draw_figures(Summary(results))
+@pytest.fixture(scope="module")
+def drawn(build: Any) -> list[DrawnFigure]:
+    return draw_figures(Summary(build()))
+
+
+def test_every_figure_has_its_files(drawn: list[DrawnFigure]) -> None:
     assert [figure.stem for figure in drawn] == [
         *(f"intervals_{metric}" for metric in METRICS),
         "search_history",
@@ -85,6 +90,7 @@ def test_validation_curves_are_those_of_the_winner(results: ExperimentResults) -
     assert ys(lines[0]) == pytest.approx([100 * v for _, v in best.curves[0]])
 
 
+@pytest.mark.usefixtures("laid_out")
 def test_the_dot_is_on_an_epoch_that_training_may_choose(results: ExperimentResults) -> None:
     method = results.methods[0]
     curve = ((-1, 0.5), (0, 0.6), (2, 0.3), (4, 0.4), (6, 0.4), (8, 0.2))
@@ -104,6 +110,7 @@ def test_no_results_no_figures(results: ExperimentResults) -> None:
     assert draw_figures(Summary(dataclasses.replace(results, rows=(), methods=()))) == []
 
 
+@pytest.mark.usefixtures("laid_out")
 def test_dollar_signs_and_long_names_are_taken_literally(results: ExperimentResults) -> None:
     name = "$\\frac{ " + "x" * 200
     rows = tuple(dataclasses.replace(row, method=name) for row in results.rows)
@@ -128,9 +135,8 @@ def test_files_are_the_same_every_time_and_in_threads(results: ExperimentResults
         assert len({inline_svg(f.files["svg"], "p", "alt") for f in figures}) == 1
 
 
-def test_inline_svg_has_own_ids_no_styles_and_follows_the_page(results: ExperimentResults) -> None:
-    figure = draw_figures(Summary(results))[0]
-    text = inline_svg(figure.files["svg"], "here-", "what &quot;it&quot; shows")
+def test_inline_svg_has_own_ids_no_styles_and_follows_the_page(drawn: list[DrawnFigure]) -> None:
+    text = inline_svg(drawn[0].files["svg"], "here-", "what &quot;it&quot; shows")
     assert text.startswith('<svg role="img" aria-label="what &quot;it&quot; shows" viewBox=')
     assert "<style" not in text
     assert "metadata" not in text

@@ -8,27 +8,20 @@ import io
 import itertools
 import re
 from importlib import resources
-from typing import Any
+from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
 
-from reality_check.report.analysis import Analysis
 from reality_check.report.figures.galleries import Gallery
-from reality_check.report.figures.overview import draw_figures
 from reality_check.report.render._html_blocks import galleries
 from reality_check.report.render._html_tables import sort_value
-from reality_check.report.render.html import report_html
-from reality_check.report.sections import statistics_sections
-from reality_check.report.summary import Summary
 
 
 @pytest.fixture(scope="module")
-def page(build: Any) -> str:
-    summary = Summary(build())
-    sections = statistics_sections(summary, Analysis(summary))
-    return report_html(summary, draw_figures(summary), (), sections)
+def page(drawn_report: Path) -> str:
+    return (drawn_report / "report.html").read_text(encoding="utf-8")
 
 
 def tags(page: str, name: str) -> list[str]:

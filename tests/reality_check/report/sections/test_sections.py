@@ -66,6 +66,9 @@ from reality_check.results import (
     TrialRecord,
 )
 
+#: Their figures are looked at by their names, captions and alternative texts.
+pytestmark = pytest.mark.usefixtures("laid_out")
+
 MAP = "mean_average_precision_at_r"
 
 

@@ -104,6 +104,7 @@ def test_the_verdict_names_those_below_the_best_baseline() -> None:
     assert headline(experiment(VALUES, {})).endswith("on MAP@R (aggregate).")
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_both_pages_say_it(results: ExperimentResults, tmp_path: Any) -> None:
     above = [dataclasses.replace(row, value=0.99) for row in results.baselines]
     write_report(dataclasses.replace(results, baselines=tuple(above)), tmp_path)
