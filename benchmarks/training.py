@@ -41,7 +41,7 @@ from reality_check.training.methods import MethodSettings
 from reality_check.training.module import TrainingModule, loss_value
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
-from reality_check.utils.allocator import keep_freed_memory
+from reality_check.utils.processes import keep_freed_memory
 
 VALIDATION = {"classes": 25, "each": 60}  # as many images as a fold of CUB validates on
 CASES: dict[str, dict[str, Any]] = {

@@ -25,9 +25,8 @@ from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
 from reality_check.utils import interrupt as stopping
-from reality_check.utils.allocator import keep_freed_memory
 from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
-from reality_check.utils.processes import die_with_parent
+from reality_check.utils.processes import die_with_parent, keep_freed_memory
 
 Progress = Callable[[dict[str, Any]], None]
 LoadData = Callable[[], ImageSet]

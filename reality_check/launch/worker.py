@@ -27,11 +27,10 @@ from reality_check.studies.storage import open_storage, sole_worker
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
 from reality_check.utils import interrupt as stopping
-from reality_check.utils.allocator import keep_freed_memory
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNTOLD, USAGE
 from reality_check.utils.interrupt import Stopped
-from reality_check.utils.processes import die_with_parent, this_process
+from reality_check.utils.processes import die_with_parent, keep_freed_memory, this_process
 
 
 def work(

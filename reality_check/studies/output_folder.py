@@ -14,7 +14,8 @@ from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import dump_yaml, read_yaml
 from reality_check.studies.storage import same_database
 from reality_check.utils.errors import UsageError
-from reality_check.utils.files import atomic_write, try_lock
+from reality_check.utils.files import atomic_write
+from reality_check.utils.locks import try_lock
 
 #: Keys that change no result, so that they may change between two runs of the same experiment; that
 #: the images are the same ones, wherever they lie, is told by their fingerprint.

@@ -17,7 +17,7 @@ from reality_check.studies.journal import journal_path, open_journal
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.retries import Retries, StorageLost, reason
 from reality_check.utils.errors import UsageError
-from reality_check.utils.files import try_lock
+from reality_check.utils.locks import try_lock
 from reality_check.utils.passwords import PASSWORD_VARIABLE, password_for, without_password
 
 #: Seconds between a worker's heartbeats, and after how many without one it counts as lost.

@@ -1,7 +1,7 @@
-"""The one room around record-keeper: the curves of a fold run as CSV, SQLite and TensorBoard.
+"""All that touches record-keeper: the curves of a fold run as CSV, SQLite and TensorBoard.
 
 The history lives in the checkpoint; these files are its readable copy. When a fold run starts or
-resumes, the files are made anew from that history, so that nothing is recorded twice.
+resumes, the files are written again from that history, so that nothing is recorded twice.
 """
 
 from __future__ import annotations
@@ -18,12 +18,12 @@ class FoldRecords:
     """Writes the curves of one fold run.
 
     Args:
-        folder: made anew.
+        folder: emptied first.
         history: the rows recorded so far (see :meth:`append`).
     """
 
     def __init__(self, folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
-        _make_anew(folder)
+        _empty(folder)
         self._tensorboard = _tensorboard_writer(folder / "tensorboard")
         writer = RecordWriter(str(folder))
         self._keeper = RecordKeeper(tensorboard_writer=self._tensorboard, record_writer=writer)
@@ -51,7 +51,7 @@ class FoldRecords:
             self._keeper.save_records()
 
 
-def _make_anew(folder: Path) -> None:
+def _empty(folder: Path) -> None:
     """Empty the folder.
 
     On NFS, deleted files that another process has open, such as a worker that is suspended, stay

@@ -5,8 +5,6 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
-import socket
-from collections.abc import Iterator
 from pathlib import Path
 
 
@@ -43,37 +41,6 @@ def atomic_write(path: str | os.PathLike[str], content: str | bytes, durable: bo
         raise
     if durable:
         _sync_folder(target.parent)
-
-
-@contextlib.contextmanager
-def try_lock(path: Path) -> Iterator[str | None]:
-    """Hold a lock file while this is open, if no other process does; it ends with the
-    process.
-
-    Yields:
-        ``None`` where it is held, or where the system (Windows) or the file system has no such
-        locks; else who holds it, such as ``process 12 of the machine a``.
-    """
-    try:
-        import fcntl
-    except ImportError:
-        yield None
-        return
-    with open(path, "a+", encoding="utf-8") as file:
-        try:
-            fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError:
-            file.seek(0)
-            yield file.read().strip() or "an unknown process"
-            return
-        except OSError:
-            yield None
-            return
-        holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
-        with contextlib.suppress(OSError):  # a full disk: the lock holds without a name too
-            os.truncate(file.fileno(), 0)
-            os.write(file.fileno(), holder.encode())
-        yield None
 
 
 def remove_leftovers(folder: Path) -> None:

@@ -1,7 +1,8 @@
-"""A polite end: a signal asks this process to stop, and the training stops where it can go on.
+"""A polite end: a signal asks this process to stop, and the training stops where it can
+resume.
 
-A cluster tells a job shortly before it ends it. The handler only sets a flag; the training looks
-at it after every epoch, writes its checkpoint and raises :class:`Stopped`.
+A cluster tells a job shortly before it ends it. The handler only sets a flag; the training polls
+it after every epoch, writes its checkpoint and raises :class:`Stopped`.
 """
 
 from __future__ import annotations
@@ -16,11 +17,11 @@ _listening: list[int] = []
 
 
 class Stopped(Exception):
-    """This worker was asked to stop: its unit of work goes on later, from its checkpoint."""
+    """This worker was asked to stop: its work is resumed later, from its checkpoint."""
 
 
 def request() -> None:
-    """Ask this process to stop where it can go on."""
+    """Ask this process to stop where it can resume."""
     _requested.set()
 
 

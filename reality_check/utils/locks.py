@@ -1,4 +1,8 @@
-"""A lock between processes that ends with the process that holds it."""
+"""Locks between processes: a file that says who holds it.
+
+The system gives a lock back when its holder ends, killed or not, so nothing stale remains. Windows
+and some file systems have no such locks.
+"""
 
 from __future__ import annotations
 
@@ -7,35 +11,35 @@ import os
 import socket
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
+
+try:
+    import fcntl
+except ImportError:  # on Windows
+    fcntl = None  # type: ignore[assignment]
 
 
 @contextlib.contextmanager
 def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
     """Hold a lock file; where another process holds it, say so and wait until it is free.
 
-    The system gives the lock back when its holder ends, killed or not, so nothing stale remains.
-
     Args:
         path: the lock file, in an existing folder; it is removed afterwards.
         waiting: called once before waiting, with the holder: ``"process 123 of the machine a"``.
 
     Yields:
-        Whether the lock is held: False where the system or the file system has no locks, so that
-        other processes may be at the same work.
+        Whether the lock is held: False where there are no locks, so that other processes may be at
+        the same work.
 
     Raises:
         OSError: the file cannot be made (no rights, no such folder).
     """
-    try:
-        import fcntl
-    except ImportError:  # not on Windows
+    if fcntl is None:
         yield False
         return
     while True:
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+        descriptor = _open(path)
         try:
-            held = _wait(fcntl, descriptor, waiting)
+            held = _lock_or_wait(descriptor, waiting)
         except BaseException:
             os.close(descriptor)
             raise
@@ -43,8 +47,6 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
             break
         os.close(descriptor)  # the holder before us removed it: others lock the new file
     try:
-        if held:
-            _sign(descriptor)
         yield held
     finally:
         with contextlib.suppress(OSError):
@@ -52,24 +54,62 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
         os.close(descriptor)
 
 
-def _wait(fcntl: ModuleType, descriptor: int, waiting: Callable[[str], None]) -> bool:
+@contextlib.contextmanager
+def try_lock(path: Path) -> Iterator[str | None]:
+    """Hold a lock file while this is open, unless another process holds it; the file remains.
+
+    Yields:
+        Who holds it, such as ``process 12 of the machine a``; ``None`` where it is held by us, or
+        where there are no locks.
+
+    Raises:
+        OSError: the file cannot be made.
+    """
+    if fcntl is None:
+        yield None
+        return
+    descriptor = _open(path)
     try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        holder = None
+        try:
+            _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        except BlockingIOError:
+            holder = _holder(descriptor)
+        yield holder
+    finally:
+        os.close(descriptor)
+
+
+def _open(path: Path) -> int:
+    return os.open(path, os.O_RDWR | os.O_CREAT, 0o666)
+
+
+def _lock_or_wait(descriptor: int, waiting: Callable[[str], None]) -> bool:
+    try:
+        return _lock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
     except BlockingIOError:
-        holder = os.pread(descriptor, 300, 0).decode(errors="replace")
-        waiting(holder or "another process")
-        fcntl.flock(descriptor, fcntl.LOCK_EX)
-    except OSError:  # the file system has no locks
+        waiting(_holder(descriptor))
+        return _lock(descriptor, fcntl.LOCK_EX)
+
+
+def _lock(descriptor: int, operation: int) -> bool:
+    """Lock a file and write who holds it; return False where the file system has no locks."""
+    try:
+        fcntl.flock(descriptor, operation)
+    except BlockingIOError:
+        raise
+    except OSError:
         return False
+    holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
+    with contextlib.suppress(OSError):  # a full disk: the lock holds without a name too
+        os.truncate(descriptor, 0)
+        os.write(descriptor, holder.encode())
     return True
 
 
-def _sign(descriptor: int) -> None:
-    """Write who holds the lock, for those who wait."""
-    holder = f"process {os.getpid()} of the machine {socket.gethostname()}"
-    with contextlib.suppress(OSError):  # a full disk
-        os.truncate(descriptor, 0)
-        os.write(descriptor, holder.encode())
+def _holder(descriptor: int) -> str:
+    text = os.pread(descriptor, 300, 0).decode(errors="replace")
+    return text.strip() or "an unknown process"
 
 
 def _is_file(path: Path, descriptor: int) -> bool:

@@ -88,7 +88,7 @@ def obtain_entry(folder: Path, job: Job) -> Entry:
 
 
 def remove_entry(folder: Path, name: str) -> None:
-    """Remove an entry, unless it has been made anew meanwhile by another process.
+    """Remove an entry, unless it has been remade meanwhile by another process.
 
     Raises:
         UsageError: it cannot be removed.
@@ -121,7 +121,7 @@ def _build(folder: Path, job: Job, held: bool) -> None:
             _decode_all(writer, job)
             writer.finish(job.meta)
         _rename(building, folder)
-    except Exception:  # but who is interrupted (Ctrl-C) goes on there the next time
+    except Exception:  # but who is interrupted (Ctrl-C) continues there the next time
         shutil.rmtree(building, ignore_errors=True)
         raise
 

@@ -33,9 +33,9 @@ def fetch(url: str, part: Path, expected: int | None = None) -> None:
 
     Args:
         url: its address.
-        part: where it goes; the bytes that are there already are kept, if the server can go on
+        part: where it goes; the bytes that are there already are kept, if the server can continue
             from there.
-        expected: bytes of the whole file, for the progress of servers that do not tell.
+        expected: bytes of the whole file, for the progress of servers that do not say.
 
     Raises:
         Unavailable: the server refuses, cannot be reached or breaks off again and again.

@@ -80,7 +80,7 @@ def test_a_checkpoint_from_a_stranger_cannot_run_code(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
-    torch.save({"state": _Danger()}, tmp_path / "evil.pt")
+    checkpoints.save(tmp_path / "evil.pt", {"state": _Danger()})
     with pytest.raises(pickle.UnpicklingError):
         checkpoints.load(tmp_path / "evil.pt")
     assert not (tmp_path / "stolen").exists()
@@ -139,11 +139,12 @@ def test_any_changed_byte_is_found_or_changes_nothing(tmp_path: Path) -> None:
         path.write_bytes(sound)
 
 
-def test_others_read_a_checkpoint_and_those_of_earlier_versions_are_read(tmp_path: Path) -> None:
+def test_others_read_a_checkpoint_and_one_without_a_checksum_is_refused(tmp_path: Path) -> None:
     checkpoints.save(tmp_path / "ours.pt", {"epoch": 3})
     assert torch.load(tmp_path / "ours.pt", weights_only=True) == {"epoch": 3}
     with zipfile.ZipFile(tmp_path / "ours.pt") as archive:
         assert archive.testzip() is None
         assert archive.comment.startswith(b"sha256:")
     torch.save({"epoch": 4}, tmp_path / "plain.pt")
-    assert checkpoints.load(tmp_path / "plain.pt") == {"epoch": 4}
+    with pytest.raises(checkpoints.Damaged, match=r"plain\.pt is damaged: its checksum is missing"):
+        checkpoints.load(tmp_path / "plain.pt")

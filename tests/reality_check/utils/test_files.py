@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import errno
 import os
-import socket
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
-from reality_check.utils.files import atomic_write, try_lock
+from reality_check.utils.files import atomic_write
 
 
 def test_text_is_utf8_with_its_own_line_ends(tmp_path: Path) -> None:
@@ -57,47 +55,3 @@ def test_many_writers_of_one_file_leave_one_whole_file(tmp_path: Path) -> None:
         list(pool.map(lambda text: atomic_write(tmp_path / "a", text), contents))
     assert (tmp_path / "a").read_text() in contents
     assert os.listdir(tmp_path) == ["a"]
-
-
-# -- locks ---------------------------------------------------------------------------------------
-
-
-def test_a_lock_tells_who_holds_it(tmp_path: Path) -> None:
-    pytest.importorskip("fcntl")
-    path = tmp_path / "lock"
-    path.write_text("an older and much longer name of a holder than the next one will ever have")
-    me = f"process {os.getpid()} of the machine {socket.gethostname()}"
-    with try_lock(path) as free:
-        assert free is None
-        with try_lock(path) as holder:
-            assert holder == me
-    with try_lock(path) as free:
-        assert free is None
-
-
-def test_a_file_system_without_locks_is_no_reason_to_refuse(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    fcntl = pytest.importorskip("fcntl")
-
-    def no_locks(*arguments: object) -> None:
-        raise OSError(errno.ENOLCK, "No locks available")
-
-    monkeypatch.setattr(fcntl, "flock", no_locks)
-    with try_lock(tmp_path / "lock") as holder:
-        assert holder is None
-
-
-def test_a_full_disk_does_not_keep_a_lock_from_holding(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    pytest.importorskip("fcntl")
-
-    def full(*arguments: object) -> None:
-        raise OSError(errno.ENOSPC, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "write", full)
-        with try_lock(tmp_path / "lock") as free, try_lock(tmp_path / "lock") as holder:
-            assert free is None
-            assert holder == "an unknown process"

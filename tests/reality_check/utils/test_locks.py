@@ -1,6 +1,8 @@
 from __future__ import annotations
 
+import errno
 import os
+import socket
 import subprocess
 import sys
 from pathlib import Path
@@ -8,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from reality_check.utils import locks as _locks
-from reality_check.utils.locks import locked
+from reality_check.utils.locks import locked, try_lock
 
 FILE = _locks.__file__  # run alone: importing the package takes seconds
 HOLDER = """
@@ -103,3 +105,47 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         locked(tmp_path / "absent" / "lock", lambda holder: None),
     ):
         pass
+
+
+# -- without waiting -----------------------------------------------------------------------------
+
+
+def test_a_lock_tells_who_holds_it(tmp_path: Path) -> None:
+    pytest.importorskip("fcntl")
+    path = tmp_path / "lock"
+    path.write_text("an older and much longer name of a holder than the next one will ever have")
+    me = f"process {os.getpid()} of the machine {socket.gethostname()}"
+    with try_lock(path) as free:
+        assert free is None
+        with try_lock(path) as holder:
+            assert holder == me
+    with try_lock(path) as free:
+        assert free is None
+
+
+def test_a_file_system_without_locks_is_no_reason_to_refuse(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fcntl = pytest.importorskip("fcntl")
+
+    def no_locks(*arguments: object) -> None:
+        raise OSError(errno.ENOLCK, "No locks available")
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with try_lock(tmp_path / "lock") as holder:
+        assert holder is None
+
+
+def test_a_full_disk_does_not_keep_a_lock_from_holding(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("fcntl")
+
+    def full(*arguments: object) -> None:
+        raise OSError(errno.ENOSPC, "No space left on device")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(os, "write", full)
+        with try_lock(tmp_path / "lock") as free, try_lock(tmp_path / "lock") as holder:
+            assert free is None
+            assert holder == "an unknown process"
