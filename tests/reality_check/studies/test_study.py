@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 from optuna.storages import RDBStorage
+from optuna.study import StudyDirection
 from sqlalchemy.event import listen
 
 from reality_check.config.values import Choices, Range, Searched
@@ -490,6 +491,7 @@ def test_the_best_trial_is_the_highest_observed_one_and_ties_go_to_the_first(
     best = stage.best()
     assert best is not None
     assert best.trial_index == 1
+    assert stage.study.direction is StudyDirection.MAXIMIZE, "what the sampler seeks"
 
 
 # -- parameters --------------------------------------------------------------------------------
@@ -591,6 +593,12 @@ def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
     smaller = make_study(num_trials=2)
     assert smaller.is_complete()
     assert list(complete_by_index(smaller.trials(), 2)) == [0, 1]
+
+
+def test_what_is_noted_is_known_to_all_workers(make_study: Open) -> None:
+    one, other = make_study(), make_study()
+    one.note("data", {"images": 3})
+    assert (other.noted("data"), other.noted("dates")) == ({"images": 3}, None)
 
 
 def test_the_study_records_its_sampler(make_study: Open) -> None:
