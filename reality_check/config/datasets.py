@@ -6,7 +6,7 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from reality_check.config.types import Name
+from reality_check.config.types import DataPath, Download, MayDiffer, Name
 from reality_check.config.values import Strict
 
 
@@ -24,7 +24,7 @@ class GlyphsData(Strict):
 class FilesData(Strict):
     """What all data sets of image files have in common: how the files are decoded."""
 
-    path: str
+    path: DataPath
     size: Annotated[int, Field(ge=8, le=1024)] = 256
     channels: Literal[1, 3] = 3
     resize: Literal["short_side", "square", "none"] = "short_side"
@@ -53,7 +53,7 @@ class OmniglotData(FilesData):
     reader: Literal["omniglot"]
     size: Annotated[int, Field(ge=8, le=1024)] = 28
     channels: Literal[1, 3] = 1
-    download: bool = False
+    download: Download = False
     check_counts: bool = True
 
 
@@ -62,8 +62,8 @@ class MnistData(Strict):
 
     name: Name
     reader: Literal["mnist", "fashion_mnist"]
-    path: str
-    download: bool = False
+    path: DataPath
+    download: Download = False
     check_counts: bool = True
 
 
@@ -72,7 +72,7 @@ class CUB200Data(FilesData):
 
     name: Name = "cub200"
     reader: Literal["cub200"]
-    download: bool = False
+    download: Download = False
     check_counts: bool = True
 
 
@@ -89,7 +89,7 @@ class OnlineProductsData(FilesData):
 
     name: Name = "stanford_online_products"
     reader: Literal["stanford_online_products"]
-    download: bool = False
+    download: Download = False
     check_counts: bool = True
 
 
@@ -106,7 +106,7 @@ class NpzData(Strict):
 
     name: Name
     reader: Literal["npz"]
-    path: str
+    path: DataPath
     images: str = "images"
     labels: str = "labels"
     class_names: str = "class_names"
@@ -123,7 +123,7 @@ class FunctionData(Strict):
     name: Name
     reader: Literal["function"]
     function: str
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Annotated[dict[str, Any], MayDiffer("runs", ("path",))] = Field(default_factory=dict)
 
 
 Dataset = Annotated[

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
-from reality_check.config.types import Name
+from reality_check.config.types import TABLE_NEUTRAL, Name
 from reality_check.config.values import Strict, is_number
 from reality_check.utils.text import nearest
 
@@ -69,7 +69,7 @@ class Model(Strict):
     BatchNorm without scale and shift behind the embedder, and its output the embedding.
     """
 
-    name: Name
+    name: Annotated[Name, TABLE_NEUTRAL]
     trunk: str = "conv4"
     arguments: dict[str, Any] = Field(default_factory=dict)
     weights: str = "none"

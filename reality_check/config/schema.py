@@ -20,7 +20,16 @@ from reality_check.config.model import Model
 from reality_check.config.published import PublishedResults
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
-from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
+from reality_check.config.types import (
+    RESULT_NEUTRAL,
+    TABLE_NEUTRAL,
+    Arguments,
+    MayDiffer,
+    Name,
+    PositiveInt,
+    Tunable,
+    check_learning_rate,
+)
 from reality_check.config.values import Strict, find_searched, parse_value
 from reality_check.utils.passwords import without_password
 from reality_check.utils.text import nearest
@@ -92,9 +101,9 @@ class Protocol(Strict):
     test images whose nearest neighbours the report shows for each method.
     """
 
-    name: Name
+    name: Annotated[Name, TABLE_NEUTRAL]
     reference: Name
-    note: str = ""
+    note: Annotated[str, TABLE_NEUTRAL] = ""
     split: Split = Field(default_factory=Split)
     selects_on: Literal["validation", "last", "test"] = "validation"
     training: Training
@@ -102,8 +111,8 @@ class Protocol(Strict):
     reproductions: PositiveInt = 10
     categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
     complete: Complete = Field(default_factory=Complete)
-    final_metrics: list[str] = Field(default_factory=list)
-    gallery: Annotated[int, Field(ge=0, le=50)] = 0
+    final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
+    gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
     published: Published = Field(default_factory=Published)
 
     @field_validator("categories")
@@ -246,22 +255,24 @@ RESERVED_NAMES = {"logs", "figures"}
 class Experiment(Strict):
     """One YAML: a data set, a model, a protocol, and the methods to compare."""
 
-    name: Name
+    name: Annotated[Name, TABLE_NEUTRAL]
     dataset: Dataset
     model: Model
     protocol: Protocol
-    methods: list[Method] = Field(min_length=1)
+    methods: Annotated[list[Method], TABLE_NEUTRAL] = Field(min_length=1)
     claims: list[Claim] = Field(default_factory=list)
-    published_results: PublishedResults | None = None
+    published_results: Annotated[PublishedResults | None, RESULT_NEUTRAL] = None
     #: Which of its file's variants this is.
     variant: str | None = None
-    seed: Annotated[int, Field(ge=0)] = 0
-    device: str = "auto"
-    storage: str | None = None
-    slurm: Slurm = Field(default_factory=Slurm)
+    seed: Annotated[int, Field(ge=0), TABLE_NEUTRAL] = 0
+    device: Annotated[str, RESULT_NEUTRAL] = "auto"
+    storage: Annotated[str | None, TABLE_NEUTRAL] = None
+    slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
     #: Before the names of this experiment's studies, where several share a storage; set by `run`.
-    studies: str | None = None
-    code: dict[str, str] = Field(default_factory=dict)
+    studies: Annotated[str | None, RESULT_NEUTRAL] = None
+    code: Annotated[dict[str, str], MayDiffer("runs", ("data set from",))] = Field(
+        default_factory=dict
+    )
 
     @field_validator("device")
     @classmethod

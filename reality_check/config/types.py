@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from dataclasses import dataclass
+from typing import Annotated, Any, Literal
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
@@ -22,6 +23,29 @@ Tunable = Annotated[
 Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
+
+
+@dataclass(frozen=True)
+class MayDiffer:
+    """Marks a key of the schema whose value may differ, with all below it.
+
+    Read by :mod:`reality_check.config.neutral_keys`.
+
+    Attributes:
+        between: ``runs`` of one experiment, where no result depends on the key; or ``experiments``
+            whose results may stand in one table.
+        keys: of a mapping with free keys, the only ones that may.
+    """
+
+    between: Literal["runs", "experiments"]
+    keys: tuple[str, ...] = ()
+
+
+RESULT_NEUTRAL = MayDiffer("runs")
+TABLE_NEUTRAL = MayDiffer("experiments")
+#: Where files lie, and whether they are fetched: that they are the same ones, a fingerprint tells.
+DataPath = Annotated[str, RESULT_NEUTRAL]
+Download = Annotated[bool, RESULT_NEUTRAL]
 
 
 def check_learning_rate(value: Any) -> Any:

@@ -11,6 +11,7 @@ from pathlib import Path
 from reality_check.config.claims import Claim
 from reality_check.config.differences import differing_keys
 from reality_check.config.metrics import is_fraction, title
+from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.papers.claims import ClaimVerdict, Finding, judge
 from reality_check.report.collect import collect
@@ -18,14 +19,14 @@ from reality_check.report.sections.untrained import UNTRAINED_NETWORK, untrained
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed, true_minus
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.output_folder import RESULT_NEUTRAL_KEYS, load_locked
+from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError
 
 NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
 _OUTCOMES = ("confirmed", "not confirmed", "cannot tell", NOT_FINISHED, NOT_RUN)
-#: What may differ between two runs of one experiment, beside :data:`RESULT_NEUTRAL_KEYS`.
-_FREE = {"claims", "code", "slurm", "storage"}
+#: What a run may have besides result-neutral keys, and its plan not: claims are compared apart.
+_OF_RUNS = {"claims", "code", "storage"}
 
 
 @dataclass(frozen=True)
@@ -109,8 +110,8 @@ def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
     """That a run had another budget, say, than the experiment has now."""
-    was, now = (one.model_dump(mode="json", exclude=_FREE) for one in (planned, locked))
-    keys = [key for key in differing_keys(was, now) if key not in RESULT_NEUTRAL_KEYS]
+    was, now = (one.model_dump(mode="json", exclude=_OF_RUNS) for one in (planned, locked))
+    keys = [key for key in differing_keys(was, now) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
 

@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.differences import differing_keys
+from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.results import (
     Cost,
     Deviation,
@@ -27,22 +28,8 @@ from reality_check.results import (
     ResultRow,
     TrialRecord,
 )
-from reality_check.studies.output_folder import FREE_BLOCKS, RESULT_NEUTRAL_KEYS
 from reality_check.utils.errors import UsageError
 
-#: Keys that make no results incomparable.
-_FREE = RESULT_NEUTRAL_KEYS | {
-    "name",
-    "seed",
-    "storage",
-    "methods",
-    "model.name",
-    "protocol.name",
-    "protocol.note",
-    "protocol.gallery",
-    "protocol.final_metrics",
-}
-_FREE_BLOCKS = (*FREE_BLOCKS, "methods.")
 _WHERE = "“How it was run”"
 _Spent = TypeVar("_Spent", Cost, Energy)
 
@@ -80,7 +67,7 @@ def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
     users = set(_texts(one.config.get("methods"))) | set(_texts(other.config.get("methods")))
     found = []
     for key in differing_keys(one.config, other.config):
-        if key in _FREE or key.startswith(_FREE_BLOCKS):
+        if is_table_neutral(key):
             continue
         code = key.removeprefix("code.")
         both = all(code in (r.config.get("code") or {}) for r in (one, other))

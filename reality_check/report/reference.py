@@ -8,6 +8,7 @@ from typing import Any
 from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.named import named_method, named_model, named_protocol
+from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.schema import Experiment, Protocol
 from reality_check.results import Deviation
 from reality_check.utils.config_files import configs_root, shipped_files
@@ -16,10 +17,8 @@ from reality_check.utils.config_files import configs_root, shipped_files
 AS_PUBLISHED = "as_published"
 #: Parts of that protocol that each paper decides for itself.
 _OF_A_PAPER = {"training", "reproductions"}
-#: Keys of a data set that change nothing about it.
-_WHERE_FILES_ARE = ("path", "download", "name")
-#: Keys of a protocol that say nothing about how it is run.
-_NOT_RULES = {"name", "reference", "note", "published", "final_metrics", "gallery"}
+#: Keys of a protocol that say what it is compared with, not how it is run.
+_OF_COMPARISON = ("reference", "published")
 
 #: Keys that mean nothing without another one.
 _NEEDS = {
@@ -90,10 +89,12 @@ def _of_interest(experiment: Experiment) -> dict[str, Any]:
     """What decides about the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
     kept = {key: plain[key] for key in ("dataset", "model", "methods")}
-    for key in _WHERE_FILES_ARE:
-        kept["dataset"].pop(key, None)
-    rules = {key: value for key, value in plain["protocol"].items() if key not in _NOT_RULES}
-    return {**kept, **rules}
+    kept["dataset"] = {
+        key: value
+        for key, value in kept["dataset"].items()
+        if key != "name" and not is_result_neutral(f"dataset.{key}")
+    }
+    return {**kept, **_rules(experiment.protocol)}
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
@@ -147,7 +148,11 @@ def _part_of(key: str) -> tuple[str, str]:
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
     plain = protocol.model_dump(mode="json", by_alias=True)
-    return {key: value for key, value in plain.items() if key not in _NOT_RULES}
+    return {
+        key: value
+        for key, value in plain.items()
+        if key not in _OF_COMPARISON and not is_table_neutral(f"protocol.{key}")
+    }
 
 
 def _look_up(data: Any, dotted: str) -> str:

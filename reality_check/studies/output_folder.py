@@ -10,6 +10,7 @@ from typing import Any
 from reality_check.config.compose import compose
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
+from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import dump_yaml, read_yaml
 from reality_check.studies.storage import same_database
@@ -17,18 +18,6 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import try_lock
 
-#: Keys that change no result, so that they may change between two runs of the same experiment; that
-#: the images are the same ones, wherever they lie, is told by their fingerprint.
-RESULT_NEUTRAL_KEYS = {
-    "device",
-    "studies",
-    "dataset.path",
-    "dataset.download",
-    "dataset.arguments.path",
-    "code.data set from",
-}
-#: Beginnings of others.
-FREE_BLOCKS = ("slurm.", "published_results")
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 
@@ -95,11 +84,11 @@ def check_same_experiment(
         return False
     # Through the schema, so that a key that is newer than the folder has its default there.
     there, ours = load_locked(out_dir).plain(), experiment.plain()
-    free = {*RESULT_NEUTRAL_KEYS, *(f"code.{name}" for name in may_change)}
+    free = {f"code.{name}" for name in may_change}
     if same_database(there["storage"], ours["storage"]):
         free.add("storage")  # another user or host: a tunnel, say
     differing = differing_keys(there, ours)
-    keys = [key for key in differing if key not in free and not key.startswith(FREE_BLOCKS)]
+    keys = [key for key in differing if key not in free and not is_result_neutral(key)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])

@@ -1,0 +1,54 @@
+"""Keys of an experiment that may differ, as the schema marks them.
+
+Keys are dotted, as :func:`reality_check.config.differences.differing_keys` names them. A marked key
+stands for all below it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from functools import cache
+from typing import Any, get_args
+
+from pydantic import BaseModel
+
+from reality_check.config.schema import Experiment
+from reality_check.config.types import MayDiffer
+
+
+def is_result_neutral(key: str) -> bool:
+    """Whether no result depends on a key: it may change between two runs of one experiment."""
+    return _is_below(key, marked_keys("runs"))
+
+
+def is_table_neutral(key: str) -> bool:
+    """Whether results may stand in one table though the key differs."""
+    return is_result_neutral(key) or _is_below(key, marked_keys("experiments"))
+
+
+@cache
+def marked_keys(between: str) -> frozenset[str]:
+    """The keys that are marked so, see :class:`reality_check.config.types.MayDiffer`."""
+    return frozenset(key for mark, key in _marks(Experiment, "") if mark.between == between)
+
+
+def _is_below(key: str, marked: frozenset[str]) -> bool:
+    return any(key == one or key.startswith(f"{one}.") for one in marked)
+
+
+def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]:
+    for name, field in model.model_fields.items():
+        key = f"{path}{name}"
+        for mark in field.metadata:
+            if isinstance(mark, MayDiffer):
+                yield from ((mark, f"{key}.{inner}") for inner in mark.keys)
+                if not mark.keys:
+                    yield mark, key
+        for inner in _models(field.annotation):
+            yield from _marks(inner, f"{key}.")
+
+
+def _models(annotation: Any) -> list[type[BaseModel]]:
+    """The models that a key may hold; lists of them are not followed."""
+    kinds = get_args(annotation) or (annotation,)
+    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
