@@ -133,7 +133,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
     "Complete": {
         "round_epochs_up_to": "Rounds the number of epochs, a mean over the folds, up.",
     },
-    "Published": {
+    "PublishedSetup": {
         "model": "The published network, a name of `reality-check show models`.",
         "dataset": "The published data sets, by reader.",
         "images": "How the published data set decodes its files.",

@@ -8,7 +8,9 @@ from typing import Any, get_args, get_origin
 from pydantic import BaseModel, ValidationError
 
 from reality_check.config.datasets import Dataset
-from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.method import Method
+from reality_check.config.protocol import Protocol
+from reality_check.config.schema import Experiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 

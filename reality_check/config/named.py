@@ -13,9 +13,10 @@ from typing import Any
 
 from reality_check.config.layers import merge
 from reality_check.config.messages import validate
+from reality_check.config.method import Method
 from reality_check.config.model import Model
 from reality_check.config.plugins import find_plugin, plugins
-from reality_check.config.schema import Method, Protocol
+from reality_check.config.protocol import Protocol
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.config_files import config_files, paper_files, shipped_files
 from reality_check.utils.errors import UsageError, at_home

@@ -11,8 +11,9 @@ from typing import Any
 
 from reality_check.config.classes import named_classes, source_fingerprint
 from reality_check.config.datasets import FunctionData
+from reality_check.config.method import Method
 from reality_check.config.plugins import find_plugin
-from reality_check.config.schema import Experiment, Method
+from reality_check.config.schema import Experiment
 from reality_check.data import ImageSet, load_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.studies.campaign import (

@@ -10,8 +10,8 @@ from pathlib import Path
 
 import numpy as np
 
+from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage
-from reality_check.config.schema import Method
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.embedding_map import map_path, perplexity, sample_rows, tsne
 from reality_check.evaluation.metrics import Diverged

@@ -9,8 +9,10 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.differences import differing_keys, value_at
+from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, STAGES, Stage, is_binary, other_geometry
-from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.protocol import Protocol
+from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores

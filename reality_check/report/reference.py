@@ -9,7 +9,8 @@ from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
-from reality_check.config.schema import Experiment, Protocol
+from reality_check.config.protocol import Protocol
+from reality_check.config.schema import Experiment
 from reality_check.results import Deviation
 from reality_check.utils.config_files import configs_root, shipped_files
 

@@ -15,8 +15,9 @@ from typing import Any
 
 from optuna.storages import BaseStorage
 
+from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
-from reality_check.config.schema import Experiment, Method
+from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
 from reality_check.studies.storage import holds_study, open_storage
 from reality_check.studies.study import Space, Study

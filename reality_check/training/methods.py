@@ -9,7 +9,8 @@ from typing import Any
 import torch
 
 from reality_check.config.classes import build, find_class
-from reality_check.config.schema import Method, Protocol, SecondPhase
+from reality_check.config.method import Method, SecondPhase
+from reality_check.config.protocol import Protocol
 from reality_check.config.training import Training
 from reality_check.config.values import Range, Searched, fill_in, find_searched, is_number
 from reality_check.utils.errors import UsageError

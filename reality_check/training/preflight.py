@@ -10,8 +10,9 @@ import numpy as np
 import torch
 
 from reality_check.config.classes import one_line
+from reality_check.config.method import Method
 from reality_check.config.model import Model
-from reality_check.config.schema import Experiment, Method, count_trainings, trainings_per_method
+from reality_check.config.schema import Experiment, count_trainings, trainings_per_method
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, ImageSet, build_sampler, split_dataset
 from reality_check.models.network import build_network

@@ -10,9 +10,11 @@ from typing import Any
 import numpy as np
 import torch
 
+from reality_check.config.method import Method
 from reality_check.config.metrics import Stage
 from reality_check.config.model import Model
-from reality_check.config.schema import Experiment, Method, Protocol
+from reality_check.config.protocol import Protocol
+from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
 from reality_check.models.pipeline import input_shape

@@ -30,8 +30,8 @@ import reality_check
 from reality_check.cli import main as cli
 from reality_check.config import Experiment, config_files, load_experiment
 from reality_check.config.compose import compose
+from reality_check.config.method import Method
 from reality_check.config.model import Model
-from reality_check.config.schema import Method
 from reality_check.config.yaml_text import parse_yaml
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]

@@ -1,0 +1,139 @@
+"""What a protocol's YAML may say: split, search, reproductions, and what is scored.
+
+All durations are in epochs as the protocol counts them (:attr:`Training.iterations_per_epoch`
+iterations), all learning rates are per optimiser step.
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+from pydantic import Field, ValidationInfo, field_validator, model_validator
+from typing_extensions import Self
+
+from reality_check.config.claims import Category
+from reality_check.config.metrics import Stage, check_name
+from reality_check.config.training import Training
+from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
+from reality_check.config.values import Strict
+
+
+class Split(Strict):
+    """Which classes train, validate and test (protocol section 1).
+
+    ``test_classes`` is ``half`` (the second half of the sorted classes, the protocol's rule) or
+    ``official`` (those that the data set's own split tests on). The rule ``halves`` trains on the
+    first half of the others and validates on the second, as the only fold.
+    """
+
+    test_classes: Literal["half", "official"] = "half"
+    rule: Literal["mlrc", "kfold", "halves"] = "mlrc"
+    folds: Annotated[int, Field(ge=1, le=20, validate_default=True)] = 4
+
+    @field_validator("folds")
+    @classmethod
+    def _one_fold(cls, value: int, info: ValidationInfo) -> int:
+        rule = info.data.get("rule")
+        if rule is not None and (value == 1) != (rule == "halves"):
+            raise ValueError(
+                f"rule={rule} with folds={value}: the rule halves has 1 fold, the others have at "
+                "least 2"
+            )
+        return value
+
+
+class Search(Strict):
+    """The hyper-parameter search of every method: the same budget for all."""
+
+    trials: PositiveInt = 50
+    sampler: Literal["tpe", "gp", "random"] = "tpe"
+    startup_trials: Annotated[int, Field(ge=1)] = 10
+
+
+class Complete(Strict):
+    """The category trained on all trainval classes."""
+
+    round_epochs_up_to: PositiveInt = 5
+
+
+class PublishedSetup(Strict):
+    """What the published protocol used beyond our options; only compared, in the report.
+
+    ``model`` is one of ``configs/models/``, ``images`` how the data set decodes its files.
+    ``methods`` lists folders of ``configs/methods/`` whose methods replace those of the same name,
+    the first folder first: search ranges that were published for one data set.
+    """
+
+    model: str | None = None
+    dataset: list[str] | None = None
+    images: dict[str, Any] = Field(default_factory=dict)
+    methods: list[str] = Field(default_factory=list)
+
+
+class Protocol(Strict):
+    """The rules that all methods of an experiment share.
+
+    ``selects_on`` says by which data the epoch of the scored weights is chosen. ``validation``: by
+    the validation classes of the folds, in the search and the reproductions. ``last``: by none, the
+    training ends at ``max_epochs``. ``test``: by the test classes, as many papers did, so that the
+    results are no estimate of anything; every report of it says so. With the last two one network
+    is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
+
+    ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
+    is selected by them (names: :mod:`reality_check.config.metrics`). ``gallery`` is a number of
+    test images whose nearest neighbours the report shows for each method.
+    """
+
+    name: Annotated[Name, TABLE_NEUTRAL]
+    reference: Name
+    note: Annotated[str, TABLE_NEUTRAL] = ""
+    split: Split = Field(default_factory=Split)
+    selects_on: Literal["validation", "last", "test"] = "validation"
+    training: Training
+    search: Search = Field(default_factory=Search)
+    reproductions: PositiveInt = 10
+    categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
+    complete: Complete = Field(default_factory=Complete)
+    final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
+    gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
+    published: PublishedSetup = Field(default_factory=PublishedSetup)
+
+    @field_validator("categories")
+    @classmethod
+    def _distinct(cls, value: list[str]) -> list[str]:
+        if len(set(value)) != len(value):
+            raise ValueError("each category may be listed once")
+        return value
+
+    @field_validator("final_metrics")
+    @classmethod
+    def _known_metrics(cls, value: list[str]) -> list[str]:
+        for name in value:
+            check_name(name)
+        twice = sorted({name for name in value if value.count(name) > 1})
+        if twice:
+            raise ValueError(f"{twice[0]!r} is listed twice; list each metric once")
+        return value
+
+    @model_validator(mode="after")
+    def _only_complete(self) -> Self:
+        if self.selects_on != "validation" and self.categories != ["complete"]:
+            raise ValueError(
+                f"selects_on: {self.selects_on} has no validation classes, so there are no folds "
+                f"to score; write categories: [complete], not {list(self.categories)}"
+            )
+        return self
+
+    @property
+    def stages(self) -> tuple[Stage, ...]:
+        """The stages that every method goes through, in their order.
+
+        Reproductions are trained where a category of theirs is wanted; else the number of epochs
+        of the final stage comes from the search.
+        """
+        wanted = {
+            Stage.SEARCH: self.selects_on == "validation",
+            Stage.REPRODUCTIONS: self.categories != ["complete"],
+            Stage.FINAL: "complete" in self.categories,
+        }
+        return tuple(stage for stage, is_wanted in wanted.items() if is_wanted)
