@@ -81,11 +81,11 @@ def preprocessing(config: Model, channels: int) -> Preprocessing:
     Raises:
         UsageError: there is no such trunk or weights, or a value is out of range.
     """
-    found = _preprocessing_of_weights(config)
+    of_weights = _preprocessing_of_weights(config)
     changes = config.preprocessing.model_dump(exclude_none=True)
-    if len(found.mean) == 3:
+    if len(of_weights.mean) == 3:
         changes = {key: _thrice(value) for key, value in changes.items()}
-    values = {name: getattr(found, name) for name in ("mean", "std", "scale", "bgr")}
+    values = {name: getattr(of_weights, name) for name in ("mean", "std", "scale", "bgr")}
     used = Preprocessing(**{**values, **changes})
     if channels == 1 and used.bgr and len(used.mean) == len(used.std) == 1:
         raise UsageError("preprocessing: bgr is for images of 3 channels, but these have 1.")

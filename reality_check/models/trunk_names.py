@@ -51,14 +51,14 @@ def _others(trunk: str) -> list[tuple[str, str]]:
     if trunk in TRUNKS:
         cls = TRUNKS[trunk]
         return [("reality_check", f"{cls.__module__}.{cls.__qualname__}")]
-    found = []
+    names = []
     with contextlib.suppress(UsageError):  # the library is not installed
         if trunk in torchvision_names(import_library("torchvision", f"trunk {trunk}").models):
-            found.append(("torchvision", f"torchvision:{trunk}"))
+            names.append(("torchvision", f"torchvision:{trunk}"))
     with contextlib.suppress(UsageError):
         if import_library("timm", f"trunk {trunk}").is_model(trunk):
-            found.append(("timm", f"timm:{trunk}"))
-    return found
+            names.append(("timm", f"timm:{trunk}"))
+    return names
 
 
 def _find_in_libraries(trunk: str) -> TrunkSource:

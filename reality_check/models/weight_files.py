@@ -88,20 +88,20 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
     """
     wanted = trunk.state_dict()
     prefix = _common_prefix(wanted, state)
-    found = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
+    weights = {key.removeprefix(prefix): v for key, v in state.items() if key.startswith(prefix)}
     # Files from before PyTorch 0.4.1 do not count batches.
-    missing = [k for k in wanted if k not in found and not k.endswith("num_batches_tracked")]
-    if not set(found) & set(wanted):
+    missing = [k for k in wanted if k not in weights and not k.endswith("num_batches_tracked")]
+    if not set(weights) & set(wanted):
         raise UsageError(
             f"{title}: {source} holds the weights of another network ({_some(list(state))}); this "
             f"trunk's are {_some(list(wanted))}."
         )
     if missing:
         raise UsageError(f"{title}: {source} lacks {_some(missing)} of the trunk.")
-    extra = [k for k in found if k not in wanted and k.split(".")[0] not in _BEHIND]
+    extra = [k for k in weights if k not in wanted and k.split(".")[0] not in _BEHIND]
     if extra:
         raise UsageError(f"{title}: {source} also holds {_some(extra)}, which the trunk lacks.")
-    fitting = {key: _row(found[key], value) for key, value in wanted.items() if key in found}
+    fitting = {key: _row(weights[key], value) for key, value in wanted.items() if key in weights}
     wrong = [k for k, value in fitting.items() if value.shape != wanted[k].shape]
     if wrong:
         raise UsageError(

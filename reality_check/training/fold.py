@@ -53,7 +53,8 @@ class FoldResult:
         follow_up_epochs: those of them that belong to the second phase.
         epochs_spent: all epochs trained, also those after the best.
         seconds: wall time, training and evaluation.
-        curve: one row per evaluation, see :class:`FoldProgress`.
+        curve: one row per evaluation, see
+            :class:`reality_check.training.progress.FoldProgress`.
     """
 
     value: float

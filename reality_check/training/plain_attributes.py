@@ -62,12 +62,12 @@ class PlainAttributes:
         """The inverse of :meth:`state_dict`; what is not in the state is as it was at first."""
         for key, part in self._parts.items():
             wanted = {**self._first[key], **state.get(key, {})}
-            found = _attributes(part)
-            for name in found.keys() - wanted.keys():
+            current = _attributes(part)
+            for name in current.keys() - wanted.keys():
                 delattr(part, name)
             for name, value in wanted.items():
-                same = name in found and _same(found[name], value)
-                if not same and (name in found or not _is_taken(part, name)):
+                same = name in current and _same(current[name], value)
+                if not same and (name in current or not _is_taken(part, name)):
                     setattr(part, name, _unpacked(value, self._device))
 
 

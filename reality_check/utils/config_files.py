@@ -14,12 +14,12 @@ def configs_root() -> Path:
 
 def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
     """All named YAML files of a group; the user's own win over those of the package."""
-    found: dict[str, Path] = {}
+    files: dict[str, Path] = {}
     roots = [configs_root(), Path.cwd() / "configs"]
     roots += [beside, beside / "configs"] if beside else []
     for root in roots:
-        found |= _yaml_files(root / group)
-    return found
+        files |= _yaml_files(root / group)
+    return files
 
 
 def shipped_files(group: str) -> dict[str, Path]:
@@ -32,8 +32,8 @@ def paper_files() -> dict[str, Path]:
 
     What they share lies in folders below.
     """
-    found = config_files("papers")
-    return {f"papers/{name}": path for name, path in found.items() if name.count("/") == 1}
+    files = config_files("papers")
+    return {f"papers/{name}": path for name, path in files.items() if name.count("/") == 1}
 
 
 def _yaml_files(folder: Path) -> dict[str, Path]:

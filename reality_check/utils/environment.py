@@ -10,14 +10,14 @@ _PACKAGES = ("torch", "pytorch-metric-learning", "optuna", "numpy", "faiss-cpu",
 
 def describe_environment() -> dict[str, str]:
     """Versions of Python and of the packages that decide results, and the machine."""
-    found = {"Python": platform.python_version()}
+    versions = {"Python": platform.python_version()}
     for package in _PACKAGES:
         try:
-            found[package] = version(package)
+            versions[package] = version(package)
         except PackageNotFoundError:
             continue
     return {
-        "versions": ", ".join(f"{name} {number}" for name, number in found.items()),
+        "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "machine": f"{platform.system()} {platform.machine()}",
     }
 

@@ -1,5 +1,4 @@
-"""A polite end: a signal asks this process to stop, and the training stops where it can
-resume.
+"""A polite end: a signal asks this process to stop, and it stops where it can resume.
 
 A cluster tells a job shortly before it ends it. The handler only sets a flag; the training polls
 it after every epoch, writes its checkpoint and raises :class:`Stopped`.

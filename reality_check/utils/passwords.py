@@ -23,9 +23,9 @@ def split_password(url: str) -> tuple[str, str | None]:
     ('postgresql+psycopg://tom@host/db', 'se@cret')
     """
     password = None
-    found = _IN_AUTHORITY.fullmatch(url)
-    if found is not None:
-        user, password, rest = found.groups()
+    match = _IN_AUTHORITY.fullmatch(url)
+    if match is not None:
+        user, password, rest = match.groups()
         url = f"{user}@{rest}"
     in_query = _IN_QUERY.search(url)
     if in_query is not None:

@@ -98,11 +98,11 @@ def resized_crops(
     row, first = np.arange(len(numbers)), fits.argmax(axis=1)
     drawn = np.stack([tall[row, first], wide[row, first]], axis=1)
     start = np.floor(place * (scaled - drawn + 1))
-    found = fits[row, first][:, None]
-    if not found.all():
+    any_fits = fits[row, first][:, None]
+    if not any_fits.all():
         largest = _largest(height, width, ratio)
-        drawn = np.where(found, drawn, largest)
-        start = np.where(found, start, (scaled - largest) // 2)
+        drawn = np.where(any_fits, drawn, largest)
+        start = np.where(any_fits, start, (scaled - largest) // 2)
     return Windows(sizes, scaled, start, drawn, bounded=np.array_equal(sizes, scaled))
 
 

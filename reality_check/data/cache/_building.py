@@ -207,8 +207,8 @@ def _abandoned(folder: Path) -> Path | None:
     """
     ours = folder.parent.glob(_building_name(folder, _host(), "*"))
     others = folder.parent.glob(_building_name(folder, "*", "*"))
-    found = {*ours, *_older_than(_ABANDONED_SECONDS, others)}
-    return max(found, key=lambda path: _bytes_of(path / PIXELS), default=None)
+    abandoned = {*ours, *_older_than(_ABANDONED_SECONDS, others)}
+    return max(abandoned, key=lambda path: _bytes_of(path / PIXELS), default=None)
 
 
 def _bytes_of(path: Path) -> int:

@@ -66,8 +66,8 @@ class Sources:
         """
         chunks = [paths[i : i + _STAT_CHUNK] for i in range(0, len(paths), _STAT_CHUNK)]
         with ThreadPoolExecutor(_STAT_THREADS) as threads:  # waits, on a network's file system
-            found = list(threads.map(lambda chunk: [self._stamp(path) for path in chunk], chunks))
-        return np.array([stamp for chunk in found for stamp in chunk], np.int64).reshape(-1, 2)
+            stamps = list(threads.map(lambda chunk: [self._stamp(path) for path in chunk], chunks))
+        return np.array([stamp for chunk in stamps for stamp in chunk], np.int64).reshape(-1, 2)
 
     def _stamp(self, path: str) -> tuple[int, int]:
         archive, member = self._split(path)

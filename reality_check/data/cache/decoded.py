@@ -135,15 +135,15 @@ class _Decoder:
     def expected_bytes(self, first: int) -> int:
         """Estimate the pixels of the files from ``first`` on, from the headers of some."""
         rows = np.unique(np.linspace(first, len(self._files) - 1, _SAMPLE).astype(int))
-        found: list[int] = []
+        sizes: list[int] = []
         for row in rows if first < len(self._files) else ():
             try:
                 width, height = image_size(self._sources.read(self._files.paths[row]))
                 width, height = resized_size(width, height, self._size, self._resize)
             except Exception:  # broken: it is named when its turn comes
                 continue
-            found.append(width * height)
-        mean = sum(found) / len(found) if found else 0
+            sizes.append(width * height)
+        mean = sum(sizes) / len(sizes) if sizes else 0
         return int(mean * self._channels * (len(self._files) - first))
 
     def _decode_row(self, row: int) -> np.ndarray | str:

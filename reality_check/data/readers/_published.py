@@ -70,16 +70,16 @@ def first_existing(root: Path, alternatives: str) -> str | None:
     return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
 
 
-def compare_counts(found: dict[str, int], published: Published, root: Path) -> None:
-    """Compare what was found with what is published.
+def compare_counts(counts: dict[str, int], published: Published, root: Path) -> None:
+    """Compare the numbers of a data set with what is published.
 
     Raises:
         UsageError: a number differs.
     """
-    wrong = [what for what, number in published.counts.items() if found[what] != number]
+    wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
         raise UsageError(
-            f"{published.title} in {str(root)!r} has {_listed(found, wrong)}, but "
+            f"{published.title} in {str(root)!r} has {_listed(counts, wrong)}, but "
             f"{_listed(published.counts, wrong)} are published: it is incomplete or another "
             "version. Download and unpack it again, or, if it is meant to be a part of it, write "
             "dataset.check_counts=false."
@@ -93,18 +93,18 @@ def _listed(counts: dict[str, int], names: list[str]) -> str:
 def _find(folder: Path, published: Published) -> Path | None:
     """The folder or the one below it that has all of a layout."""
     for candidates in ([folder], _folders_in(folder)):
-        found = [
+        complete = [
             candidate
             for candidate in candidates
             if any(not _missing(candidate, layout) for layout in published.layouts)
         ]
-        if len(found) > 1:
+        if len(complete) > 1:
             raise UsageError(
-                f"{published.title} lies twice in {str(folder)!r}: in {found[0].name!r} and in "
-                f"{found[1].name!r}; write dataset.path={found[0]} or the other."
+                f"{published.title} lies twice in {str(folder)!r}: in {complete[0].name!r} and in "
+                f"{complete[1].name!r}; write dataset.path={complete[0]} or the other."
             )
-        if found:
-            return found[0]
+        if complete:
+            return complete[0]
     return None
 
 

@@ -107,9 +107,9 @@ def _checked(name: str, archive: Path) -> PurePosixPath:
 
 
 def _members(archive: Path) -> Generator[_Member, None, None]:
-    found = _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive)
-    with contextlib.closing(found):
-        yield from (m for m in found if PurePosixPath(m.name).parts[:1] != ("__MACOSX",))
+    members = _zip_members(archive) if zipfile.is_zipfile(archive) else _tar_members(archive)
+    with contextlib.closing(members):
+        yield from (m for m in members if PurePosixPath(m.name).parts[:1] != ("__MACOSX",))
 
 
 def _zip_members(archive: Path) -> Generator[_Member, None, None]:

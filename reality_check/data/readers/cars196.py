@@ -99,8 +99,8 @@ def list_cars196(path: str | Path, check_counts: bool = True) -> ImageFiles:
         test_ids={number for number in cars.classes if number >= _FIRST_TEST_CLASS},
     )
     if check_counts:
-        found = {"classes": len(files.class_names), "images": len(files)}
-        compare_counts(found | {"test images": count_test_images(files)}, CARS196, root)
+        counts = {"classes": len(files.class_names), "images": len(files)}
+        compare_counts(counts | {"test images": count_test_images(files)}, CARS196, root)
     return files
 
 

@@ -64,8 +64,8 @@ def list_cub200(path: str | Path, download: bool = False, check_counts: bool = T
         test_ids={number for number in class_ids if number >= _FIRST_TEST_CLASS},
     )
     if check_counts:
-        found = {"classes": len(files.class_names), "images": len(files)}
-        compare_counts(found | {"test images": count_test_images(files)}, CUB200, root)
+        counts = {"classes": len(files.class_names), "images": len(files)}
+        compare_counts(counts | {"test images": count_test_images(files)}, CUB200, root)
     return files
 
 

@@ -80,10 +80,10 @@ def check_file(path: Path, remote: RemoteFile) -> None:
     Raises:
         UsageError: its checksum differs from ``remote.checksum``.
     """
-    found = _digest(path, remote)
-    if found != remote.checksum:
+    checksum = _digest(path, remote)
+    if checksum != remote.checksum:
         raise UsageError(
-            f"{str(path)!r} is incomplete, damaged or another version: its checksum is {found}, "
+            f"{str(path)!r} is incomplete, damaged or another version: its checksum is {checksum}, "
             f"but {remote.checksum} is published; delete it and download it again, or, if you "
             "trust it, unpack it yourself."
         )
@@ -121,8 +121,8 @@ def _fetch_from_any(remote: RemoteFile, part: Path) -> None:
 def _fetch_checked(url: str, remote: RemoteFile, part: Path) -> None:
     continued = size_of(part) > 0
     fetch(url, part, remote.size)
-    found = _digest(part, remote)
-    if found == remote.checksum:
+    checksum = _digest(part, remote)
+    if checksum == remote.checksum:
         return
     part.unlink()
     if continued:  # the older piece may be to blame
@@ -130,5 +130,5 @@ def _fetch_checked(url: str, remote: RemoteFile, part: Path) -> None:
         _fetch_checked(url, remote, part)
         return
     raise Unavailable(
-        f"what came was removed: its checksum is {found}, but {remote.checksum} is published"
+        f"what came was removed: its checksum is {checksum}, but {remote.checksum} is published"
     )

@@ -62,17 +62,17 @@ def list_image_folder(path: str | Path) -> ImageFiles:
             f"There is no folder {str(place)!r}; write the path of a folder that has one "
             "sub-folder per class, or of a .zip file of it."
         )
-    found = [name for name in files_below(place) if "/" in name and _is_image(name)]
-    start = _shared_folder(found) if zipped else ""
-    found = sorted((name[len(start) :] for name in found), key=lambda name: name.split("/"))
-    class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in found))
+    names = [name for name in files_below(place) if "/" in name and _is_image(name)]
+    start = _shared_folder(names) if zipped else ""
+    names = sorted((name[len(start) :] for name in names), key=lambda name: name.split("/"))
+    class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in names))
     _check_classes(place, class_names)
     rank = {name: label for label, name in enumerate(class_names)}
-    labels = np.array([rank[name.split("/", 1)[0]] for name in found], np.int64)
+    labels = np.array([rank[name.split("/", 1)[0]] for name in names], np.int64)
     if zipped:
-        paths = tuple(f"{place.name}/{start}{name}" for name in found)
+        paths = tuple(f"{place.name}/{start}{name}" for name in names)
         return ImageFiles(place.stem, place.parent, paths, labels, class_names)
-    return ImageFiles(place.resolve().name, place, tuple(found), labels, class_names)
+    return ImageFiles(place.resolve().name, place, tuple(names), labels, class_names)
 
 
 def _is_image(name: str) -> bool:

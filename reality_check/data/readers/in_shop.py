@@ -81,9 +81,9 @@ def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
         queries=[part == "query" for part in parts],
     )
     if check_counts:
-        found = {"classes": len(files.class_names), "images": len(files)}
+        counts = {"classes": len(files.class_names), "images": len(files)}
         names = dict(zip(_PARTS, list(IN_SHOP.counts)[2:], strict=True))
-        compare_counts(found | {names[p]: parts.count(p) for p in _PARTS}, IN_SHOP, root)
+        compare_counts(counts | {names[p]: parts.count(p) for p in _PARTS}, IN_SHOP, root)
     return files
 
 

@@ -118,10 +118,10 @@ def read_mnist(
         raise UsageError(f"{error} {_advice(known)}") from None
     files = [_find(folder, known, number, download) for number in range(len(FILES))]
     parts = [_read_part(*files[:2]), _read_part(*files[2:])]
-    found = tuple(len(labels) for _, labels in parts)
-    if check_counts and found != _COUNTS:
+    counts = tuple(len(labels) for _, labels in parts)
+    if check_counts and counts != _COUNTS:
         raise UsageError(
-            f"{name} in {str(folder)!r} has {found[0]:,} and {found[1]:,} images, but "
+            f"{name} in {str(folder)!r} has {counts[0]:,} and {counts[1]:,} images, but "
             f"{_COUNTS[0]:,} and {_COUNTS[1]:,} are published; delete its files and fetch them "
             "again, or write dataset.check_counts=false."
         )

@@ -118,10 +118,10 @@ def _rows(
         _check_rows(file, key, array, num_images)
         keep &= np.isin(array, np.atleast_1d(np.asarray(wanted)))
         if not keep.any():
-            found = ", ".join(str(value) for value in np.unique(array)[:8])
+            values = ", ".join(str(value) for value in np.unique(array)[:8])
             raise UsageError(
                 f"No row of {str(file)!r} has {key} = {wanted}; the values of {key!r} include "
-                f"{found}."
+                f"{values}."
             )
     return np.flatnonzero(keep)
 

@@ -71,12 +71,12 @@ def list_omniglot(
     for part, archive in ARCHIVES.items():
         if _place(folder, part) is None and download:
             download_file(archive, folder)
-        found = _characters(folder, part)
+        characters = _characters(folder, part)
         if check_counts:
-            _check_counts(folder, part, found)
-        for name in sorted(found, key=lambda text: text.split("/")):
-            paths += sorted(found[name])
-            labels += [len(names)] * len(found[name])
+            _check_counts(folder, part, characters)
+        for name in sorted(characters, key=lambda text: text.split("/")):
+            paths += sorted(characters[name])
+            labels += [len(names)] * len(characters[name])
             names.append(name)
         if part == "images_background":
             background = len(names)
@@ -103,24 +103,24 @@ def _characters(folder: Path, part: str) -> dict[str, list[str]]:
     place = _place(folder, part)
     if place is None:
         raise UsageError(f"There is no {part} of Omniglot in {str(folder)!r}. {_ADVICE}")
-    found: dict[str, list[str]] = {}
+    characters: dict[str, list[str]] = {}
     for name in files_below(place):
         parts = name.removeprefix(f"{part}/").split("/")
         if len(parts) == 3 and parts[2].lower().endswith(".png"):
-            found.setdefault(f"{parts[0]}/{parts[1]}", []).append(f"{place.name}/{name}")
-    if not found:
+            characters.setdefault(f"{parts[0]}/{parts[1]}", []).append(f"{place.name}/{name}")
+    if not characters:
         raise UsageError(
             f"{str(place)!r} has no images ALPHABET/characterNN/*.png; fetch it again from {_PAGE}."
         )
-    return found
+    return characters
 
 
-def _check_counts(folder: Path, part: str, found: dict[str, list[str]]) -> None:
-    incomplete = [name for name, images in found.items() if len(images) != DRAWINGS]
-    if len(found) != CHARACTERS[part] or incomplete:
-        example = f"; {incomplete[0]} has {len(found[incomplete[0]])}" if incomplete else ""
+def _check_counts(folder: Path, part: str, characters: dict[str, list[str]]) -> None:
+    incomplete = [name for name, images in characters.items() if len(images) != DRAWINGS]
+    if len(characters) != CHARACTERS[part] or incomplete:
+        example = f"; {incomplete[0]} has {len(characters[incomplete[0]])}" if incomplete else ""
         raise UsageError(
-            f"{part} in {str(folder)!r} has {len(found)} characters{example}, but "
+            f"{part} in {str(folder)!r} has {len(characters)} characters{example}, but "
             f"{CHARACTERS[part]} of {DRAWINGS} drawings each are published; fetch it again from "
             f"{_PAGE}, or write dataset.check_counts=false for a part of it."
         )

@@ -58,11 +58,11 @@ def list_online_products(
     paths: list[str] = []
     classes: dict[str, list[int]] = {"train": [], "test": []}
     category: dict[int, str] = {}
-    for part, found in classes.items():
+    for part, labels in classes.items():
         for line in read_lines(root / f"Ebay_{part}.txt", _FIELDS, skip=1):
             paths.append(line.fields[3])
-            found.append(line.integer(1))
-            category.setdefault(found[-1], _category(paths[-1]))
+            labels.append(line.integer(1))
+            category.setdefault(labels[-1], _category(paths[-1]))
     both = set(classes["train"]) & set(classes["test"])
     if both:
         raise UsageError(
