@@ -6,7 +6,8 @@
 'quickstart'
 
 ``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data;
-``rc.load_results(out_dir)`` reads them again later.
+``rc.load_results(out_dir)`` reads them again later, ``rc.load_network(out_dir, method)`` a trained
+network.
 """
 
 from __future__ import annotations
@@ -18,8 +19,9 @@ from reality_check._version import __version__
 from reality_check.utils.errors import UsageError
 
 if TYPE_CHECKING:
-    from reality_check.api import load_results, run
+    from reality_check.api import load_network, load_results, run
     from reality_check.config import Experiment, load_experiment
+    from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
     from reality_check.results import ExperimentResults, Record, ResultRow
 
@@ -29,9 +31,11 @@ __all__ = [
     "Parallelism",
     "Record",
     "ResultRow",
+    "TrainedNetwork",
     "UsageError",
     "__version__",
     "load_experiment",
+    "load_network",
     "load_results",
     "run",
 ]
@@ -43,7 +47,9 @@ _HOMES = {
     "ExperimentResults": "results",
     "Record": "results",
     "ResultRow": "results",
+    "TrainedNetwork": "evaluation.trained_network",
     "Parallelism": "launch.parallelism",
+    "load_network": "api",
     "load_results": "api",
     "run": "api",
 }

@@ -7,11 +7,14 @@ import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
+from reality_check.config.metrics import Stage
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
+from reality_check.evaluation.trained_network import TrainedNetwork
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.prepare import prepared
+from reality_check.launch.scorer import Scorer
 from reality_check.launch.slurm import SlurmWorkers
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.report import write_grouped_report, write_report
@@ -28,8 +31,10 @@ from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import check_workers
+from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import lent_password
+from reality_check.utils.text import nearest
 
 
 def run(
@@ -202,6 +207,44 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
             "load; name the folder that the run wrote."
         )
     return collect(Campaign(experiment, folder))
+
+
+def load_network(
+    out_dir: str | Path, method: str, reproduction: int = 0, fold: int | None = 0
+) -> TrainedNetwork:
+    """Load a network that a reproduction kept, on the CPU.
+
+    >>> import reality_check as rc
+    >>> trained = rc.load_network("runs/quickstart", "contrastive")  # doctest: +SKIP
+    >>> trained.embed(images).shape  # doctest: +SKIP
+    torch.Size([5760, 32])
+
+    Args:
+        out_dir: of the experiment, whose images must be readable.
+        method: its name.
+        reproduction: its number, from 0 on.
+        fold: whose network, from 0 on; ``None`` for the one on all classes (category complete).
+
+    Raises:
+        UsageError: the folder is none of ours, or it has no such network.
+    """
+    folder = Path(out_dir)
+    prepared = PreparedExperiment(load_locked(folder))
+    names = [one.name for one in prepared.experiment.methods]
+    if method not in names:
+        raise UsageError(
+            f"{folder} has no method {method!r}; write one of {', '.join(names)}."
+            f"{nearest(method, names)}"
+        )
+    wanted, stage = prepared.method(method), Stage.FINAL if fold is None else Stage.REPRODUCTIONS
+    try:
+        network = Scorer(prepared, folder).load_network(wanted, stage, reproduction, fold or 0)
+    except FileNotFoundError as error:
+        raise UsageError(
+            f"there is no {error}; write the numbers, from 0 on, of a reproduction and a fold that "
+            "were trained."
+        ) from None
+    return TrainedNetwork(network.eval(), wanted.model, wanted.training)
 
 
 def _write(campaign: Campaign, published: tuple[PublishedResults, ...] = ()) -> ExperimentResults:

@@ -10,13 +10,17 @@ import subprocess
 import sys
 import venv
 from pathlib import Path
+from statistics import fmean
 from typing import Any
 
 import pytest
+import torch
+from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from support.paths import ROOT
 
 import reality_check as rc
 from reality_check.config.metrics import METRICS, STAGES
+from reality_check.data import load_dataset
 
 SCRIPT = """
 import reality_check as rc
@@ -107,6 +111,47 @@ def test_trials_are_a_table_of_plain_values(finished: Any) -> None:
     summary = json.loads((folder / "summary.json").read_text(encoding="utf-8"))
     assert summary["methods"][0]["best_trial"]["number"] == best["number"]
     assert summary["methods"][0]["best_trial"]["value"] == best["value"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("category", "folds"), [("aggregate", [0, 1]), ("complete", [None])])
+def test_a_loaded_network_scores_as_the_run_scored_it(
+    category: str, folds: list[int | None], finished: Any
+) -> None:
+    folder, results = finished
+    (method,) = results.methods
+    test = load_dataset(rc.load_experiment(folder / "experiment.yaml").dataset).subset(
+        range(20, 40)
+    )
+    for reproduction in (0, 1):
+        (recorded,) = [
+            row.value
+            for row in results.rows
+            if (row.category, row.reproduction, row.metric)
+            == (category, reproduction, "mean_average_precision_at_r_raw")
+        ]
+        scores = []
+        for fold in folds:
+            trained = rc.load_network(folder, method.name, reproduction, fold)
+            assert not trained.network.training
+            calculator = AccuracyCalculator(
+                include=("mean_average_precision_at_r",), k="max_bin_count"
+            )
+            labels = torch.from_numpy(test.labels)
+            scores += calculator.get_accuracy(trained.embed(test), labels).values()
+        assert fmean(scores) == pytest.approx(recorded, abs=1e-6)
+
+
+@pytest.mark.slow
+def test_a_network_that_is_not_there_is_refused(finished: Any) -> None:
+    folder, results = finished
+    name = results.methods[0].name
+    with pytest.raises(rc.UsageError, match=rf"no method 'contrastive'; write one of {name}\."):
+        rc.load_network(folder, "contrastive")
+    with pytest.raises(
+        rc.UsageError, match=r"there is no .*002.*fold_0.*model\.pt; write the numb"
+    ):
+        rc.load_network(folder, name, reproduction=2)
 
 
 @pytest.mark.slow
