@@ -50,7 +50,7 @@ NOT_RUN = {
     ),
     r"--processes-per-network|--devices \d|CUDA_VISIBLE_DEVICES|^torchrun": "needs GPUs",
     r"postgres|mysql|mariadb|\bp(sql|g_)|--storage |dashboard|^(createdb|createuser|initdb)\b": (
-        "needs a database server; tests/reality_check/studies/test_storage.py starts some"
+        "needs a database server; tests/system/test_database_servers.py starts some"
     ),
     r"^(ssh|scp|rsync|export|tail|sqlite3|optuna)\b|\.\.\.": "is for the reader's own machine",
     r"^python3? benchmarks/": "takes minutes",

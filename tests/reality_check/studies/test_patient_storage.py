@@ -1,0 +1,141 @@
+"""Calls of a database whose answers are lost, and workers that race for its trials."""
+
+from __future__ import annotations
+
+import concurrent.futures
+import threading
+from pathlib import Path
+from typing import Any
+
+import optuna
+import pytest
+from optuna.trial import TrialState
+from support.flaky import Flaky, gone
+
+from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.storage import open_storage
+from reality_check.studies.study import Study
+from reality_check.utils.lease import HeartbeatMonitor
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> PatientStorage:
+    opened = open_storage(f"sqlite:///{tmp_path / 'studies.db'}")
+    assert isinstance(opened, PatientStorage)
+    return opened
+
+
+class LostAnswer:
+    """Does a method of Optuna's database, and loses its answer the first time."""
+
+    def __init__(self, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+        original = getattr(optuna.storages.RDBStorage, name)
+        self.lost = 0
+
+        def method(storage: Any, *arguments: Any, **keywords: Any) -> Any:
+            result = original(storage, *arguments, **keywords)
+            if not self.lost:
+                self.lost += 1
+                raise gone()
+            return result
+
+        monkeypatch.setattr(optuna.storages.RDBStorage, name, method)
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_trial_told_twice_is_fine(
+    database: PatientStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    study = optuna.create_study(storage=database)
+    study.enqueue_trial({})
+    trial = study.ask()
+    answer = LostAnswer("set_trial_state_values", monkeypatch)
+    study.tell(trial, 0.5)
+    assert answer.lost == 1
+    assert [t.state for t in study.trials] == [TrialState.COMPLETE]
+    # A trial that another worker has ended meanwhile is not told again.
+    study.enqueue_trial({})
+    other = study.ask()
+    database.set_trial_state_values(other._trial_id, TrialState.FAIL)
+    LostAnswer("set_trial_state_values", monkeypatch)
+    with pytest.raises(optuna.exceptions.UpdateFinishedTrialError):
+        database.set_trial_state_values(other._trial_id, TrialState.COMPLETE, [0.5])
+
+
+@pytest.mark.usefixtures("quick")
+def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
+    database: PatientStorage, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed={"a": 1})
+    original, lost = PatientStorage.create_new_trial, []
+
+    def twice(storage: PatientStorage, *arguments: Any, **keywords: Any) -> Any:
+        if not lost:
+            lost.append(original(storage, *arguments, **keywords))  # the answer that never came
+        return original(storage, *arguments, **keywords)
+
+    monkeypatch.setattr(PatientStorage, "create_new_trial", twice)
+    from reality_check.studies.trial import TrialResult
+
+    for _ in range(5):
+        stage.work_once(lambda attempt: TrialResult(0.5))
+    assert lost
+    assert stage.is_complete()
+    complete = [t for t in stage.trials() if t.state == "complete"]
+    assert sorted(t.trial_index for t in complete) == [0, 1]
+
+
+@pytest.mark.usefixtures("quick")
+def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStorage) -> None:
+    """It is away for longer than the grace time; then it answers this worker first."""
+    now = [0.0]
+    database._monitor = HeartbeatMonitor(lambda: now[0])
+    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed={})
+    stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
+    trial = stage.study.ask()
+    trial.set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})
+    database.record_heartbeat(trial._trial_id)
+
+    def is_lost(seconds: float) -> bool:
+        now[0] += seconds
+        stage.release_lost()
+        return stage.trials()[0].state == "failed"
+
+    assert not is_lost(0.0)
+    assert not is_lost(200.0)
+    database._retries.call(Flaky(3, gone()))
+    assert not is_lost(200.0)
+    database._monitor = HeartbeatMonitor(lambda: now[0])
+    assert not is_lost(0.0)
+    assert not is_lost(200.0)
+    assert is_lost(200.0)
+
+
+def test_a_waiting_trial_is_started_by_one_worker_only(tmp_path: Path) -> None:
+    """SQLite has no locks of rows: whoever looks before it writes finds what another has too."""
+    url, workers, rounds = f"sqlite:///{tmp_path}/studies.db", 4, 40
+    storages = [open_storage(url) for _ in range(workers)]
+    study = optuna.create_study(storage=storages[0])
+    for _ in range(rounds):
+        study.enqueue_trial({})
+    trials = [trial._trial_id for trial in study.get_trials(deepcopy=False)]
+    together = threading.Barrier(workers)
+
+    def start(storage: Any) -> list[bool]:
+        started = []
+        for trial in trials:
+            together.wait()
+            started.append(storage.set_trial_state_values(trial, TrialState.RUNNING))
+        return started
+
+    with concurrent.futures.ThreadPoolExecutor(workers) as pool:
+        started = list(pool.map(start, storages))
+    assert [sum(each) for each in zip(*started, strict=True)] == [1] * rounds
+    found = [storages[0].get_trial(trial) for trial in trials]
+    assert all(trial.state is TrialState.RUNNING and trial.datetime_start for trial in found)
+    assert not storages[0].set_trial_state_values(trials[0], TrialState.RUNNING)

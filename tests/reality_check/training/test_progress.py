@@ -1,0 +1,101 @@
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from reality_check.config.metrics import PRIMARY
+from reality_check.config.model import Model
+from reality_check.config.training import Training
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import MethodSettings, SecondPhaseSettings
+from reality_check.training.progress import FoldProgress
+
+PART = {"name": "Adam", "lr": 0.1}
+SECOND = SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.25)
+
+
+def progress_of(
+    second: SecondPhaseSettings | None = None,
+    fixed_epochs: tuple[int, int] | None = None,
+    **training: Any,
+) -> FoldProgress:
+    settings = MethodSettings("m", "loss", {}, None, 2, {}, 0.0, True, second)
+    plain = {"optimizers": {"trunk": PART, "embedder": PART, "loss": PART}, **training}
+    how = Training.model_validate({"max_epochs": 6, "evaluate_every": 2, "patience": None} | plain)
+    return FoldProgress(
+        FoldTask(settings, Model(name="tiny", trunk="conv4"), how, 4, 1, 2, fixed_epochs)
+    )
+
+
+def train(progress: FoldProgress, values: list[float]) -> list[int]:
+    """Train to the end of the phase with these evaluations; return the evaluated epochs."""
+    evaluated = []
+    while not progress.phase_is_over():
+        progress.count_epoch(seconds=1.0)
+        if progress.evaluation_is_due():
+            evaluated.append(progress.position.epoch)
+            progress.add({PRIMARY: values[len(evaluated) - 1]}, loss=0.5)
+    return evaluated
+
+
+def test_the_best_epoch_is_the_first_of_equals() -> None:
+    progress = progress_of()
+    assert train(progress, [0.2, 0.3, 0.3]) == [2, 4, 6]
+    result = progress.result()
+    assert (result.value, result.epoch, result.epochs_spent, result.seconds) == (0.3, 4, 6, 6.0)
+    assert [row["epoch"] for row in result.curve] == [2, 4, 6]
+    assert progress.report() == {"epoch": 6, "max_epochs": 6, "best": 0.3}
+
+
+def test_the_last_epoch_of_a_phase_is_evaluated_off_the_interval() -> None:
+    progress = progress_of(SECOND, max_epochs=5, second_phase_epochs=2)
+    assert train(progress, [0.1, 0.2]) == [2, 3]
+    progress.begin_second_phase()
+    assert train(progress, [0.3]) == [5]
+    assert progress.result().follow_up_epochs == 2
+
+
+def test_the_untrained_network_counts_for_the_patience_only() -> None:
+    progress = progress_of(patience=1)
+    progress.add_untrained(-1, {PRIMARY: 0.9})
+    progress.add_untrained(0, {PRIMARY: 0.8})
+    assert progress.best is None
+    assert train(progress, [0.1]) == [2]
+    assert progress.result().value == 0.1
+
+
+def test_an_earlier_state_leaves_what_was_spent_since() -> None:
+    progress = progress_of(SECOND, max_epochs=8)
+    progress.count_epoch(1.0)
+    progress.add({PRIMARY: 0.4}, loss=0.5)
+    state = progress.state_dict()
+    progress.count_epoch(1.0)
+    progress.add({PRIMARY: 0.1}, loss=0.5)
+    progress.return_to(state)
+    position = progress.position
+    assert (position.epoch, position.spent, position.seconds) == (1, 2, 2.0)
+    assert [row[PRIMARY] for row in progress.history] == [0.4, 0.1]
+    progress.begin_second_phase()
+    assert progress.phase_limit() == 6
+
+
+def test_a_saved_course_is_continued() -> None:
+    progress = progress_of(SECOND, patience=3)
+    progress.count_epoch(1.0)
+    progress.add({PRIMARY: 0.4}, loss=0.5)
+    again = progress_of(SECOND, patience=3)
+    again.load_state_dict(progress.state_dict())
+    assert again.state_dict() == progress.state_dict()
+    assert again.best == progress.best
+
+
+@pytest.mark.parametrize(("epochs", "has_second"), [((3, 2), True), ((3, 0), False)])
+def test_fixed_epochs_decide_the_phases(epochs: tuple[int, int], has_second: bool) -> None:
+    progress = progress_of(SECOND, fixed_epochs=epochs)
+    assert progress.has_second_phase() == has_second
+    assert progress.phase_limit() == epochs[0]
+    progress.begin_second_phase()
+    assert progress.phase_limit() == epochs[1]
+    assert progress.report()["max_epochs"] == sum(epochs)
+    assert progress.result().value == 0.0
