@@ -66,7 +66,7 @@ def method_results(name: str, runs: int, generator: random.Random) -> MethodResu
         loss="pml_extensions.losses.WarpedSoftmaxLoss",
         search=search,
         reproductions=tuple(run_record(name, "reproductions", i, s) for i, s in enumerate(states)),
-        complete=tuple(run_record(name, "complete", i, s) for i, s in enumerate(states)),
+        final=tuple(run_record(name, "final", i, s) for i, s in enumerate(states)),
         winner=max(search, key=lambda record: record.value or 0.0).trial_index,
         searched=("loss.scale", "learning_rates.loss"),
     )
