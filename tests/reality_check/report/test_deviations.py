@@ -27,7 +27,7 @@ def results(experiment: Experiment, **changes: Any) -> list[MethodResults]:
     values = {
         "search": records("search", experiment.protocol.search.trials),
         "reproductions": records("reproductions", experiment.protocol.reproductions),
-        "complete": records("complete", experiment.protocol.reproductions),
+        "final": records("final", experiment.protocol.reproductions),
         "searched": ("a", "b"),
         **changes,
     }

@@ -34,7 +34,7 @@ KEYS = {
         "searched", "best_trial", "stages",
     },
     "methods.best_trial": {"number", "value", "params"},
-    "methods.stages": {"search", "reproductions", "complete"},
+    "methods.stages": {"search", "reproductions", "final"},
     "methods.stages.search": {"complete", "planned", "diverged", "failed"},
     "results": {"method", "category", "metric"} | INTERVAL,
     "baselines": {"method", "category", "metric"} | INTERVAL,

@@ -656,7 +656,7 @@ def test_methods_without_records_have_no_part() -> None:
 def test_cost_is_by_method_stage_and_device() -> None:
     costs = (
         Cost("a", "search", "cuda", 4, 2.5),
-        Cost("a", "complete", "cuda", 1, 0.25),
+        Cost("a", "final", "cuda", 1, 0.25),
         Cost("a", "search", "cpu", 1, 0.5),
         Cost("", "baselines", "cpu", 2, 0.01),
     )
@@ -687,7 +687,7 @@ def energy_blocks(*energy: Energy, missing: tuple[str, ...] = ()) -> tuple[Any, 
 def test_energy_is_by_method_stage_and_part() -> None:
     text, table, note = energy_blocks(
         Energy("", "baselines", "gpus", 0.01, 0.1),
-        Energy("a", "complete", "gpus", 0.5, 2),
+        Energy("a", "final", "gpus", 0.5, 2),
         Energy("a", "search", "gpus", 1.25, 5),
         Energy("a", "search", "processors", 0.25, 4),
         Energy("b", "search", "gpus", 2, 6),
