@@ -197,9 +197,7 @@ def test_the_box_of_a_clean_run(finished: ExperimentResults) -> None:
 def test_the_overview_counts_what_is_done(results: ExperimentResults) -> None:
     started = tuple(TrialRecord("warped", "reproductions", n, "running") for n in range(4))
     trials = (TrialRecord("warped", "search", 0, "running"), *results.methods[0].search[:3])
-    warped = dataclasses.replace(
-        results.methods[0], reproductions=started, final=(), search=trials
-    )
+    warped = dataclasses.replace(results.methods[0], reproductions=started, final=(), search=trials)
     facts = dict(overview_facts(Summary(dataclasses.replace(results, methods=(warped,)))))
     assert facts["Search"] == "3 trials per method"
     assert "Reproductions" not in facts
