@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import hashlib
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from pydantic import BaseModel
 
 from reality_check.config.model import Model
 from reality_check.config.training import Training
@@ -38,8 +43,46 @@ class FoldTask:
     selects_on: Literal["validation", "test"] = "validation"
 
     def fingerprint(self) -> str:
-        """SHA-256 of all of it: a checkpoint of another task must not be continued."""
-        return hashlib.sha256(repr(self).encode()).hexdigest()
+        """SHA-256 of all that differs from its default.
+
+        A checkpoint of another task must not be continued. That of the same task must be, also
+        after a class was renamed, or an option that the task does not use was added.
+        """
+        text = json.dumps(_without_defaults(self), sort_keys=True, default=repr)
+        return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _without_defaults(value: Any) -> Any:
+    """A task, or a part of it, as plain data."""
+    if isinstance(value, BaseModel):
+        defaults = {
+            name: option.get_default(call_default_factory=True)
+            for name, option in type(value).model_fields.items()
+            if not option.is_required()
+        }
+        return _without_defaults(_changes(dict(value), defaults))
+    if dataclasses.is_dataclass(value):
+        defaults = {
+            option.name: option.default
+            if option.default_factory is dataclasses.MISSING
+            else option.default_factory()
+            for option in dataclasses.fields(value)
+        }
+        given = {name: getattr(value, name) for name in defaults}
+        return _without_defaults(_changes(given, defaults))
+    if isinstance(value, Mapping):
+        return {str(key): _without_defaults(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_without_defaults(item) for item in value]
+    return value
+
+
+def _changes(given: Mapping[str, Any], defaults: Mapping[str, Any]) -> dict[str, Any]:
+    return {
+        name: value
+        for name, value in given.items()
+        if name not in defaults or value != defaults[name]
+    }
 
 
 @dataclass(frozen=True)
