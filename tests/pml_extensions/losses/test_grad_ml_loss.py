@@ -433,16 +433,17 @@ def test_learns_under_a_sampler() -> None:
     data = torch.eye(8)[labels] + 0.3 * torch.randn(40, 8)
     sampler = samplers.MPerClassSampler(labels, m=2, batch_size=16, length_before_new_iter=32)
     model, loss = torch.nn.Linear(8, 4), GradMLLoss(2.0, 0.5)
+    of_all = GradMLLoss(2.0, 0.5, quadruples="all")
+    before = of_all(model(data), labels).item()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
-    values = []
     for _ in range(10):
         for rows in torch.tensor(list(sampler)).split(16):
             value = loss(model(data[rows]), labels[rows])
             optimizer.zero_grad()
             value.backward()
             optimizer.step()
-            values.append(value.item())
-    assert sum(values[-5:]) < sum(values[:5])
+    # The sampler draws from numpy's own generator: over its seeds 0 to 59 it falls by 1.09 or more.
+    assert of_all(model(data), labels).item() < before - 0.5
 
 
 @pytest.mark.parametrize(("k", "poles"), [(1.5, False), (3.0, True)])
