@@ -7,8 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.report.analysis import Analysis
-from reality_check.report.figures.galleries import galleries
-from reality_check.report.figures.overview import draw_figures
 from reality_check.report.render.comparisons import comparisons_csv
 from reality_check.report.render.files import (
     Files,
@@ -16,13 +14,13 @@ from reality_check.report.render.files import (
     files_of_report,
     remove,
 )
-from reality_check.report.render.grouped import Group, grouped_html, grouped_md
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import paired_tex, tables_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
 from reality_check.report.render.summary_json import summary_data, summary_json
-from reality_check.report.sections import statistics_sections
+from reality_check.report.sections import report_sections
+from reality_check.report.sections.groups import Group, groups_sections, groups_title
 from reality_check.report.statistics import Comparison, Difference, Interval, t_interval
 from reality_check.report.summary import Summary
 from reality_check.report.tables import csv_text
@@ -67,19 +65,15 @@ def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
     files.write("comparisons.csv", comparisons_csv(analysis))
     files.write("summary.json", summary_json(summary_data(summary, analysis)))
     files.write("references.bib", references_bib(results))
-    sections = statistics_sections(summary, analysis)
-    figures = draw_figures(summary)
-    further = [figure for section in sections for figure in section.figures]
-    for figure in (*figures, *further):
-        for ending in ("png", "pdf"):
-            files.write(f"figures/{figure.stem}.{ending}", figure.files[ending])
-    shown = galleries(summary)
-    for gallery in shown:
-        files.write(f"figures/{gallery.stem}.png", gallery.png)
-    alternatives = {figure.stem: figure.alt for figure in figures}
-    alternatives |= {gallery.stem: gallery.alt for gallery in shown}
-    files.write("report.md", report_md(summary, alternatives, sections))
-    files.write("report.html", report_html(summary, figures, shown, sections))
+    sections = report_sections(analysis)
+    for section in sections:
+        for figure in section.figures:
+            for ending in ("png", "pdf"):
+                files.write(f"figures/{figure.stem}.{ending}", figure.files[ending])
+        for gallery in section.galleries:
+            files.write(f"figures/{gallery.stem}.png", gallery.png)
+    files.write("report.md", report_md(results.name, sections))
+    files.write("report.html", report_html(results.name, sections))
     return files.written
 
 
@@ -106,9 +100,8 @@ def write_grouped_report(
     earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
     for place, (results, folders) in zip(places, groups, strict=True):
         files.written |= _write(dataclasses.replace(results, folders=folders), place)
-        summary = Summary(results)
-        drawn = [d for d in draw_figures(summary) if d.stem.startswith("intervals_")]
-        shown.append(Group(summary, folders, drawn[0] if drawn else None))
-    files.write("report.md", grouped_md(shown, keys))
-    files.write("report.html", grouped_html(shown, keys))
+        shown.append(Group(Summary(results), folders))
+    title, sections = groups_title(shown), groups_sections(shown, keys)
+    files.write("report.md", report_md(title, sections))
+    files.write("report.html", report_html(title, sections))
     remove(earlier - files.written)

@@ -6,7 +6,9 @@ import io
 import math
 import re
 import threading
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
 
 import matplotlib
 from matplotlib.axes import Axes
@@ -28,6 +30,30 @@ SMALL = 7.5
 
 #: One figure is drawn at a time: matplotlib's fonts and its settings are shared by all threads.
 _LOCK = threading.Lock()
+
+
+@dataclass(frozen=True)
+class ReportFigure:
+    """A figure of the report, which is drawn when its files are asked for.
+
+    Attributes:
+        stem: file name without ending.
+        caption: one or two sentences below it.
+        alt: what it shows, for readers who cannot see it.
+        draw: draws it.
+        folder: in which its ``figures/`` is, seen from the report; ends in a slash.
+    """
+
+    stem: str
+    caption: str
+    alt: str
+    draw: Callable[[], Figure]
+    folder: str = ""
+
+    @cached_property
+    def files(self) -> dict[str, bytes]:
+        """Its bytes by ending: ``png``, ``pdf``, ``svg``."""
+        return render(self.draw())
 
 
 def new_figure(width: float, height: float) -> Figure:

@@ -7,7 +7,7 @@ import re
 from collections.abc import Mapping
 
 from reality_check.report.render._elements import Html, breakable, element
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.sections.blocks import PlainTable
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
 from reality_check.report.text import NOTHING
 

@@ -4,58 +4,35 @@ from __future__ import annotations
 
 import base64
 import hashlib
+import io
 from collections.abc import Sequence
 from importlib import resources
 
-from reality_check.report.figures.galleries import Gallery
-from reality_check.report.figures.overview import DrawnFigure
+from PIL import Image
+
+from reality_check.report.figures.plotting import ReportFigure, inline_svg
 from reality_check.report.render._elements import Html, element, escape, join
-from reality_check.report.render._html_blocks import (
-    Part,
-    bullets,
-    contents,
-    figure,
-    folded,
-    galleries,
-    part,
-    section,
-)
 from reality_check.report.render._html_tables import comparison, plain
-from reality_check.report.sections import Section
-from reality_check.report.sections.overview import (
-    baseline_table,
-    budget_table,
-    config_text,
-    deviation_box,
-    facts_table,
-    other_note,
-    overview_facts,
-    progress_lines,
-    reproduce_lines,
-    reproduction_table,
-    search_note,
-    winner_table,
+from reality_check.report.sections.blocks import (
+    Alarming,
+    Block,
+    Box,
+    Bullets,
+    Code,
+    ComparisonTables,
+    Facts,
+    Filter,
+    Folded,
+    Gallery,
+    Heading,
+    Note,
+    PlainTable,
+    Section,
+    Strong,
+    Text,
+    Verdict,
+    WholeReport,
 )
-from reality_check.report.sections.published import published_parts
-from reality_check.report.sections.untrained import untrained_sentences
-from reality_check.report.sections.verdict import (
-    NOISE_NOTE,
-    category_sentences,
-    cautions,
-    correction_note,
-    headline,
-    leaders,
-)
-from reality_check.report.summary import Summary
-from reality_check.report.tables import (
-    CLOSE_MARK,
-    CLOSE_NOTE,
-    ComparisonTable,
-    comparison_table,
-    comparison_tables,
-    other_tables,
-)
-from reality_check.report.text import counted, listed
 
 #: The page may use its own styles, its one script and images inside itself, nothing else.
 _POLICY = (
@@ -63,51 +40,12 @@ _POLICY = (
     "form-action 'none'; base-uri 'none'"
 )
 
-#: More deviations, or sentences, than this are folded away; serious deviations never are.
-_DEVIATIONS_SHOWN = 6
-_SENTENCES_SHOWN = 3
+#: Larger galleries are set into the page as WebP; the PNG stays in figures/.
+_LARGE_GALLERY = 120_000
+_WEBP = {"quality": 76, "method": 4}
 
 
-def report_html(
-    summary: Summary,
-    figures: list[DrawnFigure],
-    shown: Sequence[Gallery] = (),
-    sections: Sequence[Section] = (),
-) -> str:
-    """Return the whole page.
-
-    Args:
-        summary: the results.
-        figures: drawn figures, set into the page as SVG.
-        shown: the galleries, set into the page as PNG or WebP.
-        sections: further sections, each after the part that it names.
-    """
-    parts = [
-        overview(summary),
-        box(summary),
-        *_further(sections, "box"),
-        _comparison(summary),
-        *_published(summary),
-        *_intervals(figures),
-        _verdicts(summary),
-        *_further(sections, "verdict"),
-        _search(summary, figures),
-        *_further(sections, "search"),
-        *galleries(shown),
-        part("reproductions", "Every reproduction", _reproductions(summary)),
-        part(
-            "baselines",
-            "Baselines",
-            plain(baseline_table(summary)),
-            bullets(untrained_sentences(summary)),
-        ),
-        part("facts", "How it was run", plain(facts_table(summary)), _config(summary)),
-        part("again", "How to reproduce", _again(summary)),
-    ]
-    return page(summary.results.name, parts)
-
-
-def page(title: str, parts: Sequence[Part]) -> str:
+def report_html(title: str, sections: Sequence[Section]) -> str:
     """Return a page of sections under a title, with links to them."""
     tools = element(
         "p",
@@ -119,8 +57,8 @@ def page(title: str, parts: Sequence[Part]) -> str:
         "body",
         element("a", "Skip to the report", href="#main", class_="skip"),
         element("header", element("h1", title), tools),
-        contents(parts),
-        element("main", *(part.html for part in parts), id="main", tabindex="-1"),
+        _contents(sections),
+        element("main", *map(_section, sections), id="main", tabindex="-1"),
         element(
             "footer", element("p", "Written by reality-check. This file is all there is to it.")
         ),
@@ -145,116 +83,117 @@ def _head(title: str) -> Html:
     )
 
 
-def overview(summary: Summary) -> Part:
-    """Return the verdict, and in a few lines what was compared, how."""
-    return part("overview", "Overview", *overview_content(summary))
-
-
-def overview_content(summary: Summary) -> list[Html]:
-    """Return the verdict and the facts of the overview."""
-    pairs = [
-        element("div", element("dt", name), element("dd", text))
-        for name, text in overview_facts(summary)
+def _contents(sections: Sequence[Section]) -> Html:
+    links = [
+        element("li", element("a", section.heading, href=f"#{section.anchor}"))
+        for section in sections
     ]
-    return [_verdict(summary), *([element("dl", *pairs, class_="facts")] if pairs else [])]
+    return element("nav", element("ol", *links), aria_label="Contents", id="contents")
 
 
-def _verdict(summary: Summary) -> Html:
-    """Who leads: in a sentence, or in a line for each of several."""
-    found = leaders(summary)
-    if len(found) < 2:
-        return element("p", headline(summary), class_="verdict")
-    lines = [
-        element("li", element("strong", f"{listed(where)}:"), f" {text}")
-        for text, where in found.items()
-    ]
-    preliminary = "" if summary.results.finished else element("p", "Preliminary:")
-    after = [element("p", sentence) for sentence in cautions(summary)]
-    return element("div", preliminary, element("ul", *lines), *after, class_="verdict")
+def _section(section: Section) -> Html:
+    identifier = f"{section.anchor}-heading"
+    attributes = {"id": section.anchor, "aria_labelledby": identifier}
+    if section.kind:
+        attributes["class_"] = f"box {section.kind}"
+    head = element("h2", section.heading, id=identifier)
+    return element("section", head, *_blocks(section.blocks), **attributes)
 
 
-def box(summary: Summary) -> Part:
-    """Return what deviates from the protocol."""
-    kind, children = box_content(summary)
-    return part("box", "What deviates from the protocol", *children, kind=kind)
+def _blocks(blocks: Sequence[Block]) -> list[Html]:
+    return list(map(_block, blocks))
 
 
-def box_content(summary: Summary) -> tuple[str, list[Html]]:
-    """Return the class of the box, and what is in it."""
-    shown = deviation_box(summary)
-    items = [
-        element(
-            "li",
-            element("strong", "Serious – " if serious else "", lead),
-            " ",
-            rest,
-            class_="serious" if serious else "minor",
-        )
-        for serious, lead, rest in shown.entries
-    ]
-    serious = sum(found for found, _, _ in shown.entries)
-    children = [element("p", shown.opening)] if shown.opening else []
-    first = max(_DEVIATIONS_SHOWN, serious)
-    children += [element("ul", *items[:first])] if items else []
-    if further := items[first:]:
-        children.append(folded(counted(len(further), "further deviation"), element("ul", *further)))
-    missing = progress_lines(summary)
-    if missing:
-        children += [element("h3", "Not finished"), bullets(missing)]
-    kind = "clean"
-    if shown.entries or missing or summary.results.protocol != summary.results.reference:
-        kind = "serious" if serious else "minor"
-    return f"box {kind}", children
+def _block(block: Block) -> Html:  # one line a kind of block
+    match block:
+        case str():
+            return element("p", block)
+        case Heading():
+            return element("h3", block.text)
+        case Bullets():
+            lines = [element("li", *_line(line)) for line in block.lines]
+            return element("ul", *lines) if lines else Html("")
+        case Note():
+            return element("p", *_line(block.text), class_="note")
+        case Verdict(blocks=(str() as sentence,)):
+            return element("p", sentence, class_="verdict")
+        case Verdict():
+            return element("div", *_blocks(block.blocks), class_="verdict")
+        case Facts():
+            pairs = (
+                element("div", element("dt", name), element("dd", text))
+                for name, text in block.pairs
+            )
+            return element("dl", *pairs, class_="facts")
+        case PlainTable():
+            return plain(block)
+        case ComparisonTables():
+            tables = (comparison(table, block.origins) for table in block.tables)
+            return element("div", *tables, class_="tables")
+        case Filter():
+            return _filter(block)
+        case Code():
+            return element("pre", block.text, tabindex="0")
+        case ReportFigure():
+            return _figure(block)
+        case Gallery():
+            return element("figure", _picture(block), element("figcaption", block.method))
+        case WholeReport():
+            path = f"{block.folder}/report.html"
+            return element("p", "The whole report: ", element("a", path, href=path))
+        case Box():
+            return element("div", *_blocks(block.blocks), class_=f"box {block.kind}")
+        case Folded():
+            return element("details", element("summary", block.title), *_blocks(block.blocks))
 
 
-def _comparison(summary: Summary) -> Part:
-    if not summary.results.rows:
-        return part("comparison", "Comparison", element("p", "No results yet."))
-    tables, others = comparison_tables(summary), other_tables(summary)
-    geometries = []
-    if summary.other_geometries:
-        geometries = [
-            comparison_table(summary, category, summary.other_geometries)
-            for category in summary.categories
-        ]
-    children = [
-        _filter([*tables, *others]),
-        comparison_grid(summary, tables),
-        legend_note(),
-    ]
-    if others:
-        children += [
-            element("h3", "Other metrics"),
-            element("p", other_note(summary)),
-            comparison_grid(summary, others),
-        ]
-    if geometries:
-        text = "The same runs, measured on the geometry that a method does not use"
-        children.append(folded(text, *map(comparison, geometries)))
-    return part("comparison", "Comparison", *children)
+def _line(text: Text) -> list[Html]:
+    return [_piece(piece) for piece in ((text,) if isinstance(text, str) else text)]
 
 
-def comparison_grid(summary: Summary, tables: Sequence[ComparisonTable]) -> Html:
-    """Return the tables side by side where there is room."""
-    origins = summary.origins
-    return element("div", *(comparison(table, origins) for table in tables), class_="tables")
+def _piece(piece: str) -> Html:
+    match piece:
+        case Alarming():
+            return element("strong", piece, class_="serious")
+        case Strong():
+            return element("strong", piece)
+        case _:
+            return escape(piece)
 
 
-def legend_note() -> Html:
-    """Return what the numbers and marks of a comparison table mean."""
+def _figure(figure: ReportFigure) -> Html:
+    """A figure as SVG in the page's colours; its ids are its own."""
+    digest = hashlib.sha256(f"{figure.folder}{figure.stem}".encode()).hexdigest()
+    picture = Html(inline_svg(figure.files["svg"], f"f{digest[:8]}-", escape(figure.alt)))
+    # A scrollable region is reached with the keyboard, and so needs a name of its own.
+    label = f"Figure: {figure.caption}"
     return element(
-        "p",
-        "Percent, mean ± half-width of the 95 % t-interval over n reproductions. ",
-        element("strong", "Bold"),
-        f": best mean of its column. {CLOSE_MARK}: {CLOSE_NOTE}.",
-        class_="note",
+        "figure",
+        element("div", picture, class_="scroll", tabindex="0", role="group", aria_label=label),
+        element("figcaption", figure.caption),
     )
 
 
-def _filter(tables: Sequence[ComparisonTable]) -> Html:
-    """Return the controls of the comparison, which a script shows: without it they do nothing."""
-    categories = list(dict.fromkeys(table.category for table in tables))
-    metrics = list(dict.fromkeys(metric for table in tables for metric in table.metrics))
+def _picture(gallery: Gallery) -> Html:
+    kind, content = _compact(gallery.png)
+    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
+    return Html(f'<img src="{source}" alt="{escape(gallery.alt)}">')
+
+
+def _compact(png: bytes) -> tuple[str, bytes]:
+    """Photographs as WebP, so that a page with many galleries stays small enough to send."""
+    if len(png) <= _LARGE_GALLERY:
+        return "png", png
+    stream = io.BytesIO()
+    with Image.open(io.BytesIO(png)) as image:
+        image.convert("RGB").save(stream, "WEBP", **_WEBP)
+    return "webp", stream.getvalue()
+
+
+def _filter(block: Filter) -> Html:
+    """The controls of the comparison, which a script shows: without it they do nothing."""
+    categories = list(dict.fromkeys(table.category for table in block.tables))
+    metrics = list(dict.fromkeys(metric for table in block.tables for metric in table.metrics))
     search = element(
         "label",
         "Methods whose name contains ",
@@ -283,75 +222,3 @@ def _ticks(legend: str, name: str, values: Sequence[str]) -> Html:
         for value in values
     ]
     return element("fieldset", element("legend", legend), *boxes)
-
-
-def _published(summary: Summary) -> list[Part]:
-    children = []
-    for one in published_parts(summary):
-        children += [element("p", one.caption), *([plain(one.table)] if one.table else [])]
-        children.append(bullets(one.notes))
-    return [part("published", "Published", *children)] if children else []
-
-
-def _intervals(figures: list[DrawnFigure]) -> list[Part]:
-    shown = [figure(drawn) for drawn in figures if drawn.stem.startswith("intervals_")]
-    if not shown:
-        return []
-    more = [folded("The same figure for the other metrics", *shown[1:])] if shown[1:] else []
-    return [part("intervals", "Intervals", shown[0], *more)]
-
-
-def _verdicts(summary: Summary) -> Part:
-    blocks = []
-    for category in summary.categories:
-        sentences = category_sentences(summary, category)
-        shown, further = sentences[:_SENTENCES_SHOWN], sentences[_SENTENCES_SHOWN:]
-        blocks += [element("h3", category), bullets(shown)]
-        if further:
-            blocks.append(folded(counted(len(further), "further sentence"), bullets(further)))
-        if note := correction_note(summary, category):
-            blocks.append(element("p", note, class_="note"))
-    return part("verdict", "Verdict", element("p", NOISE_NOTE), *blocks)
-
-
-def _search(summary: Summary, figures: list[DrawnFigure]) -> Part:
-    drawn = {found.stem: found for found in figures}
-    pictures = [
-        figure(drawn[stem]) for stem in ("search_history", "validation_curves") if stem in drawn
-    ]
-    return part(
-        "search",
-        "Search and budget",
-        element("p", search_note(summary)),
-        *pictures[:1],
-        plain(budget_table(summary)),
-        plain(winner_table(summary)),
-        *pictures[1:],
-    )
-
-
-def _further(sections: Sequence[Section], after: str) -> list[Part]:
-    return [section(shown) for shown in sections if shown.after == after]
-
-
-def _reproductions(summary: Summary) -> Html:
-    table = reproduction_table(summary)
-    if not table.rows:
-        return element("p", "No reproduction has been scored yet.")
-    return folded(f"{len(table.rows)} rows, as in results.csv", plain(table))
-
-
-def _config(summary: Summary) -> Html:
-    text = config_text(summary)
-    if not text:
-        return Html("")
-    title = "The resolved experiment (experiment.yaml)"
-    if len(summary.results.folders) > 1:
-        title = "The settings that the folders have in common, and all methods"
-    return folded(title, element("pre", text, tabindex="0"))
-
-
-def _again(summary: Summary) -> Html:
-    where, commands, more = reproduce_lines(summary)
-    shown = element("pre", "\n".join(commands), tabindex="0")
-    return join(element("p", where), shown, element("p", more))

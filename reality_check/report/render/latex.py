@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.sections.overview import PlainTable, deviation_box, other_note
+from reality_check.report.sections.blocks import PlainTable
+from reality_check.report.sections.comparison import other_note
 from reality_check.report.sections.paired import seed_sentences
 from reality_check.report.sections.published import PublishedPart, published_parts
 from reality_check.report.summary import Summary
@@ -203,8 +204,8 @@ def _cell(cell: Cell) -> str:
 
 def _caption(summary: Summary) -> str:
     results = summary.results
-    count = len(deviation_box(summary).entries)
-    protocol = f"Protocol {results.protocol}, {counted(count, 'deviation')} from "
+    count = counted(len(results.deviations), "deviation")
+    protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     text = (
         f"{results.name}: mean and 95 % t-interval over n reproductions, in percent. "

@@ -6,8 +6,7 @@ import math
 from collections.abc import Iterator
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.sections._section import Block, Bullets, Note, Section
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
 from reality_check.report.statistics import (
     Agreement,
     Interval,
@@ -36,7 +35,7 @@ def agreement_section(summary: Summary) -> Section | None:
     lines = [curse_sentence([gap for _, _, gap, _ in curses])]
     lines += [text for category in summary.categories for text in _agreement(summary, category)]
     blocks: tuple[Block, ...] = (Bullets(tuple(lines)), _table(curses), Note(_NOTE))
-    return Section("agreement", "Validation and test", "search", blocks)
+    return Section("agreement", "Validation and test", blocks)
 
 
 def curse_sentence(gaps: list[Interval]) -> str:

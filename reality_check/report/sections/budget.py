@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.figures.overview import DrawnFigure
-from reality_check.report.figures.plotting import render
-from reality_check.report.figures.statistics_figures import BestCurve, expected_best_figure
-from reality_check.report.sections._section import Block, Bullets, Note, Section
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.figures.search import BestCurve, expected_best_figure
+from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
 from reality_check.report.statistics import (
     Lead,
     expected_best,
@@ -84,7 +83,7 @@ def budget_section(summary: Summary) -> Section | None:
     leads = leaders_by_budget({budget.method: budget.curve for budget in found})
     lines += lead_sentences(leads, found)
     blocks: list[Block] = [Bullets(tuple(lines)), _figure(summary, found), _table(found)]
-    return Section("budget", "Was the budget enough?", "search", (*blocks, Note(_NOTE)))
+    return Section("budget", "Was the budget enough?", (*blocks, Note(_NOTE)))
 
 
 def gain_sentences(found: list[Budget]) -> list[str]:
@@ -161,7 +160,7 @@ def _table(found: list[Budget]) -> PlainTable:
     return PlainTable(caption, header, rows)
 
 
-def _figure(summary: Summary, found: list[Budget]) -> DrawnFigure:
+def _figure(summary: Summary, found: list[Budget]) -> ReportFigure:
     curves = []
     for budget in found:
         method = next(m for m in summary.results.methods if m.name == budget.method)
@@ -178,7 +177,7 @@ def _figure(summary: Summary, found: list[Budget]) -> DrawnFigure:
         f"{percent(float(budget.curve[-1]))} with {budget.trials}."
         for budget in found
     )
-    return DrawnFigure("expected_best", caption, alt, render(expected_best_figure(curves)))
+    return ReportFigure("expected_best", caption, alt, partial(expected_best_figure, curves))
 
 
 def _values(method: MethodResults) -> list[float]:

@@ -7,8 +7,7 @@ import shlex
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis, Uncertainty
-from reality_check.report.sections._section import Block, Note, Section
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
 from reality_check.report.statistics import Bounds
 from reality_check.report.text import NOTHING, interval_text, listed, percent
 
@@ -24,7 +23,7 @@ def classes_section(analysis: Analysis) -> Section | None:
         blocks += [_sentence(analysis), _table(analysis), Note(_note(analysis))]
     if analysis.unscored:
         blocks.append(_missing(analysis))
-    return Section("classes", "Other test classes", "verdict", tuple(blocks))
+    return Section("classes", "Other test classes", tuple(blocks))
 
 
 def _sentence(analysis: Analysis) -> str:

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from reality_check.config.metrics import STAGES, Stage
-from reality_check.report.sections._section import Block, Note, Section
-from reality_check.report.sections.overview import PlainTable, hours_text
+from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, listed
+from reality_check.results import Cost
 
 #: Cost that belongs to no method.
 BASELINES = Stage.BASELINES.value
@@ -33,7 +33,24 @@ def cost_section(summary: Summary) -> Section | None:
         return None
     sentence = f"{hours_text(costs)} in all, over {sum(cost.attempts for cost in costs)} attempts."
     blocks = [sentence, _hours_table(summary), Note(_HOURS_NOTE), *_energy_blocks(summary)]
-    return Section("cost", "Cost", "search", tuple(blocks))
+    return Section("cost", "Cost", tuple(blocks))
+
+
+def hours_text(costs: Iterable[Cost]) -> str:
+    """``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty where nothing was recorded."""
+    spent: dict[str, float] = {}
+    for cost in costs:
+        spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
+    return listed([f"{hours:.2f} {_hours_of(kind)}" for kind, hours in sorted(spent.items())])
+
+
+def _hours_of(device: str) -> str:
+    """What the hours on a kind of device are hours of."""
+    return {
+        "cuda": "GPU hours",
+        "cpu": "hours of CPU processes",
+        "unknown": "hours of processes on a device that was not recorded",
+    }.get(device, f"hours of processes on {device}")
 
 
 def _hours_table(summary: Summary) -> PlainTable:

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-from reality_check.report.sections._section import Section
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.sections.blocks import PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.results import Folder
 
@@ -21,7 +20,7 @@ def folders_section(summary: Summary) -> Section | None:
     if not folders:
         return None
     words = (_SENTENCE,) if len(folders) > 1 else ()
-    return Section("folders", "Output folders", "box", (*words, folder_table(folders)))
+    return Section("folders", "Output folders", (*words, folder_table(folders)))
 
 
 def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None) -> PlainTable:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from reality_check.config.metrics import Stage
 from reality_check.report.figures.map_figure import map_figure, marked_classes
-from reality_check.report.figures.overview import DrawnFigure
-from reality_check.report.figures.plotting import render
-from reality_check.report.sections._section import Note, Section
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.sections.blocks import Note, Section
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed
 from reality_check.results import EmbeddingMap
@@ -23,10 +24,10 @@ def maps_section(summary: Summary) -> Section | None:
     maps = {m.name: m.map for m in summary.results.methods if m.map is not None}
     if not maps:
         return None
-    return Section("maps", "Map of the test images", "search", (_figure(maps), Note(_NOTE)))
+    return Section("maps", "Map of the test images", (_figure(maps), Note(_NOTE)))
 
 
-def _figure(maps: dict[str, EmbeddingMap]) -> DrawnFigure:
+def _figure(maps: dict[str, EmbeddingMap]) -> ReportFigure:
     shown = next(iter(maps.values()))
     names = [shown.class_names[label] for label in marked_classes(shown.labels)]
     what = "ensemble" if shown.stage == Stage.REPRODUCTIONS else "complete network"
@@ -39,4 +40,4 @@ def _figure(maps: dict[str, EmbeddingMap]) -> DrawnFigure:
         f"A map of {len(shown.points)} test images for each of {listed(list(maps))}; marked: "
         f"{listed(names)}. What it shows in numbers are the scores of the comparison."
     )
-    return DrawnFigure("maps", caption, alt, render(map_figure(maps)))
+    return ReportFigure("maps", caption, alt, partial(map_figure, maps))

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.figures.overview import UNTRAINED_NOTE, DrawnFigure
-from reality_check.report.figures.plotting import render
-from reality_check.report.figures.statistics_figures import curves_figure, slices_figure
-from reality_check.report.sections._section import Block, Folded, Section
-from reality_check.report.sections.overview import PlainTable
+from functools import partial
+
+from reality_check.config.metrics import METRICS, PRIMARY, Stage
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.figures.search import UNTRAINED_NOTE, curves_figure, slices_figure
+from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
 from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary, winner
@@ -33,7 +33,7 @@ def methods_section(summary: Summary) -> Section | None:
         return None
     folds = tuple(Folded(method.name, _about(summary, method)) for method in shown)
     text = "Of each method its search, what won it, and how the networks learned."
-    return Section("methods", "Method by method", "search", (text, *folds))
+    return Section("methods", "Method by method", (text, *folds))
 
 
 def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
@@ -91,7 +91,7 @@ def _extent(method: MethodResults, name: str) -> str:
     return f"{parameter(min(values))} to {parameter(max(values))}"
 
 
-def _slices(method: MethodResults) -> DrawnFigure:
+def _slices(method: MethodResults) -> ReportFigure:
     best = winner(method)
     caption = (
         f"{method.name}: validation {_METRIC} of every trial in their order, with the best so far "
@@ -107,10 +107,10 @@ def _slices(method: MethodResults) -> DrawnFigure:
             [f"{name} = {parameter(value)}" for name, value in best.params.items()]
         )
     stem = f"slices_{file_name(method.name)}"
-    return DrawnFigure(stem, caption, alt, render(slices_figure(method)))
+    return ReportFigure(stem, caption, alt, partial(slices_figure, method))
 
 
-def _curves(method: MethodResults, runs: list[TrialRecord]) -> DrawnFigure:
+def _curves(method: MethodResults, runs: list[TrialRecord]) -> ReportFigure:
     caption = (
         f"{method.name}: validation {_METRIC} of every reproduction, a panel a fold; the dot is "
         f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE} Dashed: the winning "
@@ -122,8 +122,8 @@ def _curves(method: MethodResults, runs: list[TrialRecord]) -> DrawnFigure:
         f"Learning curves of {method.name}: {counted(len(runs), 'reproduction')}; mean best "
         f"validation in percent: {listed(means)}."
     )
-    figure = curves_figure(runs, winner(method))
-    return DrawnFigure(f"curves_{file_name(method.name)}", caption, alt, render(figure))
+    draw = partial(curves_figure, runs, winner(method))
+    return ReportFigure(f"curves_{file_name(method.name)}", caption, alt, draw)
 
 
 def _mean_best(runs: list[TrialRecord], fold: int) -> float | None:
@@ -142,7 +142,7 @@ def _complete(summary: Summary, method: MethodResults) -> str:
     each = f", {duration(sum(times) / len(times))} each on average" if times else ""
     return (
         f"Complete: {counted(len(done), 'training')}{long}{each}; what they logged is in their "
-        f"records ({_folder(summary, method)}/complete)."
+        f"records ({_folder(summary, method)}/{Stage.FINAL})."
     )
 
 

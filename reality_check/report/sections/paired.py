@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import AgainstBest, Analysis, Pair
-from reality_check.report.figures.overview import DrawnFigure
-from reality_check.report.figures.plotting import render
-from reality_check.report.figures.statistics_figures import paired_figure
-from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.figures.comparison import paired_figure
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
 from reality_check.report.statistics import Bounds
 from reality_check.report.text import NOTHING, counted, listed, p_text, points, true_minus
 
@@ -49,7 +49,7 @@ def paired_section(analysis: Analysis) -> Section | None:
     blocks.append(_against_verdict(analysis))
     if any(pair.anywhere for pairs in shown.values() for pair in pairs):
         blocks.append(Note(_CLASSES_NOTE))
-    return Section("paired", "Seed by seed", "verdict", tuple(blocks))
+    return Section("paired", "Seed by seed", tuple(blocks))
 
 
 def _of_the_best(analysis: Analysis, category: str) -> list[str]:
@@ -167,7 +167,7 @@ def bounds_text(bounds: Bounds | None) -> str:
     return f"{value} ({low} to {high})"
 
 
-def _figure(analysis: Analysis) -> DrawnFigure | None:
+def _figure(analysis: Analysis) -> ReportFigure | None:
     drawn = {
         category: found
         for category, found in analysis.against_best.items()
@@ -188,5 +188,5 @@ def _figure(analysis: Analysis) -> DrawnFigure | None:
     alt = " ".join(
         ["Differences seed by seed.", *(f"{name}: {pair_sentence(pair)}" for name, pair in pairs)]
     )
-    figure = paired_figure(analysis.summary, drawn)
-    return DrawnFigure("paired_differences", " ".join([caption, *notes]), alt, render(figure))
+    draw = partial(paired_figure, analysis.summary, drawn)
+    return ReportFigure("paired_differences", " ".join([caption, *notes]), alt, draw)

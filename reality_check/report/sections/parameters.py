@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from reality_check.report.figures.overview import DrawnFigure
-from reality_check.report.figures.plotting import render
-from reality_check.report.figures.statistics_figures import importance_figure
-from reality_check.report.sections._section import Block, Bullets, Note, Section
+from functools import partial
+
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.figures.search import importance_figure
+from reality_check.report.sections.blocks import Block, Bullets, Note, Section
 from reality_check.report.summary import Summary, completed
 from reality_check.report.text import counted, listed, percent
 from reality_check.results import Importance, MethodResults
@@ -29,7 +30,7 @@ def parameters_section(summary: Summary) -> Section | None:
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
     if known:
         blocks += [_importance(known), Note(_IMPORTANCE_NOTE)]
-    return Section("parameters", "What the searches were sensitive to", "search", tuple(blocks))
+    return Section("parameters", "What the searches were sensitive to", tuple(blocks))
 
 
 def importance_sentence(method: MethodResults) -> str:
@@ -61,7 +62,7 @@ def _clear(found: Importance) -> list[str]:
     return [name for name, share in found.shares.items() if share > found.noise]
 
 
-def _importance(methods: list[MethodResults]) -> DrawnFigure:
+def _importance(methods: list[MethodResults]) -> ReportFigure:
     shown = {m.name: m.importance for m in methods if m.importance is not None}
     caption = (
         "Importance of each hyper-parameter. Dashed: the largest share on average when the scores "
@@ -73,7 +74,7 @@ def _importance(methods: list[MethodResults]) -> DrawnFigure:
         + f"; shuffled {percent(found.noise, 0)} %."
         for name, found in shown.items()
     )
-    return DrawnFigure("importance", caption, alt, render(importance_figure(shown)))
+    return ReportFigure("importance", caption, alt, partial(importance_figure, shown))
 
 
 def _shown(method: MethodResults) -> list[float]:

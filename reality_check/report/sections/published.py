@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.published import PublishedResults
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, interval_text, points, true_minus
@@ -33,6 +33,18 @@ class PublishedPart:
     caption: str
     table: PlainTable | None
     notes: tuple[str, ...]
+
+
+def published_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` where there are no published figures."""
+    blocks: list[Block] = []
+    for part in published_parts(summary):
+        blocks.append(part.caption)
+        if part.table is not None:
+            blocks.append(part.table)
+        if part.notes:
+            blocks.append(Bullets(part.notes))
+    return Section("published", "Published", tuple(blocks)) if blocks else None
 
 
 def published_parts(summary: Summary) -> list[PublishedPart]:

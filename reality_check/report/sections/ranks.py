@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
+from functools import partial
+
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
-from reality_check.report.figures.overview import DrawnFigure
-from reality_check.report.figures.plotting import render
-from reality_check.report.figures.statistics_figures import ranks_figure
-from reality_check.report.sections._section import Block, Bullets, Folded, Note, Section
-from reality_check.report.sections.overview import PlainTable
+from reality_check.report.figures.comparison import ranks_figure
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
 from reality_check.report.statistics import Ranking
 from reality_check.report.text import counted, listed, p_text
 
@@ -33,7 +33,7 @@ def ranks_section(analysis: Analysis) -> Section | None:
         blocks.append(_figure(enough))
     blocks.append(Folded("Ranks by metric and category", (_table(analysis),)))
     blocks.append(Note(_NOTE))
-    return Section("ranks", "Ranks", "verdict", tuple(blocks))
+    return Section("ranks", "Ranks", tuple(blocks))
 
 
 def rank_sentence(category: str, ranking: Ranking) -> str:
@@ -68,7 +68,7 @@ def _table(analysis: Analysis) -> PlainTable:
     return PlainTable("Rank of each mean, 1 is the best; ties share theirs.", header, rows)
 
 
-def _figure(rankings: dict[str, Ranking]) -> DrawnFigure:
+def _figure(rankings: dict[str, Ranking]) -> ReportFigure:
     caption = (
         f"Mean ranks on {METRICS[PRIMARY]} over common seeds. A bar joins methods whose ranks do "
         "not differ by more than the critical difference (Nemenyi, 95 %)."
@@ -82,4 +82,4 @@ def _figure(rankings: dict[str, Ranking]) -> DrawnFigure:
         + f"; critical difference {ranking.critical_difference:.2f}."
         for category, ranking in rankings.items()
     )
-    return DrawnFigure("ranks", caption, alt, render(ranks_figure(rankings)))
+    return ReportFigure("ranks", caption, alt, partial(ranks_figure, rankings))

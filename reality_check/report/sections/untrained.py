@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
+from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.statistics import t_interval, welch_difference
 from reality_check.report.summary import Summary
-from reality_check.report.text import listed, percent
+from reality_check.report.text import NOTHING, interval_text, listed, percent
 
 #: The baseline that the networks of the methods start from.
 UNTRAINED_NETWORK = "untrained embedder"
@@ -72,6 +73,35 @@ def _is_above(values: Sequence[float], baseline: Sequence[float]) -> bool:
         else welch_difference(values, baseline)
     )
     return (difference.mean if difference.low is None else difference.low) > 0
+
+
+def baselines_section(summary: Summary) -> Section:
+    """Return what every method starts from, and who is above it."""
+    blocks: list[Block] = [baseline_table(summary)]
+    if sentences := untrained_sentences(summary):
+        blocks.append(Bullets(tuple(sentences)))
+    return Section("baselines", "Baselines", tuple(blocks))
+
+
+def baseline_table(summary: Summary) -> PlainTable:
+    """Raw pixels and untrained networks: what every method starts from."""
+    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    for row in summary.results.baselines:
+        metrics = found.setdefault((row.method, row.category), {})
+        metrics.setdefault(row.metric, []).append(float(row.value))
+    shown = METRICS | summary.final_metrics
+    rows = tuple((*key, *_baseline_cells(metrics, shown)) for key, metrics in found.items())
+    header = ("Baseline", "Category", *shown.values(), "n")
+    caption = "Without any training, in percent: mean ± half-width of the 95 % t-interval."
+    return PlainTable(caption, header, rows, words=("Baseline", "Category"))
+
+
+def _baseline_cells(metrics: dict[str, list[float]], shown: Iterable[str]) -> list[str]:
+    cells = [
+        interval_text(t_interval(metrics[m]), is_fraction(m)) if m in metrics else NOTHING
+        for m in shown
+    ]
+    return [*cells, str(max(map(len, metrics.values())))]
 
 
 def untrained_sentences(summary: Summary) -> list[str]:

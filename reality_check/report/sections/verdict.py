@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading, Note, Section
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.statistics import CONFIDENCE, Comparison
 from reality_check.report.summary import Summary
-from reality_check.report.text import listed, p_text, points
+from reality_check.report.text import counted, listed, p_text, points
+
+#: More sentences of a category than this are folded away.
+_SHOWN = 3
 
 #: What an interval of this report covers, and what it does not.
 NOISE_NOTE = (
@@ -17,6 +21,21 @@ NOISE_NOTE = (
 
 #: The verdict before anything has been measured.
 NO_RESULTS = "No results yet: no reproduction has been scored."
+
+
+def verdict_section(summary: Summary) -> Section:
+    """Return the section: for each category the best two, every other pair, who is missing."""
+    blocks: list[Block] = [NOISE_NOTE]
+    for category in summary.categories:
+        sentences = tuple(category_sentences(summary, category))
+        shown, further = sentences[:_SHOWN], sentences[_SHOWN:]
+        blocks += [Heading(category), Bullets(shown)]
+        if further:
+            title = counted(len(further), "further sentence")
+            blocks.append(Folded(title, (Bullets(further),), headed=False))
+        if note := correction_note(summary, category):
+            blocks.append(Note(note))
+    return Section("verdict", "Verdict", tuple(blocks))
 
 
 def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:

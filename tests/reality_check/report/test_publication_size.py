@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from reality_check.report.figures.statistics_figures import log_ticks
+from reality_check.report.figures.search import log_ticks
 
 INCHES = 6.9
 

@@ -15,9 +15,12 @@ import pytest
 
 from reality_check.config.metrics import METRICS
 from reality_check.report import write_report
+from reality_check.report.analysis import Analysis
 from reality_check.report.render.html import report_html
 from reality_check.report.render.markdown import report_md
-from reality_check.report.sections.overview import baseline_table, overview_facts
+from reality_check.report.sections import report_sections
+from reality_check.report.sections.overview import overview_facts
+from reality_check.report.sections.untrained import baseline_table
 from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_table
 from reality_check.results import (
@@ -61,6 +64,14 @@ class Page(HTMLParser):
     def handle_data(self, data: str) -> None:
         if not {"style", "script"} & {*self.open}:
             self.words.append(data)
+
+
+def as_html(results: ExperimentResults) -> Page:
+    return Page(report_html(results.name, report_sections(Analysis(Summary(results)))))
+
+
+def as_md(results: ExperimentResults) -> str:
+    return report_md(results.name, report_sections(Analysis(Summary(results))))
 
 
 def written(results: ExperimentResults, folder: Path) -> Page:
@@ -127,7 +138,7 @@ def test_names_are_escaped_everywhere(page: Page, drawn_report: Path) -> None:
 
 
 def test_every_table_of_the_markdown_is_rectangular(results: ExperimentResults) -> None:
-    text = report_md(Summary(dataclasses.replace(results, facts=(("a|b", "c\nd"),))), {})
+    text = as_md(dataclasses.replace(results, facts=(("a|b", "c\nd"),)))
     width = None
     for line in text.splitlines():
         cells = len(re.findall(r"(?<!\\)\|", line)) if line.startswith("|") else None
@@ -172,25 +183,27 @@ def test_the_box_lists_serious_deviations_first_and_opens_with_the_reduced_proto
     assert "late & slow: 2 of 5 reproductions and 2 of 5 complete runs so far." in text
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_box_folds_many_small_deviations_but_no_serious_one(
     results: ExperimentResults,
 ) -> None:
     serious = tuple(Deviation(f"big{i}", "It matters.", serious=True) for i in range(8))
     small = tuple(Deviation(f"key{i}", f"key{i} is 1; mlrc has 2.") for i in range(9))
-    summary = Summary(dataclasses.replace(results, deviations=small + serious))
-    text = Page(report_html(summary, [])).text
+    changed = dataclasses.replace(results, deviations=small + serious)
+    text = as_html(changed).text
     fold = text.index("9 further deviations")
     assert text.index("Serious – big7: It matters.") < fold < text.index("key0 is 1; mlrc has 2.")
     assert "key0: key0" not in text
-    assert "- **key0** is 1; mlrc has 2." in report_md(summary, {})
+    assert "- **key0** is 1; mlrc has 2." in as_md(changed)
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_box_of_a_clean_run(finished: ExperimentResults) -> None:
-    page = Page(report_html(Summary(finished), []))
+    page = as_html(finished)
     assert NONE_SENTENCE in page.text
     assert "Not finished" not in page.text
     assert "Preliminary" not in page.text
-    assert NONE_SENTENCE in report_md(Summary(finished), {})
+    assert NONE_SENTENCE in as_md(finished)
     assert any(a.get("class") == "box clean" for _, a in page.seen)
 
 
@@ -274,7 +287,7 @@ def test_a_ratio_that_is_not_finite_says_so(asked: ExperimentResults) -> None:
         dataclasses.replace(row, value=math.inf) if row.metric == "separability" else row
         for row in asked.rows
     ]
-    text = report_md(Summary(dataclasses.replace(asked, rows=tuple(rows))), {})
+    text = as_md(dataclasses.replace(asked, rows=tuple(rows)))
     assert text.count("not finite") == 3 * 4
 
 
@@ -319,13 +332,14 @@ def test_a_gallery_of_any_method_is_a_file_of_figures(
     assert (tmp_path / "out" / link).read_bytes() == drawn.read_bytes()
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_the_other_geometry_is_shown_apart(finished: ExperimentResults) -> None:
     extra = tuple(dataclasses.replace(row, metric=row.metric + "_raw") for row in finished.rows)
-    summary = Summary(dataclasses.replace(finished, rows=finished.rows + extra))
-    assert "MAP@R (raw embeddings)" in Page(report_html(summary, [])).text
-    assert "MAP@R (raw embeddings)" in report_md(summary, {})
+    both = dataclasses.replace(finished, rows=finished.rows + extra)
+    assert "MAP@R (raw embeddings)" in as_html(both).text
+    assert "MAP@R (raw embeddings)" in as_md(both)
     assert (
-        comparison_table(summary, "ensemble").rows
+        comparison_table(Summary(both), "ensemble").rows
         == comparison_table(Summary(finished), "ensemble").rows
     )
 

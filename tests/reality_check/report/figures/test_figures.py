@@ -14,17 +14,20 @@ import pytest
 from matplotlib.lines import Line2D
 
 from reality_check.config.metrics import METRICS
-from reality_check.report.figures.overview import (
-    DrawnFigure,
-    draw_figures,
-    intervals_figure,
-    search_figure,
-    validation_figure,
-)
-from reality_check.report.figures.plotting import COLOURS, inline_svg, shorten
+from reality_check.report.figures.comparison import intervals_figure
+from reality_check.report.figures.plotting import COLOURS, ReportFigure, inline_svg, shorten
+from reality_check.report.figures.search import search_figure, validation_figure
+from reality_check.report.sections.intervals import intervals_section
+from reality_check.report.sections.search import search_section
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults
+
+
+def report_figures(summary: Summary) -> list[ReportFigure]:
+    """Those of the sections on means and on searches."""
+    intervals = intervals_section(summary)
+    return [*(intervals.figures if intervals else []), *search_section(summary).figures]
 
 
 def xs(line: Line2D) -> list[float]:
@@ -36,11 +39,11 @@ def ys(line: Line2D) -> list[float]:
 
 
 @pytest.fixture(scope="module")
-def drawn(build: Any) -> list[DrawnFigure]:
-    return draw_figures(Summary(build()))
+def drawn(build: Any) -> list[ReportFigure]:
+    return report_figures(Summary(build()))
 
 
-def test_every_figure_has_its_files(drawn: list[DrawnFigure]) -> None:
+def test_every_figure_has_its_files(drawn: list[ReportFigure]) -> None:
     assert [figure.stem for figure in drawn] == [
         *(f"intervals_{metric}" for metric in METRICS),
         "search_history",
@@ -101,13 +104,13 @@ def test_the_dot_is_on_an_epoch_that_training_may_choose(results: ExperimentResu
     axes = validation_figure(summary).axes[0]
     dots = [(xs(line), ys(line)) for line in axes.lines if line.get_marker() == "o"]
     assert dots == [([4.0], [40.0])], "the earlier of two equal ones, and none without training"
-    caption = draw_figures(summary)[-1].caption
+    caption = report_figures(summary)[-1].caption
     assert "best trained epoch. Epochs −1" in caption
     assert caption.endswith("are never chosen.")
 
 
 def test_no_results_no_figures(results: ExperimentResults) -> None:
-    assert draw_figures(Summary(dataclasses.replace(results, rows=(), methods=()))) == []
+    assert report_figures(Summary(dataclasses.replace(results, rows=(), methods=()))) == []
 
 
 @pytest.mark.usefixtures("laid_out")
@@ -116,7 +119,7 @@ def test_dollar_signs_and_long_names_are_taken_literally(results: ExperimentResu
     rows = tuple(dataclasses.replace(row, method=name) for row in results.rows)
     method = dataclasses.replace(results.methods[0], name=name)
     changed = dataclasses.replace(results, rows=rows, methods=(method,))
-    assert len(draw_figures(Summary(changed))) == 5
+    assert len([figure.files for figure in report_figures(Summary(changed))]) == 5
 
 
 def test_shorten_keeps_both_ends() -> None:
@@ -128,14 +131,16 @@ def test_shorten_keeps_both_ends() -> None:
 def test_files_are_the_same_every_time_and_in_threads(results: ExperimentResults) -> None:
     summary = Summary(results)
     with ThreadPoolExecutor(2) as pool:
-        drawn = list(pool.map(lambda _: draw_figures(summary), range(2)))
-    for figures in zip(*drawn, strict=True):
+        drawn = list(
+            pool.map(lambda _: [figure.files for figure in report_figures(summary)], range(2))
+        )
+    for files in zip(*drawn, strict=True):
         for ending in ("png", "pdf"):
-            assert len({figure.files[ending] for figure in figures}) == 1
-        assert len({inline_svg(f.files["svg"], "p", "alt") for f in figures}) == 1
+            assert len({file[ending] for file in files}) == 1
+        assert len({inline_svg(file["svg"], "p", "alt") for file in files}) == 1
 
 
-def test_inline_svg_has_own_ids_no_styles_and_follows_the_page(drawn: list[DrawnFigure]) -> None:
+def test_inline_svg_has_own_ids_no_styles_and_follows_the_page(drawn: list[ReportFigure]) -> None:
     text = inline_svg(drawn[0].files["svg"], "here-", "what &quot;it&quot; shows")
     assert text.startswith('<svg role="img" aria-label="what &quot;it&quot; shows" viewBox=')
     assert "<style" not in text

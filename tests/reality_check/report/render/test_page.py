@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reality_check.report.figures.galleries import Gallery
-from reality_check.report.render._html_blocks import galleries
 from reality_check.report.render._html_tables import sort_value
+from reality_check.report.render.html import report_html
+from reality_check.report.sections.blocks import Gallery, Section
 
 
 @pytest.fixture(scope="module")
@@ -166,8 +166,9 @@ def test_large_galleries_are_compact_and_small_ones_as_they_are() -> None:
 
     noise = np.random.default_rng(0).integers(0, 255, (300, 300, 3), dtype=np.uint8)
     large, small = png(noise), png(noise[:50, :50])
-    (shown,) = galleries([Gallery("a", "a", "One.", large), Gallery("b", "b", "Two.", small)])
-    kinds = re.findall(r'src="data:image/(\w+);base64,([^"]+)" alt="(\w+\.)"', shown.html)
+    shown = (Gallery("a", "a", "One.", large), Gallery("b", "b", "Two.", small))
+    page = report_html("x", [Section("galleries", "Nearest neighbours", shown)])
+    kinds = re.findall(r'src="data:image/(\w+);base64,([^"]+)" alt="(\w+\.)"', page)
     assert [(kind, alt) for kind, _, alt in kinds] == [("webp", "One."), ("png", "Two.")]
     assert base64.b64decode(kinds[1][1]) == small
     with Image.open(io.BytesIO(base64.b64decode(kinds[0][1]))) as image:

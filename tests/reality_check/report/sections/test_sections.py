@@ -13,26 +13,24 @@ import numpy as np
 import pytest
 
 from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.figures.statistics_figures import (
-    curves_figure,
-    paired_figure,
-    slices_figure,
-)
+from reality_check.report.figures.comparison import paired_figure
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.figures.search import curves_figure, slices_figure
 from reality_check.report.render.comparisons import COLUMNS, comparisons_csv
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import paired_tex
 from reality_check.report.render.markdown import report_md
-from reality_check.report.sections import Bullets, Folded, Note, Section, statistics_sections
+from reality_check.report.sections import report_sections
 from reality_check.report.sections.agreement import (
     agreement_section,
     agreement_sentence,
     curse_sentence,
 )
+from reality_check.report.sections.blocks import Bullets, Folded, Note, PlainTable, Section
 from reality_check.report.sections.budget import budget_section, budgets, lead_sentences
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.methods import methods_section
-from reality_check.report.sections.overview import PlainTable
 from reality_check.report.sections.paired import pair_sentence, paired_section
 from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.sections.ranks import rank_sentence, ranks_section
@@ -66,10 +64,19 @@ from reality_check.results import (
     TrialRecord,
 )
 
-#: Their figures are looked at by their names, captions and alternative texts.
-pytestmark = pytest.mark.usefixtures("laid_out")
-
 MAP = "mean_average_precision_at_r"
+
+
+@pytest.fixture(autouse=True)
+def drawn_at_once(laid_out: None, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Every figure is laid out as soon as a section has it, whether or not a test looks at it."""
+    make = ReportFigure.__init__
+
+    def make_and_draw(figure: ReportFigure, *arguments: Any) -> None:
+        make(figure, *arguments)
+        assert figure.files
+
+    monkeypatch.setattr(ReportFigure, "__init__", make_and_draw)
 
 
 def analysis(results: ExperimentResults) -> Analysis:
@@ -85,7 +92,7 @@ def texts(section: Section | None) -> list[str]:
         if isinstance(block, str):
             found.append(block)
         elif isinstance(block, Bullets):
-            found += block.lines
+            found += ["".join(line) for line in block.lines]
         elif isinstance(block, Folded):
             blocks += block.blocks
     return found
@@ -627,7 +634,7 @@ def test_learning_curves_are_of_every_fold_and_reproduction() -> None:
     )
     assert texts(section)[-1] == (
         "Complete: 1 training of 20 epochs, 2 min each on average; what they logged is in their "
-        "records (a b/complete)."
+        "records (a b/final)."
     )
     figure = curves_figure(method.reproductions, method.search[0])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["fold 0", "fold 1"]
@@ -646,7 +653,7 @@ def test_records_are_where_the_method_was_trained() -> None:
     results = runs_of(
         {}, methods=(method,), folders=(folder, dataclasses.replace(folder, label=""))
     )
-    assert texts(methods_section(Summary(results)))[-1].endswith("records (runs/one/a b/complete).")
+    assert texts(methods_section(Summary(results)))[-1].endswith("records (runs/one/a b/final).")
 
 
 def test_methods_without_records_have_no_part() -> None:
@@ -770,28 +777,26 @@ def test_disagreement_and_no_variation_are_said() -> None:
 
 
 def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) -> None:
-    summary = Summary(queried)
-    sections = statistics_sections(summary, Analysis(summary))
-    assert [(section.anchor, section.after) for section in sections] == [
-        ("paired", "verdict"),
-        ("classes", "verdict"),
-        ("ranks", "verdict"),
-        ("budget", "search"),
-        ("parameters", "search"),
-        ("agreement", "search"),
-        ("methods", "search"),
+    sections = report_sections(analysis(queried))
+    assert [section.anchor for section in sections] == [
+        *("overview", "box", "comparison", "intervals"),
+        *("verdict", "paired", "classes", "ranks"),
+        *("search", "budget", "parameters", "agreement", "methods"),
+        *("reproductions", "baselines", "facts", "again"),
     ]
-    page = report_html(summary, [], (), sections)
-    text = report_md(summary, {}, sections)
+    page = report_html(queried.name, sections)
+    text = report_md(queried.name, sections)
     for section in sections:
         assert f'<section id="{section.anchor}"' in page
-        assert f"## {section.heading}" in text
+        assert f"## {section.heading}" in text or section.anchor == "overview"
         for figure in section.figures:
             assert f"](figures/{figure.stem}.png)" in text
     places = [text.index(f"## {name}") for name in ("Verdict", "Seed by seed", "Search and budget")]
     assert places == sorted(places)
     assert page.count("<svg") == sum(len(section.figures) for section in sections)
-    assert statistics_sections(Summary(runs_of({})), analysis(runs_of({}))) == []
+    empty = {section.anchor for section in report_sections(analysis(runs_of({})))}
+    assert not empty & {"paired", "classes", "ranks", "budget", "parameters", "agreement"}
+    assert not empty & {"methods", "folders", "intervals", "published", "galleries"}
 
 
 def test_comparisons_csv_has_every_pair_and_every_digit(queried: ExperimentResults) -> None:

@@ -1,4 +1,4 @@
-"""Figures of the sections on statistics."""
+"""Figures of searches and trainings: histories, curves, budgets, hyper-parameters."""
 
 from __future__ import annotations
 
@@ -15,24 +15,18 @@ from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLoca
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.analysis import AgainstBest, Pair
-from reality_check.report.figures.overview import mark_best, search_panel
 from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
     INK,
-    SMALL,
     TEXT,
-    WIDTH,
-    dress,
     legend,
-    new_figure,
+    note,
     panel_grid,
     panels,
     shorten,
     title,
 )
-from reality_check.report.statistics import Ranking
 from reality_check.report.summary import Summary, completed, winner
 from reality_check.results import Importance, MethodResults, TrialRecord
 
@@ -43,9 +37,10 @@ _BEST_EPOCH: dict[str, Any] = {
 }  # fmt: skip
 #: Digits of ticks on a logarithmic axis, from few to many.
 _ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100)))
+#: What curves begin with.
+UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 #: More labels would overlap in a narrow panel.
 _MOST_TICKS = 4
-_SMALL: dict[str, Any] = {"fontsize": SMALL, "color": INK, "parse_math": False}
 
 
 @dataclass(frozen=True)
@@ -58,91 +53,86 @@ class BestCurve:
     high: Array
 
 
-def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
-    """Return a panel a category: differences of the best method to the others, in points."""
-    rows = [len(found.pairs) for found in shown.values()]
-    figure = new_figure(WIDTH, 0.75 * len(rows) + 0.29 * sum(rows))
-    grid = figure.add_gridspec(len(rows), 1, height_ratios=[1 + count for count in rows])
-    for place, (category, found) in enumerate(shown.items()):
-        axes = figure.add_subplot(grid[place, 0])
-        dress(axes, SMALL)
-        axes.set_title(
-            shorten(f"{category}: {found.best} minus …", 90),
-            fontsize=TEXT, loc="left", color=INK, parse_math=False,
-        )  # fmt: skip
-        axes.axvline(0, color=FAINT, linewidth=1.0)
-        for row, pair in enumerate(found.pairs):
-            _pair_row(axes, row, summary, pair)
-        axes.set_yticks(range(len(found.pairs)))
-        axes.set_yticklabels([shorten(pair.other, 34) for pair in found.pairs], parse_math=False)
-        axes.set_ylim(len(found.pairs) - 0.4, -0.6)
-        axes.tick_params(axis="y", length=0)
-    axes.set_xlabel(f"difference in {METRICS[PRIMARY]} (points)", fontsize=TEXT, color=INK)
+def search_figure(summary: Summary) -> Figure:
+    """Return one panel per method: every trial's value in percent, the best so far, divergence."""
+    methods = [method for method in summary.results.methods if method.search]
+    figure, columns = panel_grid(len(methods), 4, 1.65)
+    for method, axes in zip(
+        methods, panels(figure, len(methods), columns, sharey=True), strict=True
+    ):
+        title(axes, method.name)
+        search_panel(axes, method)
+    figure.supxlabel("search trial", fontsize=TEXT, color=INK)
+    figure.supylabel("validation MAP@R (%)", fontsize=TEXT, color=INK)
+    handles = [
+        Line2D([], [], linestyle="", marker="o", markersize=4, color=COLOURS[0], label="trial"),
+        Line2D([], [], color=COLOURS[1], linewidth=1.6, label="best so far"),
+        Line2D([], [], linestyle="", marker="x", color=INK, label="diverged"),
+    ]
+    legend(figure, handles)
     return figure
 
 
-def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
-    """One pair: the differences at its seeds above their mean with its intervals."""
-    runs = [summary.values[pair.category, PRIMARY, name] for name in (pair.better, pair.other)]
-    gaps = [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]]
-    lift = [row - 0.17 - 0.10 * (index % 2) for index in range(len(gaps))]
-    colour = COLOURS[row % len(COLOURS)]
-    axes.plot(gaps, lift, "o", color=colour, markersize=3.4, alpha=0.65, markeredgewidth=0)
-    mean = 100 * pair.difference.mean
-    if pair.anywhere is not None:
-        ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
-        axes.plot(ends, [row + 0.12] * 2, color=colour, linewidth=0.9)
-    if pair.difference.half_width is not None:
-        half = 100 * pair.difference.half_width
-        axes.plot([mean - half, mean + half], [row + 0.12] * 2, color=colour, linewidth=3.0)
-    axes.plot([mean], [row + 0.12], "D", color=colour, markersize=5.5, markeredgewidth=0)
+def search_panel(axes: Axes, method: MethodResults) -> None:
+    """Draw the value of every trial in percent by its number, and the best so far."""
+    trials = sorted(method.search, key=lambda trial: trial.trial_index)
+    able = [trial for trial in trials if completed(trial) and trial.diverged is None]
+    lost = [trial.trial_index for trial in trials if trial.diverged is not None]
+    values = [100 * (trial.value or 0.0) for trial in able]
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    if able:
+        axes.plot(
+            [t.trial_index for t in able], values, "o", color=COLOURS[0], markersize=3.4, alpha=0.75
+        )
+        best = [max(values[: i + 1]) for i in range(len(values))]
+        num_trials = [trial.trial_index for trial in able]
+        axes.step(num_trials, best, where="post", color=COLOURS[1], linewidth=1.6)
+    if lost:
+        edge = axes.get_xaxis_transform()
+        axes.plot(lost, [0.0] * len(lost), "x", color=INK, transform=edge, clip_on=False)
+    if not able:
+        note(axes, "every trial diverged" if lost else "no trial complete yet")
 
 
-def ranks_figure(rankings: Mapping[str, Ranking]) -> Figure:
-    """Return a critical-difference diagram a category, the best rank on the left."""
-    most = max(len(ranking.methods) for ranking in rankings.values())
-    groups = max(len(ranking.groups) for ranking in rankings.values())
-    height = 0.64 + 0.1 * groups + 0.18 * ((most + 1) // 2)
-    figure = new_figure(WIDTH, height * len(rankings) + 0.1)
-    for index, (category, ranking) in enumerate(rankings.items()):
-        axes = figure.add_subplot(len(rankings), 1, index + 1)
-        _ranks_panel(axes, category, ranking)
+def validation_figure(summary: Summary) -> Figure:
+    """Return one panel per method: the winner's validation curves in percent, a line a fold."""
+    found = [(m.name, best) for m in summary.results.methods if (best := winner(m)) is not None]
+    shown = [(name, best) for name, best in found if best.curves]
+    figure, columns = panel_grid(len(shown), 4, 1.65)
+    for (name, best), axes in zip(
+        shown, panels(figure, len(shown), columns, sharey=True), strict=True
+    ):
+        title(axes, name)
+        _curves_panel(axes, best)
+    figure.supxlabel("epoch", fontsize=TEXT, color=INK)
+    figure.supylabel("validation MAP@R (%)", fontsize=TEXT, color=INK)
+    folds = max((len(best.curves) for _, best in shown), default=0)
+    legend(
+        figure,
+        [
+            Line2D([], [], color=COLOURS[i % len(COLOURS)], linewidth=1.6, label=f"fold {i}")
+            for i in range(folds)
+        ],
+    )
     return figure
 
 
-def _ranks_panel(axes: Axes, category: str, ranking: Ranking) -> None:
-    """Ranks along a line; names below it, the first half on the left, the others on the right."""
-    count = len(ranking.methods)
-    margin = 0.55 * (count - 1)
-    axes.set_axis_off()
-    title(axes, category)
-    axes.plot([1, count], [0, 0], color=INK, linewidth=1.0)
-    for rank in range(1, count + 1):
-        axes.plot([rank, rank], [0, 0.12], color=INK, linewidth=1.0)
-        axes.text(rank, 0.2, str(rank), ha="center", va="bottom", **_SMALL)
-    reach = min(ranking.critical_difference, count - 1)
-    axes.plot([1, 1 + reach], [1.0, 1.0], color=INK, linewidth=1.6)
-    label = f"critical difference {ranking.critical_difference:.2f}"
-    axes.text(1 + reach, 1.0, f"  {label}", va="center", ha="left", **_SMALL)
-    depth = -0.28
-    for first, last in ranking.groups:
-        ends = [ranking.mean_ranks[first] - 0.04, ranking.mean_ranks[last] + 0.04]
-        axes.plot(ends, [depth, depth], color=COLOURS[0], linewidth=3.2)
-        depth -= 0.24
-    left = (count + 1) // 2
-    for place, (method, mean) in enumerate(zip(ranking.methods, ranking.mean_ranks, strict=True)):
-        on_left = place < left
-        row = place if on_left else count - 1 - place
-        y, edge = depth - 0.3 - 0.5 * row, 1 - 0.1 if on_left else count + 0.1
-        axes.plot([mean, mean, edge], [0, y, y], color=FAINT, linewidth=1.0)
-        parts = (shorten(method, 30), f"{mean:.2f}")
-        text = "  ".join(parts if on_left else reversed(parts))
-        axes.text(
-            edge - 0.05 if on_left else edge + 0.05, y, text,
-            ha="right" if on_left else "left", va="center", **_SMALL,
-        )  # fmt: skip
-    axes.set_xlim(1 - margin - 0.6, count + margin + 0.6)
-    axes.set_ylim(depth - 0.5 * left - 0.2, 1.3)
+def _curves_panel(axes: Axes, best: TrialRecord) -> None:
+    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    for fold, curve in enumerate(best.curves):
+        points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
+        if not points:
+            continue
+        colour = COLOURS[fold % len(COLOURS)]
+        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4)
+        mark_best(axes, points, color=colour, markersize=4.5)
+
+
+def mark_best(axes: Axes, points: Sequence[tuple[int, float]], **style: Any) -> None:
+    """Draw a dot on the highest point of a curve that training may choose: of epochs from 1 on."""
+    trained = [point for point in points if point[0] > 0]
+    if trained:
+        axes.plot(*max(trained, key=lambda point: point[1]), "o", **style)
 
 
 def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
@@ -224,6 +214,35 @@ def slices_figure(method: MethodResults) -> Figure:
     return figure
 
 
+def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
+    """The horizontal axis: logarithmic, linear, or (as it is) the choices by name."""
+    if logarithmic:
+        axes.set_xscale("log")
+        axes.xaxis.set_minor_locator(NullLocator())
+        if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
+            axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
+            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+    elif not any(isinstance(value, str | bool) or value is None for value in values):
+        axes.xaxis.set_major_locator(MaxNLocator(4))
+
+
+def log_ticks(low: float, high: float) -> list[float]:
+    """Two to four round values between two positive ones; both ends where there are none."""
+    exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
+    for digits in _ROUND:
+        # As text, so that 3 * 10**-1 is 0.3.
+        values = (float(f"{digit}e{exponent}") for exponent in exponents for digit in digits)
+        found = [value for value in values if low <= value <= high]
+        if len(found) >= 2:
+            return found[:: math.ceil(len(found) / _MOST_TICKS)]
+    return sorted({low, high})
+
+
+def _place(value: Any) -> Any:
+    """Choices are drawn by name, numbers at their place."""
+    return str(value) if isinstance(value, str | bool) or value is None else value
+
+
 def curves_figure(runs: Sequence[TrialRecord], best: TrialRecord | None) -> Figure:
     """Return a panel a fold: a line for each run in percent, and the search's winner dashed.
 
@@ -260,32 +279,3 @@ def _points(run: TrialRecord, fold: int) -> list[tuple[int, float]]:
     """Epoch and validation score in percent, without what is not finite."""
     curve = run.curves[fold] if fold < len(run.curves) else ()
     return [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
-
-
-def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
-    """The horizontal axis: logarithmic, linear, or (as it is) the choices by name."""
-    if logarithmic:
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
-        if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
-            axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-    elif not any(isinstance(value, str | bool) or value is None for value in values):
-        axes.xaxis.set_major_locator(MaxNLocator(4))
-
-
-def log_ticks(low: float, high: float) -> list[float]:
-    """Two to four round values between two positive ones; both ends where there are none."""
-    exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-    for digits in _ROUND:
-        # As text, so that 3 * 10**-1 is 0.3.
-        values = (float(f"{digit}e{exponent}") for exponent in exponents for digit in digits)
-        found = [value for value in values if low <= value <= high]
-        if len(found) >= 2:
-            return found[:: math.ceil(len(found) / _MOST_TICKS)]
-    return sorted({low, high})
-
-
-def _place(value: Any) -> Any:
-    """Choices are drawn by name, numbers at their place."""
-    return str(value) if isinstance(value, str | bool) or value is None else value

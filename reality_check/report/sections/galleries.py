@@ -1,9 +1,8 @@
-"""The galleries that the workers drew, with what they show."""
+"""Test images and their nearest neighbours, as the workers drew them."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
+from reality_check.report.sections.blocks import Gallery, Section
 from reality_check.report.summary import Summary
 from reality_check.report.text import file_name
 
@@ -17,19 +16,9 @@ NOTE = (
 )
 
 
-@dataclass(frozen=True)
-class Gallery:
-    """One method's gallery: the file's stem in ``figures/``, whose it is, a sentence, the PNG."""
-
-    stem: str
-    method: str
-    alt: str
-    png: bytes
-
-
-def galleries(summary: Summary) -> list[Gallery]:
-    """Return the galleries that are there, in the order of the methods."""
-    return [
+def galleries_section(summary: Summary) -> Section | None:
+    """Return the section, in the order of the methods; ``None`` where there are no galleries."""
+    galleries = [
         Gallery(
             f"gallery_{file_name(method.name)}",
             method.name,
@@ -39,3 +28,4 @@ def galleries(summary: Summary) -> list[Gallery]:
         for method in summary.results.methods
         if method.gallery is not None and method.gallery.exists()
     ]
+    return Section("galleries", "Nearest neighbours", (NOTE, *galleries)) if galleries else None

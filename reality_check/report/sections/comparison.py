@@ -1,0 +1,61 @@
+"""The comparison: a table a category of the three metrics, and of what else was measured."""
+
+from __future__ import annotations
+
+from reality_check.config.metrics import is_fraction
+from reality_check.report.sections.blocks import (
+    Block,
+    ComparisonTables,
+    Filter,
+    Folded,
+    Heading,
+    Note,
+    Section,
+    Strong,
+)
+from reality_check.report.summary import Summary
+from reality_check.report.tables import (
+    CLOSE_MARK,
+    CLOSE_NOTE,
+    comparison_table,
+    comparison_tables,
+    other_tables,
+)
+
+#: What the numbers and marks of the tables mean.
+LEGEND = Note(
+    (
+        "Percent, mean ± half-width of the 95 % t-interval over n reproductions. ",
+        Strong("Bold"),
+        f": best mean of its column. {CLOSE_MARK}: {CLOSE_NOTE}.",
+    )
+)
+
+
+def comparison_section(summary: Summary) -> Section:
+    """Return the section."""
+    if not summary.results.rows:
+        return Section("comparison", "Comparison", ("No results yet.",))
+    tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
+    blocks: list[Block] = [
+        Filter((*tables, *others)),
+        ComparisonTables(tables, summary.origins),
+        LEGEND,
+    ]
+    if others:
+        blocks += [Heading("Other metrics"), other_note(summary)]
+        blocks.append(ComparisonTables(others, summary.origins))
+    if names := summary.other_geometries:
+        title = "The same runs, measured on the geometry that a method does not use"
+        geometries = (comparison_table(summary, c, names) for c in summary.categories)
+        blocks.append(Folded(title, (ComparisonTables(tuple(geometries), summary.origins),)))
+    return Section("comparison", "Comparison", tuple(blocks))
+
+
+def other_note(summary: Summary) -> str:
+    """What the table of other metrics holds."""
+    plain = "" if all(map(is_fraction, summary.final_metrics)) else " (separability: a ratio)"
+    return (
+        f"Asked for beside the protocol's three metrics, in percent{plain}; nothing was selected "
+        "by them."
+    )

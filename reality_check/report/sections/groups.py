@@ -1,0 +1,121 @@
+"""The report of output folders whose numbers cannot be compared: side by side, never in one table.
+
+``report.html`` and ``report.md`` show what differs and each group's tables; the whole report of
+each group is in ``group_1/``, ``group_2/``, ...
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from reality_check.config.differences import value_at
+from reality_check.report.sections.blocks import (
+    Block,
+    Box,
+    ComparisonTables,
+    Heading,
+    PlainTable,
+    Section,
+    WholeReport,
+)
+from reality_check.report.sections.comparison import LEGEND
+from reality_check.report.sections.deviations import deviations_section
+from reality_check.report.sections.folders import folder_table
+from reality_check.report.sections.intervals import interval_figures
+from reality_check.report.sections.overview import overview_section
+from reality_check.report.summary import Summary
+from reality_check.report.tables import comparison_tables
+from reality_check.report.text import NOTHING, counted, listed
+from reality_check.results import Folder
+
+#: More differing settings than this are only counted.
+_MOST_KEYS = 40
+
+
+@dataclass(frozen=True)
+class Group:
+    """Folders whose results stand in one table, and where they come from."""
+
+    summary: Summary
+    folders: tuple[Folder, ...]
+
+    @property
+    def title(self) -> str:
+        """The labels of its folders."""
+        return listed([folder.label for folder in self.folders])
+
+
+def groups_title(groups: Sequence[Group]) -> str:
+    """Return the title of the report."""
+    return " | ".join(group.summary.results.name for group in groups)
+
+
+def groups_sections(groups: Sequence[Group], keys: Sequence[str]) -> list[Section]:
+    """Return the sections of the report.
+
+    Args:
+        groups: at least two.
+        keys: the dotted names of the settings in which they differ.
+    """
+    return [
+        Section("overview", "Overview", tuple(sentences(groups))),
+        Section("folders", "Output folders", (_folders(groups),)),
+        Section("differences", "What differs", (differences_table(groups, keys),)),
+        *(_section(number, group) for number, group in enumerate(groups, 1)),
+    ]
+
+
+def sentences(groups: Sequence[Group]) -> list[str]:
+    """Say that the numbers of different groups must not be compared, and of what kind they are."""
+    folders = sum(len(group.folders) for group in groups)
+    return [
+        f"{counted(folders, 'folder')} in {len(groups)} groups. The groups differ in data set, "
+        "split, network or protocol, so their numbers are not comparable: a method with a higher "
+        "number in another group is not better. Nothing here ranks methods across groups.",
+        "What may be looked at across groups is the order of the methods that they share, one "
+        "group at a time.",
+    ]
+
+
+def differences_table(groups: Sequence[Group], keys: Sequence[str]) -> PlainTable:
+    """Return the settings in which any two groups differ, a column for each group."""
+    header = ("Setting", *(f"Group {number}" for number in range(1, len(groups) + 1)))
+    rows = [
+        (key, *(_value(group.summary.results.config, key) for group in groups))
+        for key in keys[:_MOST_KEYS]
+    ]
+    more = len(keys) - _MOST_KEYS
+    caption = "Settings that differ" + (f"; {more} more are left out." if more > 0 else ".")
+    return PlainTable(caption, header, tuple(rows), words=header)
+
+
+def _value(config: Mapping[str, Any], dotted: str) -> str:
+    value = value_at(config, dotted, NOTHING)
+    text = "none" if value is None else str(value)
+    longest = 12 if dotted.startswith("code.") else 60  # fingerprints are told by their beginning
+    return text if len(text) <= longest else f"{text[:longest]}…"
+
+
+def _folders(groups: Sequence[Group]) -> PlainTable:
+    folders = [folder for group in groups for folder in group.folders]
+    numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.folders]
+    return folder_table(folders, numbers)
+
+
+def _section(number: int, group: Group) -> Section:
+    summary, folder = group.summary, f"group_{number}"
+    deviations = deviations_section(summary)
+    box = Box(deviations.kind, (Heading(deviations.heading), *deviations.blocks))
+    results: list[Block] = []
+    if summary.results.rows:
+        tables = ComparisonTables(tuple(comparison_tables(summary)), summary.origins)
+        results = [
+            Heading("Comparison"),
+            tables,
+            LEGEND,
+            *interval_figures(summary, f"{folder}/")[:1],
+        ]
+    blocks = (WholeReport(folder), *overview_section(summary).blocks, box, *results)
+    return Section(f"group-{number}", f"Group {number}: {group.title}", blocks)

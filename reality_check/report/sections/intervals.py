@@ -1,0 +1,57 @@
+"""Means with their intervals, drawn."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from reality_check.config.metrics import METRICS
+from reality_check.report.figures.comparison import intervals_figure
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.sections.blocks import Folded, Section
+from reality_check.report.statistics import t_interval
+from reality_check.report.summary import Summary
+from reality_check.report.text import interval_text
+
+
+def intervals_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` without results."""
+    figures = interval_figures(summary)
+    if not figures:
+        return None
+    first, further = figures[0], tuple(figures[1:])
+    title = "The same figure for the other metrics"
+    more = [Folded(title, further)] if further else []
+    return Section("intervals", "Intervals", (first, *more))
+
+
+def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
+    """Return a figure for each metric that has results, MAP@R first.
+
+    Args:
+        summary: the results.
+        folder: see :class:`ReportFigure`.
+    """
+    return [
+        ReportFigure(
+            f"intervals_{metric}",
+            f"{label} of every reproduction (dots), mean and 95 % t-interval (line). Each category "
+            "has its own scale.",
+            _alt(summary, metric),
+            partial(intervals_figure, summary, metric),
+            folder,
+        )
+        for metric, label in METRICS.items()
+        if any(summary.samples(category, metric) for category in summary.categories)
+    ]
+
+
+def _alt(summary: Summary, metric: str) -> str:
+    """The figure's content in words: the means of each category in percent."""
+    parts = []
+    for category in summary.categories:
+        means = [
+            f"{method} {interval_text(t_interval(values))} (n = {len(values)})"
+            for method, values in summary.samples(category, metric).items()
+        ]
+        parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")
+    return f"{METRICS.get(metric, metric)} in percent. " + " ".join(parts)

@@ -1,0 +1,53 @@
+"""Every reproduction: one row each, with the run behind it."""
+
+from __future__ import annotations
+
+from reality_check.config.metrics import METRICS, stage_of
+from reality_check.report.sections.blocks import Folded, PlainTable, Section
+from reality_check.report.summary import Summary
+from reality_check.report.text import NOTHING, duration, percent
+from reality_check.results import TrialRecord
+
+
+def reproductions_section(summary: Summary) -> Section:
+    """Return the section."""
+    table = reproduction_table(summary)
+    if not table.rows:
+        none = "No reproduction has been scored yet."
+        return Section("reproductions", "Every reproduction", (none,))
+    title = f"{len(table.rows)} rows, as in results.csv"
+    rows = Folded(title, (table,), headed=False)
+    return Section("reproductions", "Every reproduction", (rows,))
+
+
+def reproduction_table(summary: Summary) -> PlainTable:
+    """One row per method, category and reproduction, with the run behind it."""
+    rows = []
+    for method in summary.methods:
+        for category in summary.categories:
+            numbers = {n for m in METRICS for n in summary.values.get((category, m, method), {})}
+            rows += [_reproduction_row(summary, method, category, n) for n in sorted(numbers)]
+    header = ("Method", "Category", "Run", *METRICS.values(), "Time", "Attempts", "Remarks")
+    words = ("Method", "Category", "Remarks")
+    return PlainTable("Metrics in percent, time per run.", header, tuple(rows), words)
+
+
+def _reproduction_row(
+    summary: Summary, method: str, category: str, reproduction: int
+) -> tuple[str, ...]:
+    record = _record(summary, method, category, reproduction)
+    found = [summary.values.get((category, m, method), {}).get(reproduction) for m in METRICS]
+    run = (NOTHING, NOTHING, "")
+    if record is not None:
+        remark = f"diverged: {record.diverged}" if record.diverged else ""
+        run = (duration(record.seconds), str(record.attempts), remark)
+    return (method, category, str(reproduction), *map(percent, found), *run)
+
+
+def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:
+    stage = stage_of(category)
+    for entry in summary.results.methods:
+        if entry.name == method:
+            records: tuple[TrialRecord, ...] = getattr(entry, stage)
+            return next((r for r in records if r.trial_index == reproduction), None)
+    return None

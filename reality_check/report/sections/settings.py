@@ -1,0 +1,74 @@
+"""How it was run, and the commands that make the same run again."""
+
+from __future__ import annotations
+
+import shlex
+from typing import Any
+
+from reality_check.config.yaml_text import dump_yaml
+from reality_check.report.sections.blocks import Block, Code, Folded, PlainTable, Section
+from reality_check.report.summary import Summary
+from reality_check.results import Folder
+
+#: The command that makes the same run again, beside ``experiment.yaml``.
+COMMAND = "reality-check run experiment.yaml"
+
+
+def settings_section(summary: Summary) -> Section:
+    """Return the facts of the run, and the whole experiment."""
+    return Section("facts", "How it was run", (facts_table(summary), *_config(summary)))
+
+
+def facts_table(summary: Summary) -> PlainTable:
+    """How it was run, as the campaign states it."""
+    facts = (("Experiment", summary.results.name), ("Protocol", summary.results.protocol))
+    rows = (*facts, *((key, value) for key, value in summary.results.facts))
+    header = ("What", "Value")
+    return PlainTable("Settings and circumstances.", header, rows, words=header)
+
+
+def _config(summary: Summary) -> list[Block]:
+    """The resolved experiment as YAML."""
+    plain = _plain(summary.results.config)
+    if not plain:
+        return []
+    title = "The resolved experiment (experiment.yaml)"
+    if len(summary.results.folders) > 1:
+        title = "The settings that the folders have in common, and all methods"
+    return [Folded(title, (Code(dump_yaml(plain), "yaml"),))]
+
+
+def _plain(value: Any) -> Any:
+    """Only what YAML can say; anything else as its text."""
+    if isinstance(value, dict):
+        return {str(key): _plain(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_plain(item) for item in value]
+    return value if isinstance(value, str | int | float | bool | None) else str(value)
+
+
+def reproduce_section(summary: Summary) -> Section:
+    """Return where to stand, the commands that make the same again, and what else there is."""
+    folders = summary.results.folders
+    if not folders:
+        where, commands = "In the folder of this report:", [COMMAND]
+        kept = "experiment.yaml holds every setting and seed"
+    elif len(folders) == 1:
+        where, commands = "From the settings of the output folder:", [_again(folders[0], "again")]
+        kept = "The experiment.yaml of the output folder holds every setting and seed"
+    else:
+        where = "Each folder from its own settings, then the report of all:"
+        names = [f"again_{number}" for number in range(1, len(folders) + 1)]
+        commands = [_again(folder, name) for folder, name in zip(folders, names, strict=True)]
+        commands.append(f"reality-check report {' '.join(names)} --out DIR")
+        kept = "The experiment.yaml of each folder holds its settings and seed"
+    more = (
+        f"{kept}; results.csv holds every number at full precision; tables.tex and figures/ are "
+        "ready for a paper."
+    )
+    return Section("again", "How to reproduce", (where, Code("\n".join(commands), "sh"), more))
+
+
+def _again(folder: Folder, name: str) -> str:
+    """The command that makes the run of a folder again."""
+    return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"
