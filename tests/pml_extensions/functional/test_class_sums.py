@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.tensors import Outputs
 from torch import Tensor
 
 from pml_extensions.functional import (
@@ -142,6 +143,23 @@ def test_shift_changes_neither_distances_nor_gradients(chunk_size: int | None) -
         value = weighted(sums.others[0]) + weighted(sums.own_proxies)
         results.append((value, *torch.autograd.grad(value, (x, p))))
     torch.testing.assert_close(results[0], results[1])
+
+
+@pytest.mark.parametrize("name", SIMILARITIES)
+@pytest.mark.parametrize("with_bias", [False, True])
+def test_no_tensor_is_larger_than_a_chunk_of_the_classes(name: str, with_bias: bool) -> None:
+    samples, classes, chunk_size = 50, 40, 8
+    x = torch.randn(samples, D, requires_grad=True)
+    p = torch.randn(classes, D, requires_grad=True)
+    b = torch.randn(classes, requires_grad=True) if with_bias else None
+    labels, view = torch.arange(samples) % classes, View(SIMILARITIES[name], 2.0)
+    sizes = {}
+    for size in (None, chunk_size):
+        with Outputs() as outputs:
+            sums = class_sums(x, p, labels, [view], b, chunk_size=size)
+            sums.others[0].sum().backward()
+        sizes[size] = max(shape.numel() for shape in outputs.shapes)
+    assert sizes == {None: samples * classes, chunk_size: samples * chunk_size}
 
 
 def test_one_class_leaves_nothing_to_sum() -> None:

@@ -11,6 +11,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.tensors import Outputs
 from torch import Tensor
 
 from pml_extensions.functional import Power
@@ -75,6 +76,16 @@ def test_any_chunk_size_equals_none(make: Make, chunk: int) -> None:
     torch.testing.assert_close(
         results(seeded(make, class_chunk_size=chunk), x, labels), results(seeded(make), x, labels)
     )
+
+
+@every_loss
+@pytest.mark.parametrize(("chunk", "width"), [(None, CLASSES), (9, 9), (100, CLASSES)])
+def test_no_product_is_wider_than_a_chunk(make: Make, chunk: int | None, width: int) -> None:
+    x, labels = batch(64)
+    with Outputs() as outputs:
+        results(seeded(make, class_chunk_size=chunk), x, labels)
+    products = {(64, columns) for columns in (9, CLASSES)}
+    assert products & {tuple(shape) for shape in outputs.shapes} == {(64, width)}
 
 
 @every_loss

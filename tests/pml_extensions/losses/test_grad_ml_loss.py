@@ -220,6 +220,25 @@ def test_reference_of_another_size_takes_all_pairs() -> None:
     assert torch.equal(torch.stack(result["neg_loss"]["indices"]), torch.stack([a2, n]))
 
 
+@both_quadruples
+@pytest.mark.parametrize("shared", ["labels", "embeddings"])
+def test_a_reference_that_shares_one_tensor_with_the_batch_is_one(
+    quadruples: Any, shared: str
+) -> None:
+    k, w = 1.5, 0.8
+    x, labels = embeddings(13), torch.tensor(UNBALANCED)
+    y, ref_labels = embeddings(13, seed=7), labels.roll(1)
+    reference = (y, labels) if shared == "labels" else (x, ref_labels)
+    distances = torch.cdist(F.normalize(x), F.normalize(reference[0]))
+    matches = labels.unsqueeze(1) == reference[1]
+    differs = ~matches
+    if shared == "labels":
+        matches.fill_diagonal_(False)  # PML takes both for the same samples
+    expected = 2 * distances[matches].pow(k).mean() - 4 * w * distances[differs].pow(k).mean()
+    value = GradMLLoss(k, w, quadruples=quadruples)(x, labels, None, *reference)
+    torch.testing.assert_close(value, expected)
+
+
 def test_labels_may_be_left_out_if_pairs_are_given() -> None:
     x, labels = embeddings(12), torch.arange(12) % 4
     pairs = lmu.get_all_pairs_indices(labels)

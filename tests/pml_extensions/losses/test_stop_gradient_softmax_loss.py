@@ -190,6 +190,17 @@ def test_latch_flips_in_training_only_and_stays() -> None:
     assert resumed(x, labels).item() == joined
 
 
+@pytest.mark.parametrize("mode", ["per_batch", "always", "latch"])
+def test_what_a_checkpoint_and_a_record_hold(mode: str) -> None:
+    loss = StopGradientSoftmaxLoss(6, 4, join_mode=mode, collect_stats=True)
+    state = {"proxies", "gamma", "beta"} | ({"joined"} if mode == "latch" else set())
+    assert loss.state_dict().keys() == state
+    numbers = {"num_classes": 6, "embedding_size": 4, "gamma": 30.0, "beta": 1.0}
+    numbers |= {"label_smoothing": 0.1, "join_threshold": 3.0}
+    assert {name: float(getattr(loss, name)) for name in loss._record_these} == numbers
+    assert not hasattr(loss, "_record_these_stats")
+
+
 def test_one_class_has_no_loss() -> None:
     x = torch.randn(4, 3, requires_grad=True)
     value = StopGradientSoftmaxLoss(1, 3)(x, torch.zeros(4, dtype=torch.long))

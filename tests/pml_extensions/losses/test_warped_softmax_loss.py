@@ -153,9 +153,22 @@ def test_a_warp_of_infinite_slope_at_zero_has_finite_gradients_there() -> None:
 def test_the_own_distance_is_a_statistic() -> None:
     x, proxies, labels = batch()
     loss = make(proxies, 2.0, 0.5, 1.5, collect_stats=True)
+    assert loss._record_these_stats == ["mean_own_distance"]
+    assert loss.mean_own_distance == 0
+    loss(x[:0], labels[:0])
+    assert loss.mean_own_distance == 0
     loss(x, labels)
     expected = (x - proxies[labels]).norm(dim=1).mean().item()
     assert loss.mean_own_distance == pytest.approx(expected)
+
+
+def test_without_statistics_no_distance_is_recorded() -> None:
+    x, proxies, labels = batch()
+    loss = make(proxies, 2.0, 0.5, 1.5, collect_stats=False)
+    loss(x, labels)
+    assert not hasattr(loss, "_record_these_stats")
+    # The attribute is there nevertheless, and reading it waits for no device.
+    assert loss.mean_own_distance == 0
 
 
 def test_official_initialisation() -> None:
