@@ -45,10 +45,6 @@ NEEDS = {
         lambda: bool(os.environ.get("REALITY_CHECK_DATA")),
         "REALITY_CHECK_DATA is not set to a folder with omniglot/ and caltech101/",
     ),
-    "pml": (
-        lambda: bool(os.environ.get("PML_TESTS")),
-        "PML_TESTS is not set to a folder with PML's tests (see test_pml_conformance.py)",
-    ),
     "browser": (lambda: _chromium() is not None, "no Chromium on this machine"),
     "gpu": (torch.cuda.is_available, "no CUDA device on this machine"),
     "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),

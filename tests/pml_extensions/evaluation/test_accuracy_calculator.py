@@ -1,7 +1,6 @@
-"""AccuracyCalculator against PML's own, values by hand, scikit-learn, and PML's testers and tests.
+"""AccuracyCalculator against PML's own, values by hand, scikit-learn; in PML's testers, trainers.
 
-The last need PML_TESTS, see ``test_pml_conformance.py``; all tests of PML's testers and calculator
-run, except that nothing happens in ``test_specify_gpu`` and ``test_within_autocast`` on a CPU.
+Among them are the cases of PML's tests of its calculator and testers, but those of a GPU.
 """
 
 from __future__ import annotations
@@ -9,10 +8,8 @@ from __future__ import annotations
 import copy
 import logging
 import pickle
-import unittest
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from types import ModuleType
 from typing import Any
 
 import faiss
@@ -23,14 +20,12 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 from pytorch_metric_learning import losses, testers, trainers
 from pytorch_metric_learning.distances import CosineSimilarity
-from pytorch_metric_learning.testers import base_tester
 from pytorch_metric_learning.utils import accuracy_calculator as pml
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import logging_presets
 from pytorch_metric_learning.utils.inference import CustomKNN, FaissKMeans, FaissKNN
 from sklearn import metrics as sklearn_metrics
 from support.examples import examples
-from support.imports import pml_tests
 from torch import Tensor
 
 from pml_extensions.evaluation import AccuracyCalculator, retrieval_metrics
@@ -391,6 +386,8 @@ def test_nan_is_refused_where_pml_searches() -> None:
     "arguments",
     [
         {"k": 0},
+        {"k": -1},
+        {"k": 1.5},
         {"k": "all"},
         {"include": ("no such metric",)},
         {"avg_of_avgs": True, "return_per_class": True},
@@ -625,32 +622,118 @@ def test_a_trainer_stops_and_saves_by_it(tmp_path: Path) -> None:
     assert list((tmp_path / "models").glob("trunk_best*.pth"))
 
 
-@pytest.fixture(scope="module")
-def pmls_own_tests() -> Iterator[Callable[[str], ModuleType]]:
-    """Import modules of PML's tests, on the CPU."""
-    with pml_tests("pml_calculator_tests", TEST_DEVICE="cpu") as import_module:
-        yield import_module
+class Streams(torch.utils.data.Dataset[Any]):
+    """Anchors, each with a positive of its own and a label."""
+
+    def __init__(self, anchors: Tensor, positives: Tensor) -> None:
+        self.anchors, self.positives = anchors, positives
+
+    def __len__(self) -> int:
+        return len(self.anchors)
+
+    def __getitem__(self, i: int) -> tuple[Tensor, Tensor, int]:
+        return self.anchors[i], self.positives[i], 5 + i
 
 
-@pytest.mark.pml
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore")
+def on_circle(*degrees: float) -> Tensor:
+    angles = torch.tensor(degrees, dtype=torch.float32).deg2rad()
+    return torch.stack([angles.cos(), angles.sin()], dim=1)
+
+
+def judge(name: str, **kwargs: Any) -> Any:
+    calculator = AccuracyCalculator(include=("precision_at_1",), device=CPU)
+    cls = getattr(testers, name)
+    return cls(accuracy_calculator=calculator, dataloader_num_workers=0, **kwargs)
+
+
+def test_a_tester_of_two_streams() -> None:
+    # The positives nearest to the four anchors are numbers 0, 2, 1 and 3.
+    data = {"val": Streams(on_circle(0, 20, 40, 80), on_circle(2, 45, 26, 70))}
+    result = judge("GlobalTwoStreamEmbeddingSpaceTester").test(data, 0, torch.nn.Identity())
+    assert result["val"]["precision_at_1_level0"] == 0.5
+
+
+#: Degrees on a circle, classes, and their parents.
+PLACES = {
+    "train": ((0, 5, 20, 24, 50, 56, 70, 77), (0, 0, 1, 1, 2, 2, 3, 3), (0, 0, 0, 0, 1, 1, 1, 1)),
+    "val": ((1, 51, 6, 23, 52.4, 71, 68, 55), (0, 0, 1, 1, 2, 2, 3, 3), (0, 0, 0, 0, 1, 1, 1, 1)),
+}
+
+
 @pytest.mark.parametrize(
-    "module",
+    ("name", "references", "train", "val"),
     [
-        "testers.test_global_embedding_space_tester",
-        "testers.test_global_two_stream_embedding_space_tester",
-        "testers.test_with_same_parent_label_tester",
-        "utils.test_calculate_accuracies",
-        "utils.test_calculate_accuracies_large_k",
+        ("GlobalEmbeddingSpaceTester", None, 1, 1 / 8),
+        ("GlobalEmbeddingSpaceTester", ["train"], 1, 4 / 8),
+        ("GlobalEmbeddingSpaceTester", ["train", "val"], 3 / 8, 3 / 8),
+        ("WithSameParentLabelTester", None, 1, 1 / 8),
+        ("WithSameParentLabelTester", ["train"], 1, 4 / 8),
+        ("WithSameParentLabelTester", ["train", "val"], 4 / 8, 4 / 8),
     ],
 )
-def test_pmls_tests_pass(pmls_own_tests: Any, monkeypatch: pytest.MonkeyPatch, module: str) -> None:
-    monkeypatch.setattr(pml, "AccuracyCalculator", AccuracyCalculator)
-    monkeypatch.setattr(base_tester, "AccuracyCalculator", AccuracyCalculator)
-    suite = unittest.defaultTestLoader.loadTestsFromModule(pmls_own_tests(module))
-    assert suite.countTestCases() > 0
-    result = unittest.TestResult()
-    torch.manual_seed(0)
-    suite.run(result)
-    assert result.wasSuccessful(), "\n".join(text for _, text in result.failures + result.errors)
+def test_testers_by_hand(name: str, references: Any, train: float, val: float) -> None:
+    data = {
+        split: c_f.EmbeddingDataset(on_circle(*degrees), torch.tensor([classes, parents]).t())
+        for split, (degrees, classes, parents) in PLACES.items()
+    }
+    splits = references and [(split, [*references]) for split in PLACES]
+    result = judge(name).test(data, 0, torch.nn.Identity(), splits_to_eval=splits)
+    values = {split: result[split]["precision_at_1_level0"] for split in result}
+    assert values == pytest.approx({"train": train, "val": val})
+
+
+def test_a_tester_with_pca() -> None:
+    x, y = DATA["clustered"]
+    shapes = []
+    with_pca = judge(
+        "GlobalEmbeddingSpaceTester",
+        pca=3,
+        end_of_testing_hook=lambda t: shapes.append(t.embeddings_and_labels["val"][0].shape),
+    )
+    with_pca.test({"val": c_f.EmbeddingDataset(x, y)}, 0, torch.nn.Identity())
+    assert shapes == [(len(x), 3)]
+
+
+def by_loops(x: Tensor, y: Tensor, k: int | None, includes_query: bool) -> dict[str, float]:
+    """Score embeddings that look for their class among themselves, query by query."""
+    scores: dict[str, list[float]] = {name: [] for name in COUNTED}
+    distances, labels = torch.cdist(x, x).numpy(), y.numpy()
+    for i in range(len(x)):
+        order = np.argsort(distances[i], kind="stable")
+        if includes_query:
+            order = order[order != i]
+        own = labels[order] == labels[i]
+        if not own.any():
+            continue
+        relevant, found = own.sum(), own[:k]
+        precision = np.cumsum(found) / np.arange(1, len(found) + 1)
+        scores["mean_average_precision"].append((precision * found).sum() / relevant)
+        within_r = (precision * found)[:relevant]
+        scores["mean_average_precision_at_r"].append(within_r.sum() / relevant)
+        scores["mean_reciprocal_rank"].append(1 / (1 + found.argmax()) if found.any() else 0.0)
+        scores["precision_at_1"].append(float(found[0]))
+        # Of what k leaves of the first R.
+        scores["r_precision"].append(found[:relevant].mean())
+    return {name: float(np.mean(values)) for name, values in scores.items()}
+
+
+@pytest.mark.parametrize(
+    ("k", "classes", "includes_query"),
+    [(None, 2, True), (None, 103, False), ("max_bin_count", 11, True), (98, 11, False)],
+)
+def test_more_neighbours_than_faiss_sorts_on_a_gpu(
+    k: Any, classes: int, includes_query: bool
+) -> None:
+    generator = torch.Generator().manual_seed(classes)
+    x = torch.rand(2100, 5, generator=generator, dtype=torch.float64)
+    y = torch.randint(classes, (2100,), generator=generator)
+    limit = int(y.bincount().max()) - includes_query if k == "max_bin_count" else k
+    assert_same(ours(x, y, x, y, includes_query, k=k), by_loops(x, y, limit, includes_query))
+
+
+def test_the_query_itself_is_left_out_among_copies_of_other_classes() -> None:
+    x, y = line(10, 10, 20, 20), torch.tensor([1, 0, 1, 0])
+    assert ours(x, y, include=("precision_at_1",)) == {"precision_at_1": 0}
+    nowhere, halves = torch.zeros(2000, 2), torch.arange(2000) % 2
+    with_k = ours(nowhere, halves, include=("precision_at_1",), k=1)
+    assert with_k == ours(nowhere, halves, include=("precision_at_1",))

@@ -9,6 +9,7 @@ import torch
 import torch.nn.functional as F
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners
+from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
 from pml_extensions.losses import CrossBatchMemory, GradMLLoss, NormalizedSoftmaxLoss
@@ -106,6 +107,72 @@ def test_what_was_mined_in_the_batch_keeps_its_meaning(miner: Any, inner: Any) -
         assert (labels[a2] != loss.label_memory[n]).all()
         seen += len(p)
     assert seen > 0
+
+
+@pytest.mark.parametrize("mask", [None, [True, False, True, False, False, True]])
+def test_the_queue_holds_the_last_embeddings_where_it_wraps(mask: list[bool] | None) -> None:
+    loss = CrossBatchMemory(GradMLLoss(), SIZE, memory_size=8)
+    enqueued = None if mask is None else torch.tensor(mask)
+    rows: list[Any] = [[0.0] * SIZE] * 8
+    classes, position = [0] * 8, 0
+    for x, labels in batches(7):
+        assert loss.queue_idx == position
+        x = x.float()
+        loss(x, labels, enqueue_mask=enqueued)
+        for i in range(BATCH):
+            if mask is None or mask[i]:
+                rows[position], classes[position] = x[i].tolist(), int(labels[i])
+                position = (position + 1) % 8
+        assert loss.embedding_memory.tolist() == rows
+        assert loss.label_memory.tolist() == classes
+    loss.reset_queue()
+    assert not loss.embedding_memory.any()
+    assert not loss.label_memory.any()
+    assert loss.queue_idx == 0
+    x, labels = batches(1)[0]
+    fresh = CrossBatchMemory(GradMLLoss(), SIZE, memory_size=8)
+    torch.testing.assert_close(loss(x, labels), fresh(x, labels))
+
+
+@pytest.mark.parametrize("miner", [None, miners.TripletMarginMiner(margin=0.1)])
+@pytest.mark.parametrize("inner", [GradMLLoss(), pml_losses.NTXentLoss(temperature=0.1)])
+def test_a_memory_of_one_batch_is_the_loss_of_that_batch(miner: Any, inner: Any) -> None:
+    size = 12
+    loss = CrossBatchMemory(inner, SIZE, memory_size=size, miner=miner)
+    torch.manual_seed(0)
+    for _ in range(3):
+        x, labels = torch.randn(size, SIZE), torch.randint(4, (size,))
+        pairs = miner(x, labels) if miner else lmu.get_all_pairs_indices(labels)
+        torch.testing.assert_close(loss(x, labels), inner(x, labels, pairs, x.clone(), labels))
+
+
+@pytest.mark.parametrize("miner", [None, miners.TripletMarginMiner(margin=0.1)])
+@pytest.mark.parametrize("inner", [GradMLLoss(), pml_losses.NTXentLoss(temperature=0.1)])
+def test_what_is_not_enqueued_is_compared_with_what_is(miner: Any, inner: Any) -> None:
+    size = 12
+    loss = CrossBatchMemory(inner, SIZE, memory_size=size, miner=miner)
+    torch.manual_seed(0)
+    for _ in range(3):
+        x, labels = torch.randn(2 * size, SIZE), torch.randint(4, (2 * size,))
+        halves = x[:size], labels[:size], x[size:], labels[size:]
+        pairs = miner(*halves) if miner else lmu.get_all_pairs_indices(halves[1], halves[3])
+        expected = inner(*halves[:2], pairs, *halves[2:])
+        value = loss(x, labels, enqueue_mask=torch.arange(2 * size) >= size)
+        torch.testing.assert_close(value, expected)
+
+
+def test_a_miner_that_draws_by_distance_searches_the_memory() -> None:
+    torch.manual_seed(0)
+    miner = miners.DistanceWeightedMiner(cutoff=0.5, nonzero_loss_cutoff=1.4)
+    loss = CrossBatchMemory(GradMLLoss(), 2, memory_size=64, miner=miner)
+    radians = torch.arange(32).deg2rad()
+    for _ in range(5):
+        x = torch.stack([radians.cos(), radians.sin()], dim=1).requires_grad_()
+        value = loss(x, torch.randint(10, (32,)))
+        value.backward()
+        assert value.isfinite()
+        assert x.grad is not None
+        assert x.grad.isfinite().all()
 
 
 def test_the_first_batch_is_as_in_pml() -> None:
