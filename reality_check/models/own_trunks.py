@@ -14,7 +14,7 @@ from reality_check.config.classes import build, find_class
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.models.bn_inception import BNInception
 from reality_check.models.conv4 import Conv4, Conv4Pool
-from reality_check.models.published import FROM_SCRATCH, Published
+from reality_check.models.published import FROM_SCRATCH, PublishedWeights
 from reality_check.models.weight_files import read_state
 from reality_check.utils.errors import UsageError
 
@@ -48,7 +48,7 @@ class OwnTrunk:
         trunk: nn.Module = build(cls, arguments, self.title, {"channels": image_shape[2]})
         return trunk
 
-    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         if self.name != "bn_inception" or weights != "imagenet":
             allowed = "none, imagenet" if self.name == "bn_inception" else "none"
             raise UsageError(
@@ -57,7 +57,7 @@ class OwnTrunk:
             )
         folder = Path(torch.hub.get_dir()) / "checkpoints"
         name = BN_INCEPTION_URL.rpartition("/")[2]
-        return Published(
+        return PublishedWeights(
             identity=name,
             preprocessing=_CAFFE,
             url=BN_INCEPTION_URL,

@@ -21,7 +21,7 @@ FROM_SCRATCH = Preprocessing()
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedWeights:
     """Weights that somebody published for a trunk.
 
     Attributes:
@@ -56,12 +56,12 @@ class TrunkSource(Protocol):
         """The trunk for images of (H, W, C), with random weights."""
         ...
 
-    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         """The weights of that name; raises UsageError if there are none."""
         ...
 
 
-def load_published(published: Published, title: str) -> Mapping[str, Tensor]:
+def load_published(published: PublishedWeights, title: str) -> Mapping[str, Tensor]:
     """Read published weights, from the network if need be; torch's generator is untouched.
 
     Raises:
@@ -79,7 +79,7 @@ def load_published(published: Published, title: str) -> Mapping[str, Tensor]:
         ) from error
 
 
-def _by_hand(published: Published) -> str:
+def _by_hand(published: PublishedWeights) -> str:
     if published.url is None:
         return "write weights: /a/folder/FILE with a file of them"
     name = published.url.rpartition("/")[2]

@@ -12,7 +12,7 @@ from torch import nn
 
 from reality_check.config.classes import build, one_line
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.models.published import Published, import_library
+from reality_check.models.published import PublishedWeights, import_library
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -47,7 +47,7 @@ class TimmTrunk:
                 )
         return self._create(arguments, image_shape, None)
 
-    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         tag = self.tag if weights == "imagenet" else weights
         if self.tag not in ("", tag):
             raise UsageError(
@@ -61,7 +61,7 @@ class TimmTrunk:
             raise UsageError(f"{self.title} has no published weights; write weights: none.")
         page = f"https://huggingface.co/{config.hf_hub_id}/resolve/main"
         shape = (*config.input_size[1:], 3)
-        return Published(
+        return PublishedWeights(
             identity=f"timm {self._timm.__version__} {self.name}.{config.tag}",
             preprocessing=self._preprocessing(tag),
             url=f"{page}/model.safetensors" if config.hf_hub_id else config.url or None,

@@ -14,7 +14,7 @@ from torch import nn
 
 from reality_check.config.classes import build
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.models.published import IMAGENET, Published, import_library
+from reality_check.models.published import IMAGENET, PublishedWeights, import_library
 from reality_check.models.stem import sum_input_channels
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
@@ -55,11 +55,11 @@ class TorchvisionTrunk:
             sum_input_channels(trunk)
         return trunk
 
-    def published(self, weights: str, arguments: Mapping[str, Any]) -> Published:
+    def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         entry = self._entry(weights)
         transforms = entry.transforms()
         own = Preprocessing(tuple(transforms.mean), tuple(transforms.std))
-        return Published(
+        return PublishedWeights(
             # The name of the file holds its hash, whatever version of torchvision reads it.
             identity=f"torchvision {entry.name} {Path(entry.url).name}",
             preprocessing=self.file_preprocessing if self._shifted else own,

@@ -15,7 +15,12 @@ from pml_extensions.modules import remove_last_bn_relu
 from reality_check.config.model import Model
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.models.conv4 import Conv4, Conv4Pool
-from reality_check.models.published import FROM_SCRATCH, Published, TrunkSource, load_published
+from reality_check.models.published import (
+    FROM_SCRATCH,
+    PublishedWeights,
+    TrunkSource,
+    load_published,
+)
 from reality_check.models.stem import set_last_stride_to_one
 from reality_check.models.trunk_names import find_source
 from reality_check.models.weight_files import fit_state, read_state
@@ -158,7 +163,7 @@ def _read(file: Path, title: str, modified: int, size: int) -> Mapping[str, Tens
 @lru_cache(maxsize=1)
 def _read_published(trunk: str, weights: str, arguments: str) -> Mapping[str, Tensor]:
     source = find_source(trunk)
-    published: Published = source.published(weights, json.loads(arguments))
+    published: PublishedWeights = source.published(weights, json.loads(arguments))
     return load_published(published, source.title)
 
 

@@ -15,7 +15,7 @@ from reality_check.config.named import named_method
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import read_yaml
-from reality_check.report.reference import against_reference, own_ranges
+from reality_check.report.deviations import against_reference, own_ranges
 from reality_check.results import Deviation
 from reality_check.utils.config_files import shipped_files
 from reality_check.utils.errors import UsageError

@@ -30,7 +30,7 @@ _OF_RUNS = {"claims", "code", "storage"}
 
 
 @dataclass(frozen=True)
-class Row:
+class ClaimRow:
     """A claim, and in words what decides it and what the verdict is.
 
     Attributes:
@@ -52,7 +52,7 @@ def claim_rows(
     experiments: Iterable[Experiment],
     folders: Sequence[Path] = (),
     tell: Callable[[str], None] = lambda sentence: None,
-) -> list[Row]:
+) -> list[ClaimRow]:
     """Every claim of some experiments, with the verdicts of those that were run.
 
     Args:
@@ -80,21 +80,21 @@ def claim_rows(
     for name, experiment in planned.items():
         verdicts = found.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
         for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
-            row = Row(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
+            row = ClaimRow(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
             rows.append(row)
     return rows
 
 
-def tally(rows: Sequence[Row]) -> list[str]:
+def tally(rows: Sequence[ClaimRow]) -> list[str]:
     """How many claims came to what, for each paper and then for all: ``000: 2 confirmed, ...``."""
-    papers: dict[str, list[Row]] = {}
+    papers: dict[str, list[ClaimRow]] = {}
     for row in rows:
         papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
     lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
     return [*lines, f"in all: {_counts(rows)}"] if len(lines) > 1 else lines
 
 
-def _counts(rows: Sequence[Row]) -> str:
+def _counts(rows: Sequence[ClaimRow]) -> str:
     found = Counter(row.outcome for row in rows)
     return ", ".join(f"{found[outcome]} {outcome}" for outcome in _OUTCOMES if found[outcome])
 
@@ -217,7 +217,7 @@ def _p(value: float | None) -> str:
     return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
-def markdown(rows: Sequence[Row]) -> str:
+def markdown(rows: Sequence[ClaimRow]) -> str:
     """The counts and the rows as a list and a table, as in docs/replications.md."""
     lines = [
         *(f"- {line}" for line in tally(rows)),

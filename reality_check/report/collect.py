@@ -16,10 +16,10 @@ from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
-from reality_check.report.cost import costs
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
 from reality_check.results import (
+    Cost,
     ExperimentResults,
     MethodResults,
     ResultRow,
@@ -205,6 +205,20 @@ def _baseline_rows(experiment: Experiment, study: Study) -> list[ResultRow]:
         for baseline, metrics in (trial.scores or {}).items()
         for metric, value in metrics.items()
     ]
+
+
+def costs(stages: Mapping[tuple[str, Stage], Study]) -> tuple[Cost, ...]:
+    """What each stage of each method took on each kind of device, over all attempts.
+
+    Args:
+        stages: by (method, stage); what belongs to no method has the name ``""``.
+    """
+    hours: dict[tuple[str, str, str], list[float]] = {}
+    for (method, stage), study in stages.items():
+        for trial in study.trials():
+            if trial.hours:
+                hours.setdefault((method, stage, trial.device_kind), []).append(trial.hours)
+    return tuple(Cost(*key, len(spent), sum(spent)) for key, spent in hours.items())
 
 
 def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str, str]]:

@@ -190,7 +190,7 @@ def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[M
 
 
 @dataclass(frozen=True)
-class Cost:
+class CostEstimate:
     """An estimate of what an experiment takes. Times are for one worker.
 
     Attributes:
@@ -204,7 +204,7 @@ class Cost:
     seconds: float
 
 
-def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> Cost:
+def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> CostEstimate:
     """Time a few training steps of each kind of training and multiply."""
     slowest, seconds = 0.0, 0.0
     for model, training, methods in _trained_alike(experiment):
@@ -212,7 +212,7 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
         slowest = max(slowest, per_epoch)
         runs = trainings_per_method(experiment) * len(methods)
         seconds += runs * training.max_epochs * per_epoch
-    return Cost(count_trainings(experiment), slowest, seconds)
+    return CostEstimate(count_trainings(experiment), slowest, seconds)
 
 
 def _time_epoch(

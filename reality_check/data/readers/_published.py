@@ -16,7 +16,7 @@ from reality_check.utils.paths import expand_path
 
 
 @dataclass(frozen=True)
-class Published:
+class PublishedDataset:
     """A published data set.
 
     Args:
@@ -39,7 +39,7 @@ class Published:
     counts: dict[str, int]
 
 
-def locate(path: str | Path, published: Published, fetch: bool = False) -> Path:
+def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -> Path:
     """Return the root folder of a data set; unpack and download its archives if need be.
 
     Args:
@@ -70,7 +70,7 @@ def first_existing(root: Path, alternatives: str) -> str | None:
     return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
 
 
-def compare_counts(counts: dict[str, int], published: Published, root: Path) -> None:
+def compare_counts(counts: dict[str, int], published: PublishedDataset, root: Path) -> None:
     """Compare the numbers of a data set with what is published.
 
     Raises:
@@ -90,7 +90,7 @@ def _listed(counts: dict[str, int], names: list[str]) -> str:
     return ", ".join(f"{counts[name]:,} {name}" for name in names)
 
 
-def _find(folder: Path, published: Published) -> Path | None:
+def _find(folder: Path, published: PublishedDataset) -> Path | None:
     """The folder or the one below it that has all of a layout."""
     for candidates in ([folder], _folders_in(folder)):
         complete = [
@@ -120,7 +120,7 @@ def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
     return [paths.split("|")[0] for paths in layout if first_existing(root, paths) is None]
 
 
-def _unpack(folder: Path, published: Published, fetch: bool) -> Path | None:
+def _unpack(folder: Path, published: PublishedDataset, fetch: bool) -> Path | None:
     """Unpack archives, downloaded first if asked for, until the data set is complete."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -142,7 +142,7 @@ def _unpack(folder: Path, published: Published, fetch: bool) -> Path | None:
         ) from error
 
 
-def _may_hold(file: Path, archive: RemoteFile, published: Published) -> bool:
+def _may_hold(file: Path, archive: RemoteFile, published: PublishedDataset) -> bool:
     """Whether an archive looks like one of the data set, not only by its name."""
     if archive.checksum is not None or not zipfile.is_zipfile(file):
         return True
@@ -162,7 +162,7 @@ def _wait_for(holder: str, folder: Path) -> None:
     say(f"Waiting for {holder}, which unpacks an archive in {str(folder)!r}.")
 
 
-def _what_is_missing(folder: Path, published: Published) -> str:
+def _what_is_missing(folder: Path, published: PublishedDataset) -> str:
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
     nearest: tuple[Path, list[str], int] | None = None
@@ -178,7 +178,7 @@ def _what_is_missing(folder: Path, published: Published) -> str:
     return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
 
 
-def _advice(folder: Path | None, published: Published) -> str:
+def _advice(folder: Path | None, published: PublishedDataset) -> str:
     fetchable = any(archive.urls for archive in published.archives)
     if folder is None:
         there = "name a folder for it" + (" and add dataset.download=true" if fetchable else "")

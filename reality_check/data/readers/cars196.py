@@ -10,7 +10,12 @@ import numpy as np
 
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers._lists import assemble, count_test_images, read_lines
-from reality_check.data.readers._published import Published, compare_counts, first_existing, locate
+from reality_check.data.readers._published import (
+    PublishedDataset,
+    compare_counts,
+    first_existing,
+    locate,
+)
 from reality_check.data.readers.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
@@ -29,7 +34,7 @@ _BY_CLASS = (
     "car_data/car_data/train|car_data/train",
     "car_data/car_data/test|car_data/test",
 )
-CARS196 = Published(
+CARS196 = PublishedDataset(
     title="Cars196",
     experiment="cars196_mlrc",
     folder="cars196",

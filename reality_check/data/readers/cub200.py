@@ -6,11 +6,11 @@ from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers._lists import Line, assemble, count_test_images, read_lines
-from reality_check.data.readers._published import Published, compare_counts, locate
+from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
 from reality_check.data.readers.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
-CUB200 = Published(
+CUB200 = PublishedDataset(
     title="CUB-200-2011",
     experiment="cub200_mlrc",
     folder="CUB_200_2011",

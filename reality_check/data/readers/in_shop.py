@@ -6,13 +6,18 @@ from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers._lists import Line, assemble, read_lines
-from reality_check.data.readers._published import Published, compare_counts, first_existing, locate
+from reality_check.data.readers._published import (
+    PublishedDataset,
+    compare_counts,
+    first_existing,
+    locate,
+)
 from reality_check.data.readers.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
 _PARTITION = "Eval/list_eval_partition.txt|list_eval_partition.txt|Anno/list_eval_partition.txt"
 _IMAGES = "Img/img|img|Img/img_highres|img_highres"
-IN_SHOP = Published(
+IN_SHOP = PublishedDataset(
     title="In-Shop Clothes Retrieval",
     experiment="in_shop_mlrc",
     folder="In-shop",

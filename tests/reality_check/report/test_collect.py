@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import Any, cast
 
 import numpy as np
@@ -9,10 +10,11 @@ import pytest
 import torch
 
 from reality_check.config import compose
+from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import _on_corrupted
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
-from reality_check.report.collect import _rows, _winner
-from reality_check.results import MethodResults
+from reality_check.report.collect import _rows, _winner, costs
+from reality_check.results import Cost, MethodResults
 from reality_check.studies.trial import StoredTrial, best_trial
 
 ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout_precision_at_1"]
@@ -87,3 +89,23 @@ def test_a_search_has_a_winner_once_it_is_complete() -> None:
     assert _winner(cast(Any, Searched(True))) == 1
     assert _winner(cast(Any, Searched(False))) is None
     assert _winner(None) is None
+
+
+def attempts(*notes: dict[str, Any]) -> Any:
+    trials = [StoredTrial(0, 0, "complete", **own) for own in notes]
+    return SimpleNamespace(trials=lambda: trials)
+
+
+def test_hours_are_of_all_processes_and_attempts_by_kind_of_device() -> None:
+    gpu = {"seconds": 1800.0, "device": "cuda:1", "processes": 2}
+    cpu = {"seconds": 3600.0, "device": "cpu"}
+    stages = {
+        ("a", Stage.SEARCH): attempts(gpu, gpu | {"diverged": "nan"}, cpu | {"processes": 4}),
+        ("a", Stage.REPRODUCTIONS): attempts({"trial_index": 0}),
+        ("", Stage.BASELINES): attempts({"seconds": 360.0}),
+    }
+    assert costs(stages) == (
+        Cost("a", "search", "cuda", 2, 2.0),
+        Cost("a", "search", "cpu", 1, 4.0),
+        Cost("", "baselines", "unknown", 1, 0.1),
+    )

@@ -16,12 +16,12 @@ from typing import Any
 import pytest
 
 from reality_check.data.readers import _published
-from reality_check.data.readers._published import Published, compare_counts, locate
+from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
 from reality_check.data.readers.archives import unpack
 from reality_check.data.readers.download import RemoteFile
 from reality_check.utils.errors import UsageError
 
-PETS = Published(
+PETS = PublishedDataset(
     title="Pets-3",
     experiment="pets_mlrc",
     folder="pets",
