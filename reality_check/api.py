@@ -17,7 +17,6 @@ from reality_check.launch.prepare import prepared
 from reality_check.launch.scorer import Scorer
 from reality_check.launch.slurm import SlurmWorkers
 from reality_check.papers.published_tables import comparable_tables
-from reality_check.report import write_grouped_report, write_report
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
     Source,
@@ -27,6 +26,7 @@ from reality_check.report.combine import (
     folder_labels,
     groups,
 )
+from reality_check.report.writing import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked

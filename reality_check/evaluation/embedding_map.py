@@ -11,15 +11,19 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 
-from reality_check.data.imageset import ImageSet
 from reality_check.evaluation.query_scores import unpacked
 from reality_check.results import EmbeddingMap
 from reality_check.utils.errors import UsageError
+
+if TYPE_CHECKING:  # a report reads maps without torch
+    import torch
+
+    from reality_check.data.imageset import ImageSet
 
 MAP_FILE = "map.npz"
 

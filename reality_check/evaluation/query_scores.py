@@ -19,16 +19,18 @@ import io
 import zipfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, Stage, stage_of
-from reality_check.data.imageset import ImageSet
-from reality_check.evaluation.metrics import Metrics
 from reality_check.results import QueryScores
 from reality_check.utils.files import atomic_write
+
+if TYPE_CHECKING:  # a report reads scores without torch
+    from reality_check.data.imageset import ImageSet
+    from reality_check.evaluation.metrics import Metrics
 
 #: Name of the file in the output folder.
 QUERIES_FILE = "test_queries.npz"

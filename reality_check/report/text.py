@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from reality_check.report.statistics import Interval
+if TYPE_CHECKING:
+    from reality_check.report.statistics import Interval
 
 #: What an empty cell shows.
 NOTHING = "—"

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import importlib.resources
+from functools import cache
 from pathlib import Path
 
 
+@cache
 def configs_root() -> Path:
     """The folder of the YAML files that ship with the package."""
     installed = Path(str(importlib.resources.files("reality_check"))) / "configs"
@@ -14,17 +16,22 @@ def configs_root() -> Path:
 
 def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
     """All named YAML files of a group; the user's own win over those of the package."""
-    files: dict[str, Path] = {}
-    roots = [configs_root(), Path.cwd() / "configs"]
-    roots += [beside, beside / "configs"] if beside else []
+    files = shipped_files(group)
+    roots = [Path.cwd() / "configs"] + ([beside, beside / "configs"] if beside else [])
     for root in roots:
-        files |= _yaml_files(root / group)
+        if root.resolve() != configs_root().resolve():  # of a checkout, say
+            files |= _yaml_files(root / group)
     return files
 
 
 def shipped_files(group: str) -> dict[str, Path]:
     """The named YAML files of a group that ship with the package."""
-    return _yaml_files(configs_root() / group)
+    return dict(_shipped_files(group))
+
+
+def is_shipped(path: Path) -> bool:
+    """Whether a file ships with the package, and so is the same as long as a process lives."""
+    return path.is_relative_to(configs_root())
 
 
 def paper_files() -> dict[str, Path]:
@@ -34,6 +41,11 @@ def paper_files() -> dict[str, Path]:
     """
     files = config_files("papers")
     return {f"papers/{name}": path for name, path in files.items() if name.count("/") == 1}
+
+
+@cache
+def _shipped_files(group: str) -> dict[str, Path]:
+    return _yaml_files(configs_root() / group)
 
 
 def _yaml_files(folder: Path) -> dict[str, Path]:

@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from matplotlib.image import imread
 
-from reality_check.report import write_report
+from reality_check.report.writing import write_report
 
 pytestmark = pytest.mark.browser
 

@@ -19,7 +19,7 @@ from reality_check.config.differences import value_at
 from reality_check.config.layers import merge
 from reality_check.config.named import find_experiment, named_method
 from reality_check.config.values import find_searched
-from reality_check.config.yaml_text import dump_yaml, parse_yaml
+from reality_check.config.yaml_text import dump_yaml, parse_yaml, read_yaml
 from reality_check.training.methods import search_space
 from reality_check.utils.config_files import configs_root, shipped_files
 from reality_check.utils.errors import UsageError
@@ -402,3 +402,14 @@ def test_a_yaml_that_is_not_there_is_looked_for_among_its_neighbours(
     assert str(caught.value) == (
         "There is no file 'experimnt.yaml', but experiment.yaml. Did you mean 'experiment.yaml'?"
     )
+
+
+def test_shipped_files_are_read_as_those_of_users_are() -> None:
+    for path in configs_root().rglob("*.yaml"):
+        assert read_yaml(path) == parse_yaml(path.read_text("utf-8")), path
+
+
+def test_what_is_read_of_a_shipped_file_is_the_readers_own() -> None:
+    path = configs_root() / "protocols" / "quick.yaml"
+    read_yaml(path)["training"].clear()
+    assert read_yaml(path)["training"]

@@ -17,11 +17,11 @@ from reality_check.config.model import Model
 from reality_check.config.schema import count_trainings
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
-from reality_check.report import write_report
 from reality_check.report.collect import collect
 from reality_check.report.deviations import find_deviations
 from reality_check.report.sections.deviations import progress_lines
 from reality_check.report.summary import Summary
+from reality_check.report.writing import write_report
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import MethodSettings, SecondPhaseSettings, fill_settings
 from reality_check.training.module import TrainingModule

@@ -14,7 +14,7 @@ from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import METRICS
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.papers.published_tables import Comparable, comparable_tables, published_tables
-from reality_check.report import write_report
+from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults, MethodResults, ResultRow
 from reality_check.utils.config_files import shipped_files
 

@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from reality_check.config.metrics import CATEGORIES, METRICS
-from reality_check.report import write_report
+from reality_check.report.writing import write_report
 from reality_check.results import (
     Deviation,
     ExperimentResults,

@@ -14,7 +14,7 @@ import pytest
 from reality_check import api as running
 from reality_check.api import report_folders
 from reality_check.cli.main import main
-from reality_check.report import write_report
+from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults
 from reality_check.utils.errors import UsageError
 

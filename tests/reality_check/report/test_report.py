@@ -14,7 +14,6 @@ from typing import Any
 import pytest
 
 from reality_check.config.metrics import METRICS
-from reality_check.report import write_report
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.html import report_html
 from reality_check.report.render.markdown import report_md
@@ -23,6 +22,7 @@ from reality_check.report.sections.overview import overview_facts
 from reality_check.report.sections.untrained import baseline_table
 from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_table
+from reality_check.report.writing import write_report
 from reality_check.results import (
     Deviation,
     ExperimentResults,

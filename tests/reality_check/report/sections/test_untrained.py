@@ -8,7 +8,6 @@ from typing import Any
 import pytest
 
 from reality_check.cli.summary import print_summary
-from reality_check.report import write_report
 from reality_check.report.sections.untrained import (
     Untrained,
     untrained,
@@ -17,6 +16,7 @@ from reality_check.report.sections.untrained import (
 )
 from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
+from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults, ResultRow
 
 MAP = "mean_average_precision_at_r"

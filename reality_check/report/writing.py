@@ -1,0 +1,97 @@
+"""All files of a report: CSV, Markdown, LaTeX, figures and one self-contained HTML page."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Sequence
+from pathlib import Path
+
+from reality_check.report.analysis import Analysis
+from reality_check.report.render.comparisons import comparisons_csv
+from reality_check.report.render.files import (
+    Files,
+    check_no_output_folder,
+    files_of_report,
+    remove,
+)
+from reality_check.report.render.html import report_html
+from reality_check.report.render.latex import paired_tex, tables_tex
+from reality_check.report.render.markdown import report_md
+from reality_check.report.render.references import references_bib
+from reality_check.report.render.summary_json import summary_data, summary_json
+from reality_check.report.sections import report_sections
+from reality_check.report.sections.groups import Group, groups_sections, groups_title
+from reality_check.report.summary import Summary
+from reality_check.report.tables import csv_text
+from reality_check.results import ExperimentResults, Folder
+
+
+def write_report(results: ExperimentResults, out_dir: Path) -> None:
+    """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
+
+    Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (PNG and PDF),
+    ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each
+    whole or not at all. The same results always give the same files. What an earlier report of
+    several folders left in ``out_dir`` beyond these is removed.
+
+    Args:
+        results: everything that is shown.
+        out_dir: the experiment's output folder, or one for the report of several; made where
+            missing.
+    """
+    earlier = files_of_report(Path(out_dir))
+    remove(earlier - _write(results, Path(out_dir)))
+
+
+def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
+    """Write the files of one report; return them."""
+    files = Files(out_dir)
+    summary = Summary(results)
+    analysis = Analysis(summary)
+    # The numbers first: whatever goes wrong in drawing, they are on the disk.
+    files.write("results.csv", csv_text(results.rows))
+    files.write("baselines.csv", csv_text(results.baselines))
+    files.write("tables.tex", tables_tex(summary) + paired_tex(analysis))
+    files.write("comparisons.csv", comparisons_csv(analysis))
+    files.write("summary.json", summary_json(summary_data(summary, analysis)))
+    files.write("references.bib", references_bib(results))
+    sections = report_sections(analysis)
+    for section in sections:
+        for figure in section.figures:
+            for ending in ("png", "pdf"):
+                files.write(f"figures/{figure.stem}.{ending}", figure.files[ending])
+        for gallery in section.galleries:
+            files.write(f"figures/{gallery.stem}.png", gallery.png)
+    files.write("report.md", report_md(results.name, sections))
+    files.write("report.html", report_html(results.name, sections))
+    return files.written
+
+
+def write_grouped_report(
+    groups: Sequence[tuple[ExperimentResults, tuple[Folder, ...]]],
+    keys: Sequence[str],
+    out_dir: Path,
+) -> None:
+    """Write a report of results that are not comparable: side by side, each group whole in itself.
+
+    Writes ``report.html`` and ``report.md``, and the report of each group into ``group_1/``, ...
+    What an earlier report left in ``out_dir`` beyond these is removed.
+
+    Args:
+        groups: at least two: results that stand in one table, and the folders they come from.
+        keys: the dotted names of the settings in which groups differ.
+        out_dir: made where missing.
+
+    Raises:
+        UsageError: an experiment was run in the folder of a group.
+    """
+    places = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
+    check_no_output_folder(places)
+    earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
+    for place, (results, folders) in zip(places, groups, strict=True):
+        files.written |= _write(dataclasses.replace(results, folders=folders), place)
+        shown.append(Group(Summary(results), folders))
+    title, sections = groups_title(shown), groups_sections(shown, keys)
+    files.write("report.md", report_md(title, sections))
+    files.write("report.html", report_html(title, sections))
+    remove(earlier - files.written)
