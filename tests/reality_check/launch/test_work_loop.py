@@ -4,6 +4,7 @@ import itertools
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -18,6 +19,7 @@ from reality_check.evaluation.metrics import Diverged
 from reality_check.launch import work_loop
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.launch.trial_runner import TrialRunner
+from reality_check.launch.work_loop import WorkLoop
 from reality_check.models.pipeline import Pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.campaign import Campaign
@@ -401,6 +403,21 @@ def test_polls_are_further_apart_where_they_are_slow(monkeypatch: pytest.MonkeyP
     for seconds in (0.0, 0.05, 0.5, 1.5, 60.0):
         work_loop._pause(seconds)
     assert pauses == [1.0, 1.0, 5.0, 15.0, 15.0]
+
+
+def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    said: list[str] = []
+    campaign = SimpleNamespace(tidy=lambda: said.append("tidy"))
+    runner = SimpleNamespace(on_progress=lambda state: said.append(state["doing"]))
+    loop = WorkLoop(campaign, runner)  # type: ignore[arg-type]
+    outcomes, clock = iter(["wait", "worked", "done"]), iter([5.0, 5.3, 6.0, 7.0])
+    monkeypatch.setattr(loop, "_work_on_first_free_stage", lambda: next(outcomes))
+    monkeypatch.setattr(work_loop, "time", SimpleNamespace(monotonic=lambda: next(clock)))
+    monkeypatch.setattr(work_loop, "pause", lambda seconds: said.append(f"pause {seconds:g}"))
+    loop.run()
+    assert said == ["waiting for other workers", "pause 3", "tidy"]
 
 
 def test_too_little_memory_of_a_gpu_comes_with_what_to_do(

@@ -1,12 +1,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from support.paths import TINY
 
 from reality_check.config import load_experiment
-from reality_check.studies.campaign import final_epochs, storage_url
+from reality_check.config.metrics import Stage
+from reality_check.studies.campaign import Campaign, final_epochs, storage_url
+from reality_check.utils.seeds import derive
 
 
 @pytest.mark.parametrize(
@@ -25,6 +28,26 @@ def test_final_epochs(
     totals: list[int], follow_ups: list[int], step: int, expected: tuple[int, int]
 ) -> None:
     assert final_epochs(totals, follow_ups, step) == expected
+
+
+@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+@pytest.mark.parametrize("seed", [3, 4])
+def test_studies_draw_from_seeds_of_their_own_that_follow_from_the_experiments(
+    seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seeds: dict[str, int] = {}
+
+    def make(*arguments: Any) -> None:
+        seeds[arguments[1]] = arguments[6]
+
+    monkeypatch.setattr("reality_check.studies.campaign.Study", make)
+    url = f"storage=journal://{tmp_path / 'studies.log'}"
+    campaign = Campaign(load_experiment(TINY, [url, f"seed={seed}"]), tmp_path)
+    (method,) = campaign.experiment.methods
+    campaign.study(method, Stage.SEARCH)
+    campaign.baselines()
+    names = f"{method.name}/search", "baselines"
+    assert seeds == {name: derive(seed, name) for name in names}
 
 
 def test_the_storage_is_the_named_one_or_a_file_of_the_output_folder(tmp_path: Path) -> None:
