@@ -129,8 +129,8 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
 
     Args:
         out_dir: of the experiment.
-        compare_published: whether published tables of the same data set stand beside the results
-            (:mod:`reality_check.papers.published_tables`).
+        compare_published: whether published tables of the same data set are compared with the
+            results (:mod:`reality_check.papers.published_tables`).
 
     Raises:
         UsageError: the folder is none of ours, or there is nothing to compare it with.

@@ -251,7 +251,7 @@ class ExperimentResults:
         energy: what they used of electricity, where the machines have counters of it.
         energy_missing: why other counters were not read, a sentence each.
         versions: of Python and of the packages that decide results, by name, when the search began.
-        published: tables of papers to be shown beside the results, beyond the one that the
+        published: tables of papers to be compared with the results, beyond the one that the
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
     """

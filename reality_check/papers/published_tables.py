@@ -1,4 +1,4 @@
-"""Published tables that an experiment's results may stand beside (``report --compare published``).
+"""Published tables to compare an experiment's results with (``report --compare published``).
 
 What there is lies in ``configs/published/``: figures of the same data set, in the categories and
 metrics of the protocol. In what the experiment is not what was published is said with each table.
@@ -53,8 +53,8 @@ def published_tables() -> Iterator[Comparable]:
 def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
     """The tables of the experiment's data set, cut to its categories and to the three metrics.
 
-    Their notes go on with everything in which the experiment differs from their protocol. A method
-    of the experiment stands beside one of the table where both the name and the loss are the same.
+    Their notes continue with everything in which the experiment differs from their protocol. A
+    method of the experiment is compared with one of the table where name and loss are the same.
 
     Raises:
         UsageError: there is none, with what can be compared.
@@ -75,7 +75,7 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
             "leave out --compare published."
         )
     raise UsageError(
-        f"no published table can stand beside {experiment.name}, which has the data set "
+        f"no published table can be compared with {experiment.name}, which has the data set "
         f"{experiment.dataset.name} (reader {experiment.dataset.reader}) and the categories "
         f"{', '.join(experiment.protocol.categories)}. Published tables, by the reader of the "
         f"data: {_listed(found)}."

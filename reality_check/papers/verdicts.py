@@ -104,7 +104,7 @@ def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
             f"{folder} was run with other claims than {planned.name} has now "
-            f"({', '.join(differing[:3])}); claims are decided before a run, so run it anew."
+            f"({', '.join(differing[:3])}); claims are decided before a run, so run it again."
         )
 
 
@@ -133,7 +133,7 @@ def _idle(claim: Claim, idle: Collection[str]) -> str:
     """Which methods of a claim may have learned nothing; no claim holds or fails by that."""
     names = dict.fromkeys(method for pair in claim.pairs for method in pair if method in idle)
     which = listed([f"`{name}`" for name in names])
-    return f" [not shown to be above the untrained network: {which}]" if names else ""
+    return f" [not better than the untrained network: {which}]" if names else ""
 
 
 def criterion(claim: Claim) -> str:

@@ -238,7 +238,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     several = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
-        "network and protocol. They were run apart: who chose what to run again, or to show, "
+        "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
     found = [several]
@@ -267,7 +267,7 @@ def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
             found += [(f"{key} ({label})", value) for label, value in values]
     if len({_seed(source) for source in sources}) > 1:
         spans = [f"{s.label} from {_offset(s, sources)}" for s in sources]
-        text = f"the seeds differ, so runs are numbered apart: {', '.join(spans)}"
+        text = f"the seeds differ, so runs are numbered separately: {', '.join(spans)}"
         found.append(("Numbers of runs", text))
     return tuple(found)
 

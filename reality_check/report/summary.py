@@ -99,7 +99,7 @@ class Summary:
 
     @cached_property
     def final_metrics(self) -> dict[str, str]:
-        """Metrics asked for beside the three and measured, with their printed names."""
+        """Metrics asked for in addition to the three and measured, with their printed names."""
         asked = _lookup(self.results.config, "protocol", "final_metrics")
         present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
         return {name: title(name) for name in asked or () if name in present}

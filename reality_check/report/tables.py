@@ -19,7 +19,7 @@ COLUMNS = ("experiment", "method", "category", "reproduction", "metric", "value"
 
 #: How a mean that is not below the best for certain is marked, and what the mark says.
 CLOSE_MARK = "†"
-CLOSE_NOTE = "cannot be told from the best of its column (Welch test, Holm-corrected, 95 %)"
+CLOSE_NOTE = "not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
 
 
 @dataclass(frozen=True)
@@ -29,7 +29,7 @@ class Cell:
     Attributes:
         interval: mean and half-width; ``None`` without results.
         best: whether the mean is the highest of its column (of at least two).
-        close: whether it is not the best, but cannot be told from it.
+        close: whether it is not the best, but not distinguishable from it.
         fraction: whether the numbers are fractions, which are printed in percent.
     """
 
@@ -86,7 +86,7 @@ def comparison_tables(summary: Summary) -> list[ComparisonTable]:
 
 
 def other_tables(summary: Summary) -> list[ComparisonTable]:
-    """Return the tables of the metrics asked for beside the three; none where none was."""
+    """Return the tables of the metrics asked for in addition to the three; none where none was."""
     metrics = summary.final_metrics
     if not metrics:
         return []

@@ -52,7 +52,7 @@ class FigureData:
 
 @dataclass(frozen=True)
 class PaperFigure:
-    """A figure of a paper that can be drawn anew.
+    """A figure of a paper that can be drawn again.
 
     Args:
         name: how the command calls it.

@@ -115,8 +115,8 @@ def train(
 ) -> Trained:
     """Train, or read a training of the same settings from ``settings.folder / "runs"``.
 
-    A training that was broken off goes on from its last checkpoint and then comes out as if it had
-    not been, because each epoch has a seed of its own. A damaged file is trained anew.
+    A training that was broken off resumes from its last checkpoint and then comes out as if it had
+    not been, because each epoch has a seed of its own. A damaged file is trained again.
 
     Args:
         training: what to train.
@@ -282,5 +282,5 @@ def _load(file: Path, tell: Callable[[str], None]) -> dict[str, Any] | None:
     try:
         return checkpoints.load(file)
     except checkpoints.Damaged as error:
-        tell(f"{error}; that training starts anew")
+        tell(f"{error}; that training starts again")
         return None

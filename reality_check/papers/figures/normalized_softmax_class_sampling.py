@@ -36,7 +36,7 @@ def compute(settings: Settings) -> FigureData:
                 add_rows(table, 1, ratio=ratio, k=k, seed=seed, recall=value)
     caption = (
         "Recall@K on unseen classes against the share of the training classes that the softmax of "
-        "each step runs over: those of its batch, and others drawn anew each step up to that "
+        "each step runs over: those of its batch, and others resampled each step up to that "
         f"share. Recall@1 less that of all classes, in points, paired by seed: "
         f"{_losses_text(table, ratios)}. {size} dimensions. At {100 * min(ratios):g} % "
         f"({_kept(min(ratios), retrieval)} classes) the classes of the batch are all there is. "

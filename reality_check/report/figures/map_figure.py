@@ -21,7 +21,7 @@ from reality_check.report.figures.plotting import (
 )
 from reality_check.results import EmbeddingMap
 
-#: Marked classes: more could not be told apart, and each has a shape of its own beside its colour.
+#: Marked classes, each with a shape as well as a colour: more would not be distinguishable.
 _SHAPES = ("o", "s", "^", "D", "v", "P")
 
 

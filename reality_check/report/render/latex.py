@@ -49,7 +49,7 @@ _MISSING = {*"ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ", *map(chr, ran
 _MANY_COLUMNS = 6
 
 _MARKS = (
-    r" Best means are bold; $\dagger$: cannot be told from the best "
+    r" Best means are bold; $\dagger$: not distinguishable from the best "
     r"(Welch test, Holm-corrected)."
 )
 

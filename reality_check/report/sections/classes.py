@@ -1,4 +1,4 @@
-"""How far each mean would move with other test classes, beside the training noise."""
+"""How far each mean would move with other test classes, compared with the training noise."""
 
 from __future__ import annotations
 
@@ -90,7 +90,7 @@ def _note(analysis: Analysis) -> str:
         else ""
     )
     return (
-        "Classes are drawn anew with all their queries (cluster bootstrap); what the queries "
+        "Classes are resampled with all their queries (cluster bootstrap); what the queries "
         "search stays as it is. “Single queries” treats the images of a class as if they had "
         "nothing in common and is too narrow: the design effect says how many times too small its "
         f"variance is.{few}"
@@ -101,8 +101,8 @@ def _missing(analysis: Analysis) -> str:
     names = [f"{method} ({category})" for method, category in analysis.unscored]
     shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
     return (
-        f"The scores of every query are missing for {listed(shown)}. Runs of older versions did "
-        f"not keep them. {_how_to_score(analysis)}; nothing is trained."
+        f"The scores of every query are missing for {listed(shown)}. "
+        f"{_how_to_score(analysis)}; nothing is trained."
     )
 
 

@@ -56,6 +56,6 @@ def other_note(summary: Summary) -> str:
     """What the table of other metrics holds."""
     plain = "" if all(map(is_fraction, summary.final_metrics)) else " (separability: a ratio)"
     return (
-        f"Asked for beside the protocol's three metrics, in percent{plain}; nothing was selected "
-        "by them."
+        f"Asked for in addition to the protocol's three metrics, in percent{plain}; nothing was "
+        "selected by them."
     )

@@ -56,8 +56,8 @@ def _opening(summary: Summary) -> str:
             f"The protocol is “{results.protocol}”, measured here against “{results.reference}”."
         )
     if not results.deviations:
-        none = "None" if results.finished else "None so far"
-        parts.append(f"{none}: this run follows {results.reference} to the letter.")
+        so_far = "" if results.finished else " so far"
+        parts.append(f"No deviations from {results.reference}{so_far}.")
     return " ".join(parts)
 
 

@@ -74,7 +74,7 @@ def sentences(groups: Sequence[Group]) -> list[str]:
         f"{counted(folders, 'folder')} in {len(groups)} groups. The groups differ in data set, "
         "split, network or protocol, so their numbers are not comparable: a method with a higher "
         "number in another group is not better. Nothing here ranks methods across groups.",
-        "What may be looked at across groups is the order of the methods that they share, one "
+        "What may be compared across groups is the order of the methods that they share, one "
         "group at a time.",
     ]
 

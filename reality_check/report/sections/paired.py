@@ -87,8 +87,9 @@ def _against_verdict(analysis: Analysis) -> Note:
     gained = sum(pair.distinct and not known for pair, known in told)
     lost = sum(known and not pair.distinct for pair, known in told)
     return Note(
-        f"Of {counted(len(pairs), 'pair')}, {gained} can be told apart here and not in the verdict "
-        f"(Welch), {lost} there and not here. Tables and verdict go by Welch's test throughout."
+        f"Of {counted(len(pairs), 'pair')}, {gained} can be distinguished here and not in the "
+        f"verdict (Welch), {lost} there and not here. Tables and verdict go by Welch's test "
+        "throughout."
     )
 
 
@@ -97,15 +98,16 @@ def pair_sentence(pair: Pair) -> str:
     if pair.difference.mean < 0:
         pair = pair.turned()
     a, b, gap = pair.better, pair.other, f"{points(pair.difference.mean)} points {_METRIC}"
+    tie = f"{a} is not distinguishable from {b}"
     over = f"over {counted(pair.seeds, 'common seed')}"
     low, high = pair.difference.low, pair.difference.high
     if low is None or high is None or pair.adjusted_p is None:
-        return f"Cannot tell {a} from {b}: {gap} apart {over}, too few for an interval."
+        return f"{tie}: {gap} apart {over}, too few for an interval."
     holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
     evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
     if not pair.distinct:
         reason = f" once {pair.tested} pairs are tested" if low > 0 and pair.tested > 1 else ""
-        return f"Cannot tell {a} from {b}{reason}: {gap} apart ({evidence})."
+        return f"{tie}{reason}: {gap} apart ({evidence})."
     return f"{a} beats {b} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
 
 

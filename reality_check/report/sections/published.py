@@ -1,7 +1,7 @@
-"""The section "Published": what papers printed, beside what was measured here.
+"""The section "Published": what papers printed, compared with what was measured here.
 
 One table where the experiment repeats a paper's, and further ones where the report was asked to
-stand beside published tables (:mod:`reality_check.papers.published_tables`).
+be compared with published tables (:mod:`reality_check.papers.published_tables`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ _ROWS = ("published", "measured", "difference")
 
 @dataclass(frozen=True)
 class PublishedPart:
-    """One paper's table beside the results.
+    """One paper's table, compared with the results.
 
     Attributes:
         caption: where the figures are from and what they are.
@@ -48,7 +48,7 @@ def published_section(summary: Summary) -> Section | None:
 
 
 def published_parts(summary: Summary) -> list[PublishedPart]:
-    """The table that the experiment repeats, and those that it was asked to stand beside."""
+    """The table that the experiment repeats, and those that it was asked to be compared with."""
     plain = summary.results.config.get("published_results")
     own = [PublishedResults.model_validate(plain)] if plain else []
     return [_part(summary, published) for published in (*own, *summary.results.published)]

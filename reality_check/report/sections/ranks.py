@@ -42,18 +42,18 @@ def rank_sentence(category: str, ranking: Ranking) -> str:
     best = f"{ranking.methods[0]} has the best mean rank ({ranking.mean_ranks[0]:.2f} of {methods})"
     if not ranking.enough:
         return (
-            f"{category}: {best} over {seeds}, but that is too few to tell any two of {methods} "
-            f"methods apart by ranks (at least {ranking.blocks_needed})."
+            f"{category}: {best} over {seeds}, but that is too few to distinguish any two of "
+            f"{methods} methods by ranks (at least {ranking.blocks_needed})."
         )
     test = f"Friedman {p_text(ranking.p_value)}, {seeds}"
     if not ranking.distinct:
-        return f"{category}: {best}, but ranks do not tell the methods apart ({test})."
+        return f"{category}: {best}, but ranks do not distinguish the methods ({test})."
     critical = f"critical difference {ranking.critical_difference:.2f}"
     last = next((last for first, last in ranking.groups if first == 0), 0)
     if last == 0:
-        return f"{category}: {best}, apart from all others ({test}, {critical})."
+        return f"{category}: {best}, distinguishable from all others ({test}, {critical})."
     close = listed(list(ranking.methods[1 : last + 1]))
-    return f"{category}: {best}, not to be told from {close} ({test}, {critical})."
+    return f"{category}: {best}, not distinguishable from {close} ({test}, {critical})."
 
 
 def _table(analysis: Analysis) -> PlainTable:

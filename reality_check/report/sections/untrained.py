@@ -1,4 +1,4 @@
-"""Whether methods are above what is there without training: raw pixels and untrained networks."""
+"""Whether methods are better than the untrained baselines: raw pixels and untrained networks."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _CATEGORY = "aggregate"
 
 @dataclass(frozen=True)
 class Untrained:
-    """One baseline, and the methods that are not shown to be above it on MAP@R.
+    """One baseline, and the methods that are not shown to be better than it on MAP@R.
 
     Attributes:
         name: of the baseline.
@@ -110,20 +110,20 @@ def untrained_sentences(summary: Summary) -> list[str]:
     if not found:
         return []
     return [
-        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_above(one)}." for one in found),
-        "A method is above where the 95 % interval of the difference is (uncorrected; of those "
-        "with the experiment's network).",
+        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_better(one)}." for one in found),
+        "A method is better where the 95 % interval of the difference is above 0 (uncorrected; of "
+        "those with the experiment's network).",
     ]
 
 
 def untrained_note(summary: Summary) -> str:
-    """Return one sentence on those not shown to be above the best baseline; empty for none."""
+    """Return one sentence on those not better than the best baseline; empty for none."""
     best = next(iter(untrained(summary)), None)
     if best is None or not best.unbeaten:
         return ""
     return (
-        f"Not shown to be above what is there without training ({best.name}: {_score(best)} in the "
-        f"{_CATEGORY}): {listed(best.unbeaten)}."
+        f"Not better than raw pixels or the untrained network (best: {best.name}, {_score(best)} "
+        f"in the {_CATEGORY}): {listed(best.unbeaten)}."
     )
 
 
@@ -131,8 +131,8 @@ def _score(one: Untrained) -> str:
     return f"{percent(one.mean)} % {METRICS[PRIMARY]}"
 
 
-def _who_is_above(one: Untrained) -> str:
+def _who_is_better(one: Untrained) -> str:
     if not one.unbeaten:
-        return "all methods are above"
+        return "all methods are better"
     verb = "is" if len(one.unbeaten) == 1 else "are"
-    return f"{listed(one.unbeaten)} {verb} not shown to be above"
+    return f"{listed(one.unbeaten)} {verb} not better"

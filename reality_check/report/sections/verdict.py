@@ -1,4 +1,4 @@
-"""The results in plain sentences: who is above whom, and where nobody can tell."""
+"""The results in plain sentences: who is above whom, and who is not distinguishable."""
 
 from __future__ import annotations
 
@@ -47,9 +47,10 @@ def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
     """
     a, b, difference = comparison.better, comparison.other, comparison.difference
     gap = f"{points(difference.mean)} points {METRICS.get(metric, metric)}"
+    tie = f"{a} is not distinguishable from {b}"
     sizes = f"n = {difference.n[0]} and {difference.n[1]}"
     if difference.half_width is None or comparison.adjusted_p is None:
-        return f"Cannot tell {a} from {b}: {gap} apart, but no interval without two runs ({sizes})."
+        return f"{tie}: {gap} apart, but no interval without two runs ({sizes})."
     low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
     evidence = f"{CONFIDENCE:.0%} interval {points(low)} to {points(high)}, {sizes}"
     evidence = evidence.replace("%", " %")
@@ -60,8 +61,8 @@ def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
     if low > 0:
         evidence += f"; alone {p_text(difference.p_value or 0.0)}"
         reason = f" once {comparison.pairs} pairs are tested"
-        return f"Cannot tell {a} from {b}{reason}: {gap} apart ({evidence})."
-    return f"Cannot tell {a} from {b}: {gap} apart ({evidence})."
+        return f"{tie}{reason}: {gap} apart ({evidence})."
+    return f"{tie}: {gap} apart ({evidence})."
 
 
 def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -> list[str]:
@@ -114,7 +115,7 @@ def headline(summary: Summary) -> str:
 
 
 def leaders(summary: Summary) -> dict[str, list[str]]:
-    """Return who leads on MAP@R, and from whom it cannot be told, with the categories of each."""
+    """Return who leads on MAP@R and is distinguishable from whom, with the categories of each."""
     where: dict[str, list[str]] = {}
     for category in summary.categories:
         if summary.samples(category, PRIMARY):
@@ -131,7 +132,7 @@ def cautions(summary: Summary) -> list[str]:
 
 
 def _leader(summary: Summary, category: str) -> str:
-    """Who leads one category on MAP@R, and from whom it cannot be told."""
+    """Who leads one category on MAP@R, and from whom it is not distinguishable."""
     comparisons = summary.comparisons(category)
     if not comparisons:
         return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
@@ -142,6 +143,5 @@ def _leader(summary: Summary, category: str) -> str:
         how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
         others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
-    if len(close) > 3:
-        return f"{best} leads on {METRICS[PRIMARY]}, but cannot be told from {len(close)} others"
-    return f"{best} leads on {METRICS[PRIMARY]}, but cannot be told from {listed(close)}"
+    rivals_named = f"{len(close)} others" if len(close) > 3 else listed(close)
+    return f"{best} leads on {METRICS[PRIMARY]}, but is not distinguishable from {rivals_named}"

@@ -1,4 +1,4 @@
-"""The luck of which test classes there are: classes drawn anew, with all their queries.
+"""The luck of which test classes there are: classes resampled, with all their queries.
 
 Queries of one class stand or fall together, so a bootstrap that draws single queries gives
 intervals that are too narrow. Drawing whole classes (the cluster bootstrap: Davison and Hinkley

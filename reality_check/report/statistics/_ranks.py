@@ -28,8 +28,8 @@ class Ranking:
         critical_difference: Nemenyi's: mean ranks farther apart differ.
         blocks_needed: the fewest blocks with which even the largest possible difference of mean
             ranks would exceed the critical one. With fewer, nothing can be told.
-        groups: the largest sets of neighbours in the ranking that cannot be told apart, as (first,
-            last) places.
+        groups: the largest sets of neighbours in the ranking that are not distinguishable, as
+            (first, last) places.
     """
 
     methods: tuple[str, ...]

@@ -48,7 +48,7 @@ def expected_best_band(
 ) -> tuple[Array, Array]:
     """Return percentile bootstrap bounds of :func:`expected_best`, for n from 1 to N.
 
-    The trials are drawn anew with replacement and the curve is computed of each draw. Beyond about
+    The trials are resampled with replacement and the curve is computed of each draw. Beyond about
     half of the trials the bounds are too narrow (Tang et al. 2020): no draw has a value
     above the best.
 

@@ -169,7 +169,7 @@ def test_the_command_says_what_it_cannot_do(
     (tmp_path / "experiment.yaml").write_text(dump_yaml(plain), encoding="utf-8")
     assert cli.main(["report", str(tmp_path), "--compare", "published"]) == 2
     said = capsys.readouterr().err
-    assert re.match(r"reality-check: no published table can stand beside quickstart", said)
+    assert re.match(r"reality-check: no published table can be compared with quickstart", said)
     assert len(said.splitlines()) == 1
     assert [path.name for path in tmp_path.iterdir()] == ["experiment.yaml"], "nothing is written"
     with pytest.raises(SystemExit) as ended:

@@ -138,10 +138,10 @@ def test_a_verdict_names_the_runs_that_diverged(ran: Callable[..., Path]) -> Non
 def test_a_verdict_names_who_is_not_above_the_untrained_network(ran: Callable[..., Path]) -> None:
     better, codes = texts([ran(untrained=0.31)])
     assert better.startswith("**confirmed**: +2.00 points")
-    assert better.endswith("n = 5 [not shown to be above the untrained network: `b`]")
-    assert codes.endswith("[not shown to be above the untrained network: `b`]")
+    assert better.endswith("n = 5 [not better than the untrained network: `b`]")
+    assert codes.endswith("[not better than the untrained network: `b`]")
     for text in texts([ran(untrained=0.9)]):
-        assert text.endswith("[not shown to be above the untrained network: `a` and `b`]")
+        assert text.endswith("[not better than the untrained network: `a` and `b`]")
 
 
 def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) -> None:
@@ -188,7 +188,7 @@ def test_a_run_with_another_budget_says_so(ran: Callable[..., Path]) -> None:
 def test_claims_cannot_be_changed_after_the_run(ran: Callable[..., Path]) -> None:
     easier = [CLAIMS[0] | {"margin": 0.1}, CLAIMS[1]]
     with pytest.raises(
-        UsageError, match=r"other claims than made_up.*\bbetter\.margin.*run it anew"
+        UsageError, match=r"other claims than made_up.*\bbetter\.margin.*run it again"
     ):
         claim_rows([experiment(claims=easier)], [ran()])
 

@@ -175,7 +175,7 @@ def test_common_seeds_have_common_numbers_and_others_have_not() -> None:
     assert numbers(other) == {"a": [0, 1], "b": [2, 3], "c": [0, 1]}
     assert [run.trial_index for run in other.methods[1].reproductions] == [2, 3]
     assert "seeds" in [deviation.topic for deviation in other.deviations]
-    text = "the seeds differ, so runs are numbered apart: f0 from 0, f1 from 2, f2 from 0"
+    text = "the seeds differ, so runs are numbered separately: f0 from 0, f1 from 2, f2 from 0"
     assert ("Numbers of runs", text) in other.facts
 
 
@@ -222,7 +222,7 @@ def test_deviations_and_facts_say_which_folder_they_are_of() -> None:
     texts = {deviation.topic: deviation for deviation in whole.deviations}
     assert texts["images"].text == "Small."
     assert texts["budget"] == Deviation("budget", "Unequal. (f1)", serious=True)
-    assert "run apart" in texts["several folders"].text
+    assert "run separately" in texts["several folders"].text
     assert "machine" in texts
     assert whole.facts == (facts[0], ("Machine (f0)", "x86"), ("Machine (f1)", "arm"))
 

@@ -31,7 +31,7 @@ from reality_check.results import (
     TrialRecord,
 )
 
-NONE_SENTENCE = "None: this run follows mlrc to the letter."
+NONE_SENTENCE = "No deviations from mlrc."
 
 
 class Page(HTMLParser):
@@ -402,7 +402,7 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
     ("change", "expected"),
     [
         (nothing, "No results yet: no reproduction has been scored."),
-        (nothing, "None so far: this run follows mlrc to the letter."),
+        (nothing, "No deviations from mlrc so far."),
         (
             no_trials_yet,
             "all 4 methods: 0 of 8 search trials, 0 of 5 reproductions and 0 of 5 complete runs so",

@@ -178,7 +178,7 @@ def test_the_best_method_is_that_of_the_headline_though_it_is_lower_on_common_se
     assert against.pairs[0].difference.mean == pytest.approx(-0.025)
     assert against.pairs[0] == found.pairs["ensemble"][0].turned()
     lines = shown_pairs(runs_at(SWAPPED))
-    assert lines[0].startswith("ensemble: Cannot tell b from a")
+    assert lines[0].startswith("ensemble: b is not distinguishable from a")
     assert lines[1] == (
         "ensemble: over all runs a has the highest mean, on common seeds b is above it."
     )
@@ -380,17 +380,18 @@ def test_a_pair_that_differs() -> None:
 def test_a_pair_that_does_not() -> None:
     doubtful = pair(adjusted_p=0.07, tested=6, anywhere=Bounds(0.012, 0.001, 0.023))
     assert pair_sentence(doubtful) == (
-        "Cannot tell A from B once 6 pairs are tested: 1.20 points MAP@R apart (95 % interval 0.40 "
-        "to 2.00 over 10 common seeds, Holm p = 0.07)."
+        "A is not distinguishable from B once 6 pairs are tested: 1.20 points MAP@R apart "
+        "(95 % interval 0.40 to 2.00 over 10 common seeds, Holm p = 0.07)."
     )
     unsure = pair(difference=Difference(0.002, 0.008, 0.6, (10, 10)), adjusted_p=0.6, tested=6)
     assert pair_sentence(unsure) == (
-        "Cannot tell A from B: 0.20 points MAP@R apart (95 % interval −0.60 to 1.00 over 10 common "
-        "seeds, Holm p = 0.6)."
+        "A is not distinguishable from B: 0.20 points MAP@R apart (95 % interval −0.60 to 1.00 "
+        "over 10 common seeds, Holm p = 0.6)."
     )
     single = pair(difference=Difference(0.012, None, None, (1, 1)), adjusted_p=None)
     assert pair_sentence(single) == (
-        "Cannot tell A from B: 1.20 points MAP@R apart over 1 common seed, too few for an interval."
+        "A is not distinguishable from B: 1.20 points MAP@R apart over 1 common seed, too few for "
+        "an interval."
     )
 
 
@@ -405,17 +406,17 @@ def test_sentences_on_ranks() -> None:
     few = rank_methods(blocks([[3.0, 2.0, 1.0]] * 2))
     assert rank_sentence("ensemble", few) == (
         "ensemble: A has the best mean rank (1.00 of 3) over 2 common seeds, but that is too few "
-        "to tell any two of 3 methods apart by ranks (at least 3)."
+        "to distinguish any two of 3 methods by ranks (at least 3)."
     )
     mixed = rank_methods(blocks([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]] * 3))
-    assert "but ranks do not tell the methods apart (Friedman p = " in rank_sentence("x", mixed)
+    assert "but ranks do not distinguish the methods (Friedman p = " in rank_sentence("x", mixed)
     clear = rank_methods(blocks([[3.0, 2.0, 1.0]] * 10))
     assert rank_sentence("x", clear) == (
-        "x: A has the best mean rank (1.00 of 3), not to be told from B (Friedman p < 0.001, 10 "
-        "common seeds, critical difference 1.05)."
+        "x: A has the best mean rank (1.00 of 3), not distinguishable from B (Friedman p < 0.001, "
+        "10 common seeds, critical difference 1.05)."
     )
     sure = rank_methods(blocks([[3.0, 2.0, 1.0]] * 12))
-    assert "apart from all others" in rank_sentence("x", sure)
+    assert "distinguishable from all others" in rank_sentence("x", sure)
 
 
 def test_ranks_over_cells_are_a_table_and_over_seeds_a_test(finished: ExperimentResults) -> None:
@@ -440,7 +441,7 @@ def test_ranks_wait_for_all_methods(build: Any) -> None:
     section = ranks_section(analysis(build(dict.fromkeys(Summary(build()).methods, 2))))
     assert section is not None
     assert section.figures == [], "two seeds are too few for four methods"
-    assert "too few to tell any two of 4 methods apart" in texts(section)[0]
+    assert "too few to distinguish any two of 4 methods" in texts(section)[0]
 
 
 # -- budget --------------------------------------------------------------------------------------
@@ -836,7 +837,8 @@ def test_pairs_that_welch_tells_otherwise_are_counted() -> None:
     assert section is not None
     (note,) = [b.text for b in section.blocks if isinstance(b, Note) and "Welch" in b.text]
     assert note.startswith(
-        "Of 1 pair, 1 can be told apart here and not in the verdict (Welch), 0 there and not here."
+        "Of 1 pair, 1 can be distinguished here and not in the verdict (Welch), 0 there and not "
+        "here."
     )
 
 

@@ -36,17 +36,18 @@ def test_a_clear_pair() -> None:
     )
 
 
-def test_a_pair_that_cannot_be_told_apart() -> None:
+def test_a_pair_that_is_not_distinguishable() -> None:
     difference = Difference(0.001, 0.008, 0.8, (10, 9))
     assert pair_sentence(Comparison("A", "B", difference, 0.8, 1)) == (
-        "Cannot tell A from B: 0.10 points MAP@R apart (95 % interval −0.70 to 0.90, n = 10 and 9)."
+        "A is not distinguishable from B: 0.10 points MAP@R apart (95 % interval −0.70 to 0.90, "
+        "n = 10 and 9)."
     )
 
 
 def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
     difference = Difference(0.005, 0.004, 0.02, (10, 10))
     assert pair_sentence(Comparison("A", "B", difference, 0.12, 6)) == (
-        "Cannot tell A from B once 6 pairs are tested: 0.50 points MAP@R apart "
+        "A is not distinguishable from B once 6 pairs are tested: 0.50 points MAP@R apart "
         "(95 % interval 0.10 to 0.90, n = 10 and 10, Holm p = 0.12; alone p = 0.02)."
     )
 
@@ -54,7 +55,7 @@ def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
 def test_a_pair_with_a_single_run() -> None:
     sentence = pair_sentence(Comparison("A", "B", Difference(0.1, None, None, (1, 5)), None, 0))
     assert sentence == (
-        "Cannot tell A from B: 10.00 points MAP@R apart, "
+        "A is not distinguishable from B: 10.00 points MAP@R apart, "
         "but no interval without two runs (n = 1 and 5)."
     )
 
@@ -62,7 +63,7 @@ def test_a_pair_with_a_single_run() -> None:
 def test_the_first_sentence_is_on_the_best_two_and_the_last_on_who_is_missing(build: Any) -> None:
     summary = Summary(build({"warped": 5, "<b>x</b>": 5, "my_loss_50%": 5}))
     sentences = category_sentences(summary, "ensemble")
-    assert sentences[0].startswith("Cannot tell warped from my_loss_50%")
+    assert sentences[0].startswith("warped is not distinguishable from my_loss_50%")
     assert sentences[1].startswith("warped is above <b>x</b> by ")
     assert sentences[-1] == "late & slow has no results in this category yet."
     assert len(sentences) == 4
@@ -84,13 +85,13 @@ def test_the_headline_of_a_clear_winner() -> None:
 def test_the_headline_of_no_winner() -> None:
     values = {"a": [0.3, 0.2, 0.25], "b": [0.2, 0.3, 0.24]}
     assert headline(experiment(values)) == (
-        "a leads on MAP@R, but cannot be told from b (ensemble)."
+        "a leads on MAP@R, but is not distinguishable from b (ensemble)."
     )
 
 
 def test_the_headline_is_cautious(results: ExperimentResults) -> None:
     text = headline(Summary(results))
-    assert text.startswith("Preliminary: warped leads on MAP@R, but cannot be told from")
+    assert text.startswith("Preliminary: warped leads on MAP@R, but is not distinguishable from")
     assert text.endswith("Read it with the serious deviation below.")
 
 
