@@ -133,7 +133,7 @@ def test_a_killed_fold_process_ends_its_worker(tmp_path: Path, tiny: Path) -> No
         from reality_check.launch.fold_executors import ProcessExecutor
         from reality_check.data import load_dataset
         from reality_check.config import load_experiment
-        from test_runners import jobs
+        from test_fold_executors import jobs
 
         if __name__ == "__main__":
             endless = ["max_epochs=100000", "patience=null"]
@@ -151,7 +151,7 @@ def test_a_killed_fold_process_ends_its_worker(tmp_path: Path, tiny: Path) -> No
     )
     file = tmp_path / "program.py"
     file.write_text(program)
-    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
+    path = os.pathsep.join(map(str, (Path(__file__).parent, ROOT / "tests", ROOT)))
     done = subprocess.run(
         [sys.executable, str(file), str(tmp_path / "out"), str(tiny)],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},

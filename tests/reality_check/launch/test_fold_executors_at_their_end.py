@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -14,6 +15,7 @@ from typing import Any, TypeVar
 
 import pytest
 import torch
+from support.paths import ROOT
 
 from reality_check.evaluation.metrics import Diverged
 from reality_check.launch import fold_executors as runners
@@ -27,8 +29,7 @@ CPU = torch.device("cpu")
 T = TypeVar("T")
 
 
-# -- one process, or a strategy
-# ----------------------------------------------------------------------
+# -- one process, or a strategy -----------------------------------------------------------------
 
 
 class Pair(Strategy):
@@ -221,7 +222,7 @@ def test_processes_that_lose_their_worker_while_they_import_do_not_train(tmp_pat
         from pathlib import Path
         import torch
         from reality_check.launch.fold_executors import ProcessExecutor
-        from test_runners_at_their_end import Job, load
+        from test_fold_executors_at_their_end import Job, load
 
         def die():
             while not multiprocessing.active_children():
@@ -235,15 +236,15 @@ def test_processes_that_lose_their_worker_while_they_import_do_not_train(tmp_pat
             runner.run([Job(begun=Path(sys.argv[1]))], lambda position: None)
     """
     begun = tmp_path / "begun"
-    run_program(program, tmp_path, str(begun))  # and orphans, which have its output open too
+    done = run_program(program, tmp_path, str(begun))  # and orphans: they have its output open too
+    assert done.returncode == -signal.SIGKILL, done.stderr
     assert not begun.exists()
 
 
 def run_program(program: str, folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
     file = folder / "program.py"
     file.write_text(textwrap.dedent(program))
-    here = Path(__file__).parent
-    path = os.pathsep.join([str(folder), str(here), str(here.parents[1])])
+    path = os.pathsep.join(map(str, (folder, Path(__file__).parent, ROOT / "tests", ROOT)))
     return subprocess.run(
         [sys.executable, str(file), *arguments],
         env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
