@@ -123,11 +123,11 @@ def _together(verdicts: Sequence[Verdict]) -> Verdict:
 
 
 def _by_place(rows: Iterable[ResultRow]) -> dict[Measured, dict[int, float]]:
-    found: dict[Measured, dict[int, float]] = {}
+    values: dict[Measured, dict[int, float]] = {}
     for row in rows:
         place = Measured(row.method, row.category, row.metric)
-        found.setdefault(place, {})[row.reproduction] = row.value
-    return found
+        values.setdefault(place, {})[row.reproduction] = row.value
+    return values
 
 
 def _diverged(methods: Iterable[MethodResults]) -> dict[tuple[str, bool], set[int]]:

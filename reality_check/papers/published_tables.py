@@ -59,10 +59,10 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
     Raises:
         UsageError: there is none, with what can be compared.
     """
-    found = list(published_tables())
+    candidates = list(published_tables())
     tables = [
         table
-        for one in found
+        for one in candidates
         if one.reader == experiment.dataset.reader and (table := _cut(one, experiment)).results
     ]
     own = experiment.published_results
@@ -78,14 +78,14 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
         f"no published table can be compared with {experiment.name}, which has the data set "
         f"{experiment.dataset.name} (reader {experiment.dataset.reader}) and the categories "
         f"{', '.join(experiment.protocol.categories)}. Published tables, by the reader of the "
-        f"data: {_listed(found)}."
+        f"data: {_listed(candidates)}."
     )
 
 
-def _listed(found: list[Comparable]) -> str:
+def _listed(candidates: list[Comparable]) -> str:
     """By paper: the readers of its data sets, and its categories."""
     papers: dict[tuple[str, str], list[str]] = {}
-    for one in found:
+    for one in candidates:
         paper = one.table.source.removesuffix(f", {one.table.item}")
         papers.setdefault((paper, ", ".join(one.table.results)), []).append(one.reader)
     return "; ".join(
@@ -120,11 +120,11 @@ def _differences(one: Comparable, experiment: Experiment) -> Iterator[str]:
     """What is not as it was there: each is a reason for another figure."""
     protocol = experiment.protocol.model_copy(update={"reference": one.protocol})
     as_there = experiment.model_copy(update={"protocol": protocol})
-    found = [*against_reference(as_there), *own_ranges(as_there)]
+    deviations = [*against_reference(as_there), *own_ranges(as_there)]
     if not getattr(experiment.dataset, "check_counts", True):
         text = "whether all of the published images are here was not checked (check_counts: no)."
-        found.insert(0, Deviation("data set", text))
-    for deviation in found:
+        deviations.insert(0, Deviation("data set", text))
+    for deviation in deviations:
         yield f"Not as there: {deviation.topic}: {deviation.text}"
-    if not found:
+    if not deviations:
         yield f"The protocol is {one.protocol}, as there."

@@ -79,7 +79,9 @@ def _figures(published: PublishedResults) -> str:
     named = dict.fromkeys(metric for figures in methods.values() for metric in figures)
     metric = "recall_at_1" if "recall_at_1" in named else next(iter(named))
     name = title(metric)
-    values = {method: found[metric][0] for method, found in methods.items() if metric in found}
+    values = {
+        method: figures[metric][0] for method, figures in methods.items() if metric in figures
+    }
     if len(values) <= _MOST_NAMED:
         return f"{name}: " + ", ".join(f"{method} {value}" for method, value in values.items())
     low, high = min(values.values()), max(values.values())
@@ -99,15 +101,15 @@ def replications() -> list[Experiment]:
 
 def checked_on_small_data() -> dict[tuple[str, str], list[str]]:
     """The replications that check claims of a paper's item, by paper (``000``) and item."""
-    found: dict[tuple[str, str], list[str]] = {}
+    replicated: dict[tuple[str, str], list[str]] = {}
     for experiment in replications():
         for claim in experiment.claims:
             paper = claim.source.partition(",")[0]
             for item in items_in(claim.source):
-                names = found.setdefault((paper, item), [])
+                names = replicated.setdefault((paper, item), [])
                 if experiment.name not in names:
                     names.append(experiment.name)
-    return found
+    return replicated
 
 
 def items_in(source: str) -> list[str]:

@@ -65,7 +65,7 @@ def claim_rows(
             of its name has.
     """
     planned = {experiment.name: experiment for experiment in experiments}
-    found: dict[str, list[tuple[str, str]]] = {}
+    outcomes: dict[str, list[tuple[str, str]]] = {}
     changes: dict[str, str] = {}
     for folder in folders:
         locked = load_locked(folder)
@@ -74,11 +74,11 @@ def claim_rows(
             continue
         own = planned.setdefault(locked.name, locked)
         _check_claims(locked, own, folder)
-        found[locked.name] = _verdicts(locked, folder)
+        outcomes[locked.name] = _verdicts(locked, folder)
         changes[locked.name] = _changes(own, locked)
     rows = []
     for name, experiment in planned.items():
-        verdicts = found.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
+        verdicts = outcomes.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
         for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
             row = ClaimRow(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
             rows.append(row)
@@ -95,8 +95,8 @@ def tally(rows: Sequence[ClaimRow]) -> list[str]:
 
 
 def _counts(rows: Sequence[ClaimRow]) -> str:
-    found = Counter(row.outcome for row in rows)
-    return ", ".join(f"{found[outcome]} {outcome}" for outcome in _OUTCOMES if found[outcome])
+    counts = Counter(row.outcome for row in rows)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome])
 
 
 def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
@@ -124,8 +124,8 @@ def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
     baselines = {one.name: one.unbeaten for one in untrained(Summary(results))}
     idle = baselines.get(UNTRAINED_NETWORK, ())
     return [
-        (found.verdict, _verdict_text(found) + _idle(found.claim, idle))
-        for found in judge(locked, results.rows, results.methods)
+        (one.verdict, _verdict_text(one) + _idle(one.claim, idle))
+        for one in judge(locked, results.rows, results.methods)
     ]
 
 

@@ -185,7 +185,7 @@ class Analysis:
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
         """By category: methods ranked at each seed that all of them have."""
-        found = {}
+        rankings = {}
         for category in self.summary.categories:
             runs = self._runs(category)
             common = set.intersection(*map(set, runs.values())) if runs else set()
@@ -193,8 +193,8 @@ class Analysis:
                 blocks = [
                     {m: values[seed] for m, values in runs.items()} for seed in sorted(common)
                 ]
-                found[category] = rank_methods(blocks)
-        return found
+                rankings[category] = rank_methods(blocks)
+        return rankings
 
     @cached_property
     def mean_ranks(self) -> dict[str, dict[tuple[str, str], float]]:
@@ -202,7 +202,7 @@ class Analysis:
 
         Only cells in which every method has a result.
         """
-        found: dict[str, dict[tuple[str, str], float]] = {m: {} for m in self.summary.methods}
+        ranks: dict[str, dict[tuple[str, str], float]] = {m: {} for m in self.summary.methods}
         for category in self.summary.categories:
             for metric in METRICS:
                 samples = self.summary.samples(category, metric)
@@ -213,15 +213,15 @@ class Analysis:
                     continue
                 ranking = rank_methods([means])
                 for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
-                    found[method][category, metric] = rank
-        return found
+                    ranks[method][category, metric] = rank
+        return ranks
 
     # -- test classes -----------------------------------------------------------------------
 
     @cached_property
     def uncertainties(self) -> dict[tuple[str, str], Uncertainty]:
         """By (method, category), where the scores of every query of all runs were kept."""
-        found = {}
+        uncertainties = {}
         for place, (method, category) in enumerate(self._scores):
             values = list(self._runs(category)[method].values())
             mean = t_interval(values).mean
@@ -232,14 +232,14 @@ class Analysis:
                 both = percentile_interval(noisy, mean, classes)
             scores = self._scores[method, category]
             sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
-            found[method, category] = Uncertainty(
+            uncertainties[method, category] = Uncertainty(
                 t_interval(values),
                 percentile_interval(draws, mean, classes),
                 both,
                 percentile_interval(self._query_draws[:, place], mean, len(scores)),
                 design_effect(sums[0], self._counts, sums[1]),
             )
-        return found
+        return uncertainties
 
     @cached_property
     def unscored(self) -> tuple[tuple[str, str], ...]:
@@ -254,7 +254,7 @@ class Analysis:
     @cached_property
     def _scores(self) -> dict[tuple[str, str], Array]:
         """The MAP@R of each query, mean over the runs, where all of them were kept."""
-        queries, found = self.summary.results.queries, {}
+        queries, means = self.summary.results.queries, {}
         if queries is None or len(np.unique(queries.labels)) < 2:
             return {}
         row = list(METRICS).index(PRIMARY)
@@ -263,8 +263,8 @@ class Analysis:
             loaded = [queries.load(method, category, run) for run in runs]
             kept = [scores[row] for scores in loaded if scores is not None]
             if len(kept) == len(runs):
-                found[method, category] = np.mean(kept, axis=0)
-        return found
+                means[method, category] = np.mean(kept, axis=0)
+        return means
 
     @cached_property
     def _labels(self) -> NDArray[np.int64]:
@@ -290,13 +290,13 @@ class Analysis:
 
     def _pairs(self, category: str) -> tuple[Pair, ...]:
         runs, ranked = self._runs(category), self._ranked(category)
-        found = [
+        pairs = [
             self._pair(category, a, b, runs)
             for i, a in enumerate(ranked)
             for b in ranked[i + 1 :]
             if set(runs[a]) & set(runs[b])
         ]
-        tested = [p.difference.p_value for p in found if p.difference.p_value is not None]
+        tested = [p.difference.p_value for p in pairs if p.difference.p_value is not None]
         adjusted = iter(holm(tested))
         return tuple(
             replace(
@@ -304,7 +304,7 @@ class Analysis:
                 adjusted_p=None if pair.difference.p_value is None else next(adjusted),
                 tested=len(tested),
             )
-            for pair in found
+            for pair in pairs
         )
 
     def _ranked(self, category: str) -> list[str]:
@@ -349,12 +349,12 @@ class Analysis:
 
     def _runs(self, category: str) -> dict[str, dict[int, float]]:
         """MAP@R by method and reproduction, of the methods that have some, all of them finite."""
-        found = {
+        runs = {
             m: self.summary.values.get((category, PRIMARY, m), {}) for m in self.summary.methods
         }
         return {
             method: values
-            for method, values in found.items()
+            for method, values in runs.items()
             if values and np.isfinite(list(values.values())).all()
         }
 

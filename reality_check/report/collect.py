@@ -74,10 +74,10 @@ def collect(campaign: Campaign) -> ExperimentResults:
 
 def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
     """The metrics of each method, category and reproduction."""
-    found: dict[tuple[str, str, int], dict[str, float]] = {}
+    metrics: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in rows:
-        found.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
-    return found
+        metrics.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
+    return metrics
 
 
 def _first(campaign: Campaign, stages: Mapping[tuple[str, Stage], Study]) -> Study:
@@ -88,7 +88,7 @@ def _first(campaign: Campaign, stages: Mapping[tuple[str, Stage], Study]) -> Stu
 
 def _parallel_methods(stages: Mapping[tuple[str, Stage], Study]) -> list[str]:
     """Methods of which two search trials ran at the same time."""
-    found = []
+    parallel = []
     for (method, stage), study in stages.items():
         if stage is not Stage.SEARCH:
             continue
@@ -98,8 +98,8 @@ def _parallel_methods(stages: Mapping[tuple[str, Stage], Study]) -> list[str]:
             if trial.started is not None and trial.ended is not None
         )
         if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
-            found.append(method)
-    return found
+            parallel.append(method)
+    return parallel
 
 
 def _method(

@@ -50,22 +50,22 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
         UsageError: a folder is named twice.
     """
     parts = [path.resolve().parts for path in paths]
-    for place, found in enumerate(parts):
-        if found in parts[:place]:
+    for place, own in enumerate(parts):
+        if own in parts[:place]:
             raise UsageError(f"the folder {paths[place]} is named twice; name each folder once.")
     labels = []
-    for found in parts:
+    for own in parts:
         length = 1
-        while sum(other[-length:] == found[-length:] for other in parts) > 1:
+        while sum(other[-length:] == own[-length:] for other in parts) > 1:
             length += 1
-        labels.append("/".join(found[-length:]))
+        labels.append("/".join(own[-length:]))
     return labels
 
 
 def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
     """The dotted keys of the settings that keep two experiments out of one table."""
     users = set(_texts(one.config.get("methods"))) | set(_texts(other.config.get("methods")))
-    found = []
+    keys = []
     for key in differing_keys(one.config, other.config):
         if is_table_neutral(key):
             continue
@@ -73,8 +73,8 @@ def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
         both = all(code in (r.config.get("code") or {}) for r in (one, other))
         if key == "code" or (code != key and (code in users or not both)):
             continue  # a method's own class, or one that only one of them uses
-        found.append(key)
-    return found
+        keys.append(key)
+    return keys
 
 
 def _texts(value: Any) -> Iterator[str]:
@@ -91,15 +91,15 @@ def _texts(value: Any) -> Iterator[str]:
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
     """Put together what may stand in one table, in the order given."""
-    found: list[list[Source]] = []
+    together: list[list[Source]] = []
     for source in sources:
-        for group in found:
+        for group in together:
             if not differences(group[0].results, source.results):
                 group.append(source)
                 break
         else:
-            found.append([source])
-    return found
+            together.append([source])
+    return together
 
 
 def combine(sources: Sequence[Source]) -> ExperimentResults:
@@ -169,13 +169,13 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
     names, offset = _names(source, sources), _offset(source, sources)
     results = source.results
 
-    def row(found: ResultRow) -> ResultRow:
-        number = found.reproduction + offset
-        name = names.get(found.method, found.method)
-        return dataclasses.replace(found, method=name, reproduction=number)
+    def row(one: ResultRow) -> ResultRow:
+        number = one.reproduction + offset
+        name = names.get(one.method, one.method)
+        return dataclasses.replace(one, method=name, reproduction=number)
 
-    def renamed(found: _Spent) -> _Spent:
-        return dataclasses.replace(found, method=names.get(found.method, found.method))
+    def renamed(spent: _Spent) -> _Spent:
+        return dataclasses.replace(spent, method=names.get(spent.method, spent.method))
 
     return dataclasses.replace(
         results,
@@ -188,9 +188,9 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
 
 
 def _method(method: MethodResults, name: str, offset: int, label: str) -> MethodResults:
-    def records(found: tuple[TrialRecord, ...], added: int) -> tuple[TrialRecord, ...]:
+    def records(trials: tuple[TrialRecord, ...], added: int) -> tuple[TrialRecord, ...]:
         return tuple(
-            dataclasses.replace(r, method=name, trial_index=r.trial_index + added) for r in found
+            dataclasses.replace(r, method=name, trial_index=r.trial_index + added) for r in trials
         )
 
     return dataclasses.replace(
@@ -241,35 +241,35 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
-    found = [several]
+    deviations = [several]
     if len({_seed(source) for source in sources}) > 1:
         text = "The folders have different seeds, so methods are paired within a folder only."
-        found.append(Deviation("seeds", text))
+        deviations.append(Deviation("seeds", text))
     for fact in ("Versions", "Device", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = f"Not the same in all folders (see {_WHERE})."
-            found.append(Deviation(fact.lower(), text))
+            deviations.append(Deviation(fact.lower(), text))
     for deviation, labels in where.items():
         some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
-        found.append(dataclasses.replace(deviation, text=deviation.text + some))
-    return tuple(found)
+        deviations.append(dataclasses.replace(deviation, text=deviation.text + some))
+    return tuple(deviations)
 
 
 def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
     """What is the same in all folders once, anything else for each."""
     known = [(source.label, dict(source.results.facts)) for source in sources]
-    found = []
+    lines = []
     for key in dict.fromkeys(key for _, facts in known for key in facts):
         values = [(label, facts[key]) for label, facts in known if key in facts]
         if len(values) == len(known) and len({value for _, value in values}) == 1:
-            found.append((key, values[0][1]))
+            lines.append((key, values[0][1]))
         else:
-            found += [(f"{key} ({label})", value) for label, value in values]
+            lines += [(f"{key} ({label})", value) for label, value in values]
     if len({_seed(source) for source in sources}) > 1:
         spans = [f"{s.label} from {_offset(s, sources)}" for s in sources]
         text = f"the seeds differ, so runs are numbered separately: {', '.join(spans)}"
-        found.append(("Numbers of runs", text))
-    return tuple(found)
+        lines.append(("Numbers of runs", text))
+    return tuple(lines)
 
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:

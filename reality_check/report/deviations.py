@@ -42,7 +42,7 @@ def find_deviations(
         finished: whether all stages are complete.
         parallel: methods whose search trials overlapped in time.
     """
-    found = [
+    deviations = [
         *_unequal_treatment(experiment, methods),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
@@ -52,7 +52,7 @@ def find_deviations(
         *_restarts(methods),
         *_parallel_search(parallel),
     ]
-    return sorted(found, key=lambda deviation: not deviation.serious)
+    return sorted(deviations, key=lambda deviation: not deviation.serious)
 
 
 # -- between the methods, and what happened -------------------------------------------------------

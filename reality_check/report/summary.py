@@ -46,11 +46,11 @@ class Summary:
     @cached_property
     def values(self) -> dict[tuple[str, str, str], dict[int, float]]:
         """By (category, metric, method): the value of each reproduction, in their order."""
-        found: dict[tuple[str, str, str], dict[int, float]] = {}
+        values: dict[tuple[str, str, str], dict[int, float]] = {}
         for row in sorted(self.results.rows, key=lambda row: row.reproduction):
             key = (row.category, row.metric, row.method)
-            found.setdefault(key, {})[row.reproduction] = float(row.value)
-        return found
+            values.setdefault(key, {})[row.reproduction] = float(row.value)
+        return values
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -78,8 +78,8 @@ class Summary:
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
         """The values of each method that has some, one per reproduction."""
-        found = {m: self.values.get((category, metric, m), {}) for m in self.methods}
-        return {method: tuple(values.values()) for method, values in found.items() if values}
+        runs = {m: self.values.get((category, metric, m), {}) for m in self.methods}
+        return {method: tuple(values.values()) for method, values in runs.items() if values}
 
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
         """Every pair of methods on one metric in one category; the best two come first."""

@@ -67,10 +67,10 @@ def ten_classes(quick: bool, fashion: bool) -> tuple[Images, Images]:
         return tuple(_shuffled("glyphs (made up)", glyphs, rows) for rows in (~test, test))  # type: ignore[return-value]
     folder = data_folder()
     name = "fashion_mnist" if fashion and (folder / "fashion_mnist").is_dir() else "mnist"
-    found = _read_digits(folder, name)
-    train = np.arange(len(found)) < TRAINING_IMAGES
+    digits = _read_digits(folder, name)
+    train = np.arange(len(digits)) < TRAINING_IMAGES
     title = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}[name]
-    return _shuffled(title, found, train), _shuffled(title, found, ~train)
+    return _shuffled(title, digits, train), _shuffled(title, digits, ~train)
 
 
 def many_classes(quick: bool) -> tuple[Images, Images]:

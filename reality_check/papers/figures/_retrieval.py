@@ -97,8 +97,8 @@ class Retrieval:
 
     def recall(self, embeddings: Tensor, ks: Sequence[int]) -> dict[int, float]:
         """Return Recall@K of the test images among themselves by cosine, in percent."""
-        found = RetrievalMetrics(metrics=(), recall_at=ks)(embeddings, self.test.labels)
-        return {k: 100 * found[f"recall_at_{k}"] for k in ks}
+        scores = RetrievalMetrics(metrics=(), recall_at=ks)(embeddings, self.test.labels)
+        return {k: 100 * scores[f"recall_at_{k}"] for k in ks}
 
     def binary_recall(self, embeddings: Tensor) -> float:
         """Return Recall@1 by Hamming distance of the signs, averaged over ties, in percent."""

@@ -108,10 +108,10 @@ def printed_gradients(name: str, points: Tensor) -> Tensor:
     if name == "lifted structure":
         pairs = [(i, 2 + j) for i in range(2) for j in range(2)]
         i, j = min(pairs, key=lambda pair: float(_squared(points[pair[0]], points[pair[1]])))
-        found = torch.stack([2 * (x1 - x2), 2 * (x2 - x1), 2 * (y1 - y2), 2 * (y2 - y1)])
-        found[i] -= points[i] - points[j]
-        found[j] -= points[j] - points[i]
-        return found
+        gradients = torch.stack([2 * (x1 - x2), 2 * (x2 - x1), 2 * (y1 - y2), 2 * (y2 - y1)])
+        gradients[i] -= points[i] - points[j]
+        gradients[j] -= points[j] - points[i]
+        return gradients
     return 2 * W * torch.stack([y1 + y2 - x2, y1 + y2 - x1, x1 + x2 - y2, x1 + x2 - y1])
 
 

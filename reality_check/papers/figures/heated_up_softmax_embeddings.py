@@ -69,9 +69,9 @@ def compute(settings: Settings) -> FigureData:
             run = trained(digits, kind, seed)
             units = unit_vectors(run.embed(digits.test))
             with torch.no_grad():
-                found = accuracy(run.loss.get_logits(units), digits.test.labels)  # type: ignore[operator]
+                correct = accuracy(run.loss.get_logits(units), digits.test.labels)  # type: ignore[operator]
             spread = angular_spread(units, digits.test.labels)
-            add_rows(spreads, 1, kind=kind.name, seed=seed, spread=spread, accuracy=found)
+            add_rows(spreads, 1, kind=kind.name, seed=seed, spread=spread, accuracy=correct)
             if seed == 0:
                 x, y = units.t()
                 labels = digits.test.labels
@@ -107,8 +107,8 @@ def draw(data: FigureData) -> Figure:
             fullest,
         )
         rows = rows_where(data.tables["spread"], kind=kind.name)
-        spread, found = mean_text(rows["spread"], "°"), mean_text(rows["accuracy"], " %")
-        axes.set_title(f"{kind.name}\n{spread}, {found}", fontsize=9.5, color=INK)
+        spread, correct = mean_text(rows["spread"], "°"), mean_text(rows["accuracy"], " %")
+        axes.set_title(f"{kind.name}\n{spread}, {correct}", fontsize=9.5, color=INK)
     return figure
 
 

@@ -49,11 +49,17 @@ def compute(settings: Settings) -> FigureData:
             run = digits.trained(kind, StopGradientSoftmaxLoss, arguments, 3, seed)
             features = run.embed(digits.test)
             with torch.no_grad():
-                found = accuracy(run.loss.get_logits(features), labels)  # type: ignore[operator]
+                correct = accuracy(run.loss.get_logits(features), labels)  # type: ignore[operator]
             spread = angular_spread(features, labels)
             ratio = class_separability(features, labels, normalize=True).ratio
             add_rows(
-                spreads, 1, kind=kind, seed=seed, spread=spread, accuracy=found, separability=ratio
+                spreads,
+                1,
+                kind=kind,
+                seed=seed,
+                spread=spread,
+                accuracy=correct,
+                separability=ratio,
             )
             if seed == 0:
                 x, y, z = unit_vectors(features[:DRAWN]).t()
@@ -84,8 +90,8 @@ def draw(data: FigureData) -> Figure:
         upper = figure.add_subplot(2, 2, 1 + column)
         _draw_sphere(upper, places, labels)
         _draw_map(figure.add_subplot(2, 2, 3 + column, projection="mollweide"), places, labels)
-        found = rows_where(data.tables["spread"], kind=kind)
-        numbers = f"{mean_text(found['spread'], '°')}, {mean_text(found['accuracy'], ' %')}"
+        spreads = rows_where(data.tables["spread"], kind=kind)
+        numbers = f"{mean_text(spreads['spread'], '°')}, {mean_text(spreads['accuracy'], ' %')}"
         upper.set_title(f"({'ab'[column]}) {kind}\n{numbers}", fontsize=9.5, color=INK)
     return figure
 

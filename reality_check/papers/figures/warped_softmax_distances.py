@@ -150,8 +150,8 @@ def draw(data: FigureData) -> Figure:
     ticks = (1, 2, 5, 10, 20, 50, 100, 200, 500)
     all_axes[0].set_yticks(ticks, labels=[str(tick) for tick in ticks])
     all_axes[0].minorticks_off()
-    found = [x for x in data.tables[""]["distance"] if x]
-    all_axes[0].set_ylim(0.8 * min(found), 4 * max(found))  # with room for the legends
+    distances = [x for x in data.tables[""]["distance"] if x]
+    all_axes[0].set_ylim(0.8 * min(distances), 4 * max(distances))  # with room for the legends
     return figure
 
 

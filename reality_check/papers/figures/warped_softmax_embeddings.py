@@ -55,14 +55,14 @@ def compute(settings: Settings) -> FigureData:
             embeddings = run.embed(digits.test)
             p = run.loss.proxies.detach().cpu()  # type: ignore[operator]
             csc = class_separability(embeddings, labels)
-            found = RetrievalMetrics(normalize=False, metrics=["precision_at_1"])(
+            scores = RetrievalMetrics(normalize=False, metrics=["precision_at_1"])(
                 embeddings, labels
             )
             add_rows(
                 spreads, 1, kind=kind, seed=seed, separability=csc.ratio,
                 within=csc.trace_within**0.5, between=csc.trace_between**0.5,
                 distance=average_distance_to_proxy(embeddings, labels, p),
-                precision_at_1=100 * found["precision_at_1"],
+                precision_at_1=100 * scores["precision_at_1"],
             )  # fmt: skip
             if seed == 0:
                 x, y = embeddings.t()

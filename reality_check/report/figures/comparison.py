@@ -82,22 +82,22 @@ def _mark_missing(axes: Axes, rows: list[int]) -> None:
 
 def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
     """Return a panel a category: differences of the best method to the others, in points."""
-    rows = [len(found.pairs) for found in shown.values()]
+    rows = [len(against.pairs) for against in shown.values()]
     figure = new_figure(WIDTH, 0.75 * len(rows) + 0.29 * sum(rows))
     grid = figure.add_gridspec(len(rows), 1, height_ratios=[1 + count for count in rows])
-    for place, (category, found) in enumerate(shown.items()):
+    for place, (category, against) in enumerate(shown.items()):
         axes = figure.add_subplot(grid[place, 0])
         dress(axes, SMALL)
         axes.set_title(
-            shorten(f"{category}: {found.best} minus …", 90),
+            shorten(f"{category}: {against.best} minus …", 90),
             fontsize=TEXT, loc="left", color=INK, parse_math=False,
         )  # fmt: skip
         axes.axvline(0, color=FAINT, linewidth=1.0)
-        for row, pair in enumerate(found.pairs):
+        for row, pair in enumerate(against.pairs):
             _pair_row(axes, row, summary, pair)
-        axes.set_yticks(range(len(found.pairs)))
-        axes.set_yticklabels([shorten(pair.other, 34) for pair in found.pairs], parse_math=False)
-        axes.set_ylim(len(found.pairs) - 0.4, -0.6)
+        axes.set_yticks(range(len(against.pairs)))
+        axes.set_yticklabels([shorten(pair.other, 34) for pair in against.pairs], parse_math=False)
+        axes.set_ylim(len(against.pairs) - 0.4, -0.6)
         axes.tick_params(axis="y", length=0)
     axes.set_xlabel(f"difference in {METRICS[PRIMARY]} (points)", fontsize=TEXT, color=INK)
     return figure

@@ -96,8 +96,8 @@ def search_panel(axes: Axes, method: MethodResults) -> None:
 
 def validation_figure(summary: Summary) -> Figure:
     """Return one panel per method: the winner's validation curves in percent, a line a fold."""
-    found = [(m.name, best) for m in summary.results.methods if (best := winner(m)) is not None]
-    shown = [(name, best) for name, best in found if best.curves]
+    winners = [(m.name, best) for m in summary.results.methods if (best := winner(m)) is not None]
+    shown = [(name, best) for name, best in winners if best.curves]
     figure, columns = panel_grid(len(shown), 4, 1.65)
     for (name, best), axes in zip(
         shown, panels(figure, len(shown), columns, sharey=True), strict=True
@@ -162,16 +162,16 @@ def _counts(curve: Array) -> Array:
 
 def importance_figure(importances: Mapping[str, Importance]) -> Figure:
     """Return one panel per method: a bar for each parameter in percent, and the noise dashed."""
-    rows = max(len(found.shares) for found in importances.values())
+    rows = max(len(importance.shares) for importance in importances.values())
     figure, columns = panel_grid(len(importances), 2, 0.5 + 0.21 * rows)
     grid = panels(figure, len(importances), columns, sharey=False)
-    for axes, (method, found) in zip(grid, importances.items(), strict=True):
+    for axes, (method, importance) in zip(grid, importances.items(), strict=True):
         title(axes, method)
-        names = list(found.shares)
-        shares = [100 * found.shares[name] for name in names]
-        colours = [COLOURS[0] if share > 100 * found.noise else FAINT for share in shares]
+        names = list(importance.shares)
+        shares = [100 * importance.shares[name] for name in names]
+        colours = [COLOURS[0] if share > 100 * importance.noise else FAINT for share in shares]
         axes.barh(range(len(names)), shares, height=0.6, color=colours)
-        axes.axvline(100 * found.noise, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
+        axes.axvline(100 * importance.noise, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
         axes.set_yticks(range(len(names)))
         axes.set_yticklabels([shorten(name, 30) for name in names], parse_math=False)
         axes.set_ylim(rows - 0.4, -0.6)
@@ -232,9 +232,9 @@ def log_ticks(low: float, high: float) -> list[float]:
     for digits in _ROUND:
         # As text, so that 3 * 10**-1 is 0.3.
         values = (float(f"{digit}e{exponent}") for exponent in exponents for digit in digits)
-        found = [value for value in values if low <= value <= high]
-        if len(found) >= 2:
-            return found[:: math.ceil(len(found) / _MOST_TICKS)]
+        ticks = [value for value in values if low <= value <= high]
+        if len(ticks) >= 2:
+            return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
     return sorted({low, high})
 
 

@@ -56,8 +56,8 @@ def sort_value(text: str) -> float | None:
     """
     units = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
     if units:
-        found = re.findall(r"([\d.]+) (d|h|min|s)", text)
-        return sum(float(count) * _SECONDS[unit] for count, unit in found)
+        parts = re.findall(r"([\d.]+) (d|h|min|s)", text)
+        return sum(float(count) * _SECONDS[unit] for count, unit in parts)
     number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
     if number is None:
         return None

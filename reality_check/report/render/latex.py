@@ -139,8 +139,8 @@ def paired_tex(analysis: Analysis) -> str:
     Empty where no pair has an interval.
     """
     rows = {
-        category: [pair for pair in found.pairs if pair.adjusted_p is not None]
-        for category, found in analysis.against_best.items()
+        category: [pair for pair in against.pairs if pair.adjusted_p is not None]
+        for category, against in analysis.against_best.items()
     }
     if not any(rows.values()):
         return ""
@@ -163,7 +163,7 @@ def _paired_caption(analysis: Analysis) -> str:
 
 def _seed_notes(analysis: Analysis) -> list[str]:
     every = analysis.against_best.items()
-    return [line for category, found in every for line in seed_sentences(category, found)]
+    return [line for category, against in every for line in seed_sentences(category, against)]
 
 
 def _paired_row(pair: Pair) -> str:

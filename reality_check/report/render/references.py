@@ -91,11 +91,11 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
 def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:
     """The loss, the miner, and the classes among their arguments."""
     miner = plain.get("miner") or {}
-    found = [(str(plain["loss"]), "loss")]
-    found += [(str(miner["class"]), "miner")] if "class" in miner else []
+    classes = [(str(plain["loss"]), "loss")]
+    classes += [(str(miner["class"]), "miner")] if "class" in miner else []
     for part in (plain.get("arguments") or {}, miner):
-        found += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
-    for cls, kind in found:
+        classes += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
+    for cls, kind in classes:
         keys = _keys_of_class(cls, kind)
         if keys is None and kind == "distance":
             continue  # a distance is rarely anybody's contribution
@@ -106,8 +106,8 @@ def _keys_of_class(path: str, kind: str) -> list[str] | None:
     module, _, name = path.rpartition(".")
     if module and module.partition(".")[0] not in _KNOWN_MODULES:
         return None
-    found: list[str] | None = _data()[_PARTS[kind]].get(name)
-    return found
+    keys: list[str] | None = _data()[_PARTS[kind]].get(name)
+    return keys
 
 
 def _dataset(dataset: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:

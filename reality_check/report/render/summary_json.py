@@ -135,10 +135,10 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
 
 def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
     """Mean and interval of each method, category and metric, in the rows' order."""
-    found: dict[tuple[str, str, str], list[float]] = {}
+    scores: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
-        found.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
-    for (method, category, metric), values in found.items():
+        scores.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
+    for (method, category, metric), values in scores.items():
         interval = t_interval(values)
         yield {
             "method": method,

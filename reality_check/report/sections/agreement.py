@@ -29,7 +29,7 @@ _NOTE = (
 
 def agreement_section(summary: Summary) -> Section | None:
     """Return the section; ``None`` before any winner has been retrained."""
-    curses = [found for method in summary.results.methods if (found := _curse(method))]
+    curses = [curse for method in summary.results.methods if (curse := _curse(method))]
     if not curses:
         return None
     lines = [curse_sentence([gap for _, _, gap, _ in curses])]
@@ -57,14 +57,14 @@ def _agreement(summary: Summary, category: str) -> Iterator[str]:
     both = [m for m in tests if best.get(m) is not None]
     means = [t_interval(tests[m]).mean for m in both]
     if len(both) > 1 and all(map(math.isfinite, means)):
-        found = rank_agreement([([best[m] or 0.0 for m in both], means)])
-        yield agreement_sentence(found, category, "methods", "Winners' validation")
+        agreement = rank_agreement([([best[m] or 0.0 for m in both], means)])
+        yield agreement_sentence(agreement, category, "methods", "Winners' validation")
     if category == "complete":
         return  # trained without validation
     groups = [g for m in summary.results.methods if (g := _runs(summary, m, category))]
-    found = rank_agreement(groups)
-    if found.n > len(groups) and found.pairs:
-        yield agreement_sentence(found, category, "reproductions within methods", "Validation")
+    agreement = rank_agreement(groups)
+    if agreement.n > len(groups) and agreement.pairs:
+        yield agreement_sentence(agreement, category, "reproductions within methods", "Validation")
 
 
 def _runs(
@@ -82,19 +82,19 @@ def _runs(
     return [run.value or 0.0 for run in sound], [tests[run.trial_index] for run in sound]
 
 
-def agreement_sentence(found: Agreement, category: str, things: str, who: str) -> str:
+def agreement_sentence(agreement: Agreement, category: str, things: str, who: str) -> str:
     """Return one sentence on how far validation orders things as the test does."""
-    evidence = f"n = {found.n} {things}, {p_text(found.p_value)}"
-    if not math.isfinite(found.correlation):
-        return f"{category}: {who} or test does not vary (n = {found.n} {things})."
-    correlation = true_minus(found.correlation)
+    evidence = f"n = {agreement.n} {things}, {p_text(agreement.p_value)}"
+    if not math.isfinite(agreement.correlation):
+        return f"{category}: {who} or test does not vary (n = {agreement.n} {things})."
+    correlation = true_minus(agreement.correlation)
     order = (
-        f"{category}: {who} and test order {found.alike} of {found.pairs} pairs the same way "
-        f"(Spearman {correlation}, {evidence})"
+        f"{category}: {who} and test order {agreement.alike} of {agreement.pairs} pairs the same "
+        f"way (Spearman {correlation}, {evidence})"
     )
-    if found.p_value < 0.05 and found.correlation > 0:
+    if agreement.p_value < 0.05 and agreement.correlation > 0:
         return f"{order}."
-    if found.p_value < 0.05:
+    if agreement.p_value < 0.05:
         return f"{order}: they disagree."
     return f"{order}: not enough to say that they agree."
 
@@ -112,7 +112,7 @@ def _curse(method: MethodResults) -> Curse | None:
 
 def _table(curses: list[Curse]) -> PlainTable:
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
-    rows = tuple(_row(*found) for found in curses)
+    rows = tuple(_row(*curse) for curse in curses)
     caption = (
         f"Validation {_METRIC} in percent. Gap: the winner's value minus the mean of its "
         "retrainings, in points; “one more retraining”: where 95 % of them are expected."

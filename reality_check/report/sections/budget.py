@@ -64,34 +64,34 @@ class Budget:
 
 def budgets(summary: Summary) -> list[Budget]:
     """Return the budget of each method with four complete trials or more that searched."""
-    found = []
+    worth = []
     for method in summary.results.methods:
         values = _values(method)
         if method.searched and len(values) >= _FEWEST:
             curve = expected_best(values)
             gain = float(curve[-1] - curve[math.ceil(len(values) / 2) - 1])
-            found.append(Budget(method.name, curve, gain, _spread(method)))
-    return found
+            worth.append(Budget(method.name, curve, gain, _spread(method)))
+    return worth
 
 
 def budget_section(summary: Summary) -> Section | None:
     """Return the section; ``None`` before any method has four trials."""
-    found = budgets(summary)
-    if not found:
+    shown = budgets(summary)
+    if not shown:
         return None
-    lines = gain_sentences(found)
-    leads = leaders_by_budget({budget.method: budget.curve for budget in found})
-    lines += lead_sentences(leads, found)
-    blocks: list[Block] = [Bullets(tuple(lines)), _figure(summary, found), _table(found)]
+    lines = gain_sentences(shown)
+    leads = leaders_by_budget({budget.method: budget.curve for budget in shown})
+    lines += lead_sentences(leads, shown)
+    blocks: list[Block] = [Bullets(tuple(lines)), _figure(summary, shown), _table(shown)]
     return Section("budget", "Was the budget enough?", (*blocks, Note(_NOTE)))
 
 
-def gain_sentences(found: list[Budget]) -> list[str]:
+def gain_sentences(budgets: list[Budget]) -> list[str]:
     """Say for whom more trials may well have found better parameters, and for whom hardly."""
-    known = [budget for budget in found if budget.spread is not None]
+    known = [budget for budget in budgets if budget.spread is not None]
     open_ended = [_gain(b) for b in known if b.gain > (b.spread or 0.0)]
     settled = [_gain(b) for b in known if b.gain <= (b.spread or 0.0)]
-    unknown = [_gain(b) for b in found if b.spread is None]
+    unknown = [_gain(b) for b in budgets if b.spread is None]
     second = "The second half of the trials"
     lines = []
     if open_ended:
@@ -117,9 +117,9 @@ def _gain(budget: Budget) -> str:
     return f"{budget.method} ({points(budget.gain)} points)"
 
 
-def lead_sentences(leads: list[Lead], found: list[Budget]) -> list[str]:
+def lead_sentences(leads: list[Lead], budgets: list[Budget]) -> list[str]:
     """Say who has the highest expected best with how many trials."""
-    if len(found) < 2:
+    if len(budgets) < 2:
         return []
     trials = leads[-1].last
     if len(leads) == 1:
@@ -128,7 +128,7 @@ def lead_sentences(leads: list[Lead], found: list[Budget]) -> list[str]:
             f"trials up to {trials}: the order at the top does not depend on the budget."
         ]
     spans = [f"{lead.method} with {_span(lead)}" for lead in leads]
-    ends = sorted((float(budget.curve[trials - 1]) for budget in found), reverse=True)
+    ends = sorted((float(budget.curve[trials - 1]) for budget in budgets), reverse=True)
     return [
         f"The highest expected validation {_METRIC} has {listed(spans)} trials (there by "
         f"{points(ends[0] - ends[1])} points): with another budget another method is expected to "
@@ -140,7 +140,7 @@ def _span(lead: Lead) -> str:
     return str(lead.first) if lead.first == lead.last else f"{lead.first} to {lead.last}"
 
 
-def _table(found: list[Budget]) -> PlainTable:
+def _table(budgets: list[Budget]) -> PlainTable:
     header = ("Method", "Trials", "Best", "Expected best of half", "Gain", "Spread")
     rows = tuple(
         (
@@ -151,7 +151,7 @@ def _table(found: list[Budget]) -> PlainTable:
             points(budget.gain),
             NOTHING if budget.spread is None else points(budget.spread),
         )
-        for budget in found
+        for budget in budgets
     )
     caption = (
         f"Validation {_METRIC} in percent, differences in points; spread: standard deviation of "
@@ -160,9 +160,9 @@ def _table(found: list[Budget]) -> PlainTable:
     return PlainTable(caption, header, rows)
 
 
-def _figure(summary: Summary, found: list[Budget]) -> ReportFigure:
+def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
     curves = []
-    for budget in found:
+    for budget in budgets:
         method = next(m for m in summary.results.methods if m.name == budget.method)
         low, high = expected_best_band(_values(method))
         half = budget.half
@@ -175,7 +175,7 @@ def _figure(summary: Summary, found: list[Budget]) -> ReportFigure:
         f"{budget.method}: {percent(float(budget.curve[0]))} with 1, "
         f"{percent(float(budget.curve[budget.half - 1]))} with {budget.half}, "
         f"{percent(float(budget.curve[-1]))} with {budget.trials}."
-        for budget in found
+        for budget in budgets
     )
     return ReportFigure("expected_best", caption, alt, partial(expected_best_figure, curves))
 

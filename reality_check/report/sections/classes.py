@@ -28,16 +28,16 @@ def classes_section(analysis: Analysis) -> Section | None:
 
 def _sentence(analysis: Analysis) -> str:
     """In words: how much wider intervals become."""
-    found = [u for u in analysis.uncertainties.values() if u.training.half_width]
+    known = [u for u in analysis.uncertainties.values() if u.training.half_width]
     text = (
         f"The test has {analysis.test_classes} classes. Had others of the kind been drawn, every "
         "mean would be another one, and most of that movement is common to all methods (the same "
         "classes are hard for all): compare methods by the differences above, not by whether "
         "these intervals overlap."
     )
-    if not found:
+    if not known:
         return text
-    ratios = [(u.classes.high - u.classes.low) / 2 / (u.training.half_width or 1) for u in found]
+    ratios = [(u.classes.high - u.classes.low) / 2 / (u.training.half_width or 1) for u in known]
     ends = dict.fromkeys(f"{ratio:.1f}" for ratio in (min(ratios), max(ratios)))
     return (
         f"{text} The intervals over classes are {' to '.join(ends)} times as wide as those over "
@@ -56,8 +56,8 @@ def _table(analysis: Analysis) -> PlainTable:
         "Design effect",
     )
     rows = tuple(
-        _row(method, category, found)
-        for (method, category), found in analysis.uncertainties.items()
+        _row(method, category, uncertainty)
+        for (method, category), uncertainty in analysis.uncertainties.items()
     )
     caption = (
         f"{METRICS[PRIMARY]} in percent: mean ± t-interval over reproductions on these classes, "
@@ -66,15 +66,15 @@ def _table(analysis: Analysis) -> PlainTable:
     return PlainTable(caption, header, rows, words=("Method", "Category"))
 
 
-def _row(method: str, category: str, found: Uncertainty) -> tuple[str, ...]:
-    effect = found.design_effect
+def _row(method: str, category: str, uncertainty: Uncertainty) -> tuple[str, ...]:
+    effect = uncertainty.design_effect
     return (
         method,
         category,
-        interval_text(found.training),
-        _range(found.classes),
-        NOTHING if found.both is None else _range(found.both),
-        _range(found.queries),
+        interval_text(uncertainty.training),
+        _range(uncertainty.classes),
+        NOTHING if uncertainty.both is None else _range(uncertainty.both),
+        _range(uncertainty.queries),
         f"{effect:.1f}" if math.isfinite(effect) else NOTHING,
     )
 
@@ -108,8 +108,8 @@ def _missing(analysis: Analysis) -> str:
 
 def _how_to_score(analysis: Analysis) -> str:
     """The commands that make the missing scores, where the networks are."""
-    found = [analysis.summary.folder_of(method) for method, _ in analysis.unscored]
-    paths = list(dict.fromkeys(folder.path for folder in found if folder is not None))
+    folders = [analysis.summary.folder_of(method) for method, _ in analysis.unscored]
+    paths = list(dict.fromkeys(folder.path for folder in folders if folder is not None))
     if not paths:
         return (
             "In the folder of this report, reality-check score . makes them from the kept networks"

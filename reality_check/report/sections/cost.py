@@ -104,10 +104,10 @@ def _keys(summary: Summary, pairs: Iterable[tuple[str, str]]) -> list[tuple[str,
 
 
 def _totals(values: Iterable[tuple[str, float]]) -> dict[str, float]:
-    found: dict[str, float] = {}
+    totals: dict[str, float] = {}
     for key, value in values:
-        found[key] = found.get(key, 0.0) + value
-    return found
+        totals[key] = totals.get(key, 0.0) + value
+    return totals
 
 
 def _by_stage(values: Iterable[tuple[str, float]]) -> list[str]:

@@ -54,11 +54,11 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
 def _sentence(summary: Summary, method: MethodResults) -> str:
     """The loss, its geometry, and the results in every category."""
     geometry = "unit vectors" if method.normalize_embeddings else "embeddings as they are"
-    found = []
+    results = []
     for category in summary.categories:
         if values := summary.samples(category, PRIMARY).get(method.name):
-            found.append(f"{category} {interval_text(t_interval(values))}")
-    scores = f"; test {_METRIC} in percent: {listed(found)}" if found else ""
+            results.append(f"{category} {interval_text(t_interval(values))}")
+    scores = f"; test {_METRIC} in percent: {listed(results)}" if results else ""
     return f"Loss {method.loss}, measured on {geometry}{scores}."
 
 

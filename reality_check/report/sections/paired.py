@@ -54,23 +54,23 @@ def paired_section(analysis: Analysis) -> Section | None:
 
 def _of_the_best(analysis: Analysis, category: str) -> list[str]:
     """The best method and the next one with common seeds, and what seeds make of the best."""
-    found = analysis.against_best[category]
-    first = [f"{category}: {pair_sentence(pair)}" for pair in found.pairs[:1]]
-    return [*first, *seed_sentences(category, found)]
+    against = analysis.against_best[category]
+    first = [f"{category}: {pair_sentence(pair)}" for pair in against.pairs[:1]]
+    return [*first, *seed_sentences(category, against)]
 
 
-def seed_sentences(category: str, found: AgainstBest) -> list[str]:
+def seed_sentences(category: str, against: AgainstBest) -> list[str]:
     """Say where the best method is not the best on common seeds, or has none with another one."""
     lines = []
-    if found.above:
+    if against.above:
         lines.append(
-            f"{category}: over all runs {found.best} has the highest mean, on common seeds "
-            f"{listed(found.above)} {'is' if len(found.above) == 1 else 'are'} above it."
+            f"{category}: over all runs {against.best} has the highest mean, on common seeds "
+            f"{listed(against.above)} {'is' if len(against.above) == 1 else 'are'} above it."
         )
-    if found.apart:
+    if against.apart:
         lines.append(
-            f"{category}: {found.best}, which has the highest mean over all runs, shares no seed "
-            f"with {listed(found.apart)}."
+            f"{category}: {against.best}, which has the highest mean over all runs, shares no seed "
+            f"with {listed(against.apart)}."
         )
     return lines
 
@@ -78,11 +78,11 @@ def seed_sentences(category: str, found: AgainstBest) -> list[str]:
 def _against_verdict(analysis: Analysis) -> Note:
     """How many pairs come out otherwise than by Welch's test: nobody is to pick the nicer one."""
     welch = {
-        (category, frozenset((found.better, found.other))): found.distinct
+        (category, frozenset((comparison.better, comparison.other))): comparison.distinct
         for category in analysis.pairs
-        for found in analysis.summary.comparisons(category)
+        for comparison in analysis.summary.comparisons(category)
     }
-    pairs = [pair for found in analysis.pairs.values() for pair in found]
+    pairs = [pair for of_category in analysis.pairs.values() for pair in of_category]
     told = [(p, welch.get((p.category, frozenset((p.better, p.other))), False)) for p in pairs]
     gained = sum(pair.distinct and not known for pair, known in told)
     lost = sum(known and not pair.distinct for pair, known in told)
@@ -171,13 +171,13 @@ def bounds_text(bounds: Bounds | None) -> str:
 
 def _figure(analysis: Analysis) -> ReportFigure | None:
     drawn = {
-        category: found
-        for category, found in analysis.against_best.items()
-        if any(pair.difference.half_width is not None for pair in found.pairs)
+        category: against
+        for category, against in analysis.against_best.items()
+        if any(pair.difference.half_width is not None for pair in against.pairs)
     }
     if not drawn:
         return None
-    pairs = [(category, pair) for category, found in drawn.items() for pair in found.pairs]
+    pairs = [(category, pair) for category, against in drawn.items() for pair in against.pairs]
     any_classes = any(pair.anywhere for _, pair in pairs)
     caption = (
         f"{_METRIC} of the best method of each category (highest mean over all runs) minus that of "
@@ -186,7 +186,9 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         + (", and with other test classes too (thin line)." if any_classes else ".")
         + " Right of 0 the best method is above."
     )
-    notes = [line for category, found in drawn.items() for line in seed_sentences(category, found)]
+    notes = [
+        line for category, against in drawn.items() for line in seed_sentences(category, against)
+    ]
     alt = " ".join(
         ["Differences seed by seed.", *(f"{name}: {pair_sentence(pair)}" for name, pair in pairs)]
     )

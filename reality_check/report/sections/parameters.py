@@ -35,31 +35,32 @@ def parameters_section(summary: Summary) -> Section | None:
 
 def importance_sentence(method: MethodResults) -> str:
     """Return one sentence on what mattered in the search of a method."""
-    found = method.importance
-    if found is None and len(method.searched) == 1:
+    importance = method.importance
+    if importance is None and len(method.searched) == 1:
         return f"{method.name}: only {method.searched[0]} was searched."
-    if found is None:
+    if importance is None:
         return (
             f"{method.name}: {counted(len(_shown(method)), 'sound trial')} of "
             f"{len(method.searched)} parameters are too few to tell which of them mattered."
         )
-    clear = _clear(found)
+    clear = _clear(importance)
     if not clear:
         return (
-            f"{method.name}: no parameter stands out in {found.trials} trials; with shuffled "
-            f"scores the largest share is {percent(found.noise, 0)} %."
+            f"{method.name}: no parameter stands out in {importance.trials} trials; with shuffled "
+            f"scores the largest share is {percent(importance.noise, 0)} %."
         )
-    shares = [f"{name} ({percent(found.shares[name], 0)} %)" for name in clear]
-    rest = len(found.shares) > len(clear)
+    shares = [f"{name} ({percent(importance.shares[name], 0)} %)" for name in clear]
+    rest = len(importance.shares) > len(clear)
     others = ", with nothing else more than with shuffled scores" if rest else ""
     return (
-        f"{method.name}: the score varied with {listed(shares)} in {found.trials} trials{others}."
+        f"{method.name}: the score varied with {listed(shares)} in {importance.trials} "
+        f"trials{others}."
     )
 
 
-def _clear(found: Importance) -> list[str]:
+def _clear(importance: Importance) -> list[str]:
     """Parameters whose share is above what shuffled scores give."""
-    return [name for name, share in found.shares.items() if share > found.noise]
+    return [name for name, share in importance.shares.items() if share > importance.noise]
 
 
 def _importance(methods: list[MethodResults]) -> ReportFigure:
@@ -70,9 +71,9 @@ def _importance(methods: list[MethodResults]) -> ReportFigure:
     )
     alt = "Importance of the hyper-parameters. " + " ".join(
         f"{name}: "
-        + ", ".join(f"{key} {percent(share, 0)} %" for key, share in found.shares.items())
-        + f"; shuffled {percent(found.noise, 0)} %."
-        for name, found in shown.items()
+        + ", ".join(f"{key} {percent(share, 0)} %" for key, share in importance.shares.items())
+        + f"; shuffled {percent(importance.noise, 0)} %."
+        for name, importance in shown.items()
     )
     return ReportFigure("importance", caption, alt, partial(importance_figure, shown))
 

@@ -102,8 +102,8 @@ def _rows(
         printed = [_printed(figures.get(metric), digits) for metric in metrics]
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
-        found = [_found(metric, values[metric]) for metric in metrics]
-        rows.append((*names, _ROWS[1], *found, str(runs)))
+        measured = [_found(metric, values[metric]) for metric in metrics]
+        rows.append((*names, _ROWS[1], *measured, str(runs)))
     if figures and runs:
         apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
         rows.append((*names, _ROWS[2], *apart, NOTHING))
@@ -114,9 +114,9 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> tupl
     """The value of each network. Recall@1 is P@1, which is always measured."""
     names = [metric, "precision_at_1"] if metric == "recall_at_1" else [metric]
     for name in names:
-        found = summary.values.get((category, name, method))
-        if found:
-            return tuple(found.values())
+        values = summary.values.get((category, name, method))
+        if values:
+            return tuple(values.values())
     return ()
 
 

@@ -57,9 +57,9 @@ def rank_sentence(category: str, ranking: Ranking) -> str:
 
 
 def _table(analysis: Analysis) -> PlainTable:
-    ranks = {method: found for method, found in analysis.mean_ranks.items() if found}
+    ranks = {method: own for method, own in analysis.mean_ranks.items() if own}
     cells = list(next(iter(ranks.values())))
-    means = {method: sum(found.values()) / len(found) for method, found in ranks.items()}
+    means = {method: sum(own.values()) / len(own) for method, own in ranks.items()}
     header = ("Method", "Mean", *(f"{category} {METRICS[m]}" for category, m in cells))
     rows = tuple(
         (method, f"{means[method]:.2f}", *(f"{ranks[method][cell]:g}" for cell in cells))

@@ -36,12 +36,12 @@ def _reproduction_row(
     summary: Summary, method: str, category: str, reproduction: int
 ) -> tuple[str, ...]:
     record = _record(summary, method, category, reproduction)
-    found = [summary.values.get((category, m, method), {}).get(reproduction) for m in METRICS]
+    values = [summary.values.get((category, m, method), {}).get(reproduction) for m in METRICS]
     run = (NOTHING, NOTHING, "")
     if record is not None:
         remark = f"diverged: {record.diverged}" if record.diverged else ""
         run = (duration(record.seconds), str(record.attempts), remark)
-    return (method, category, str(reproduction), *map(percent, found), *run)
+    return (method, category, str(reproduction), *map(percent, values), *run)
 
 
 def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:

@@ -54,7 +54,7 @@ def untrained(summary: Summary) -> list[Untrained]:
     }
     if not methods:
         return []
-    found = [
+    baselines = [
         Untrained(
             name,
             math.fsum(there) / len(there),
@@ -63,7 +63,7 @@ def untrained(summary: Summary) -> list[Untrained]:
         )
         for name, there in values.items()
     ]
-    return sorted(found, key=lambda one: -one.mean)
+    return sorted(baselines, key=lambda one: -one.mean)
 
 
 def _is_above(values: Sequence[float], baseline: Sequence[float]) -> bool:
@@ -85,12 +85,12 @@ def baselines_section(summary: Summary) -> Section:
 
 def baseline_table(summary: Summary) -> PlainTable:
     """Raw pixels and untrained networks: what every method starts from."""
-    found: dict[tuple[str, str], dict[str, list[float]]] = {}
+    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
     for row in summary.results.baselines:
-        metrics = found.setdefault((row.method, row.category), {})
+        metrics = scores.setdefault((row.method, row.category), {})
         metrics.setdefault(row.metric, []).append(float(row.value))
     shown = METRICS | summary.final_metrics
-    rows = tuple((*key, *_baseline_cells(metrics, shown)) for key, metrics in found.items())
+    rows = tuple((*key, *_baseline_cells(metrics, shown)) for key, metrics in scores.items())
     header = ("Baseline", "Category", *shown.values(), "n")
     caption = "Without any training, in percent: mean ± half-width of the 95 % t-interval."
     return PlainTable(caption, header, rows, words=("Baseline", "Category"))
@@ -106,11 +106,11 @@ def _baseline_cells(metrics: dict[str, list[float]], shown: Iterable[str]) -> li
 
 def untrained_sentences(summary: Summary) -> list[str]:
     """Return a sentence for each baseline, the best one first, and one on how it was decided."""
-    found = untrained(summary)
-    if not found:
+    baselines = untrained(summary)
+    if not baselines:
         return []
     return [
-        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_better(one)}." for one in found),
+        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_better(one)}." for one in baselines),
         "A method is better where the 95 % interval of the difference is above 0 (uncorrected; of "
         "those with the experiment's network).",
     ]

@@ -106,9 +106,9 @@ def correction_note(summary: Summary, category: str, metric: str = PRIMARY) -> s
 
 def headline(summary: Summary) -> str:
     """Return the verdict of the whole experiment on MAP@R in one or two sentences."""
-    found = leaders(summary)
-    text = "; ".join(f"{leader} ({listed(where)})" for leader, where in found.items())
-    if not found:
+    where = leaders(summary)
+    text = "; ".join(f"{leader} ({listed(categories)})" for leader, categories in where.items())
+    if not where:
         return NO_RESULTS
     preliminary = "" if summary.results.finished else "Preliminary: "
     return " ".join([f"{preliminary}{text}.", *cautions(summary)])
@@ -127,8 +127,8 @@ def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
     serious = sum(deviation.serious for deviation in summary.results.deviations)
     which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
-    found = [untrained_note(summary), f"Read it with {which} below." if serious else ""]
-    return [sentence for sentence in found if sentence]
+    sentences = [untrained_note(summary), f"Read it with {which} below." if serious else ""]
+    return [sentence for sentence in sentences if sentence]
 
 
 def _leader(summary: Summary, category: str) -> str:

@@ -114,10 +114,10 @@ def cliffs_delta(
     From -1 (every run of the second is higher) to 1: twice the probability of improvement, less
     one, with its interval. Arguments and ``None`` are those of :func:`probability_of_improvement`.
     """
-    found = probability_of_improvement(first, second, confidence)
-    if found is None:
+    improvement = probability_of_improvement(first, second, confidence)
+    if improvement is None:
         return None
-    return Bounds(2 * found.value - 1, 2 * found.low - 1, 2 * found.high - 1)
+    return Bounds(2 * improvement.value - 1, 2 * improvement.low - 1, 2 * improvement.high - 1)
 
 
 def _standardised(effect: float, degrees: int, scale: float, confidence: float) -> Bounds:

@@ -150,9 +150,9 @@ def _friedman(ranks: NDArray[np.float64]) -> tuple[float, float]:
 
 
 def _groups(means: Sequence[float], distance: float) -> tuple[tuple[int, int], ...]:
-    found: list[tuple[int, int]] = []
+    groups: list[tuple[int, int]] = []
     for first in range(len(means)):
         last = max(i for i in range(first, len(means)) if means[i] - means[first] <= distance)
-        if last > first and (not found or last > found[-1][1]):
-            found.append((first, last))
-    return tuple(found)
+        if last > first and (not groups or last > groups[-1][1]):
+            groups.append((first, last))
+    return tuple(groups)
