@@ -262,7 +262,7 @@ def test_what_diverged_is_counted_among_the_runs_that_are_compared() -> None:
         ("a", "complete", PRIMARY): [0.3, 0.0, 0.3, 0.0],
         ("b", "complete", PRIMARY): [0.2, 0.2, 0.0],
     }
-    runs = lost("a", 1, 3, 4, stage="complete"), lost("b", 2, stage="reproductions")
+    runs = lost("a", 1, 3, 4, stage="final"), lost("b", 2, stage="reproductions")
     _, finding = judged({"categories": ["complete"]}, samples, *runs)
     assert finding.diverged == (2, 0), "of a run 4 has no result; of b it was a reproduction"
 
