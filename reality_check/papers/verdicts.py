@@ -51,14 +51,14 @@ class ClaimRow:
 def claim_rows(
     experiments: Iterable[Experiment],
     folders: Sequence[Path] = (),
-    tell: Callable[[str], None] = lambda sentence: None,
+    log: Callable[[str], None] = lambda sentence: None,
 ) -> list[ClaimRow]:
     """Every claim of some experiments, with the verdicts of those that were run.
 
     Args:
         experiments: whose claims to list.
         folders: output folders; experiments of others than those given are listed behind.
-        tell: called with a sentence on each folder whose experiment makes no claims.
+        log: called with a sentence on each folder whose experiment makes no claims.
 
     Raises:
         UsageError: a folder is no output folder, or was run with other claims than the experiment
@@ -70,7 +70,7 @@ def claim_rows(
     for folder in folders:
         locked = load_locked(folder)
         if not locked.claims:
-            tell(f"{folder} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
+            log(f"{folder} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
             continue
         own = planned.setdefault(locked.name, locked)
         _check_claims(locked, own, folder)

@@ -29,12 +29,12 @@ class Settings:
     Args:
         budget: how much is trained.
         folder: where trainings are kept, finished and unfinished ones.
-        tell: takes lines of progress.
+        log: takes lines of progress.
     """
 
     budget: Budget = "default"
     folder: Path = Path("figures")
-    tell: Callable[[str], None] = field(default=lambda line: None)
+    log: Callable[[str], None] = field(default=lambda line: None)
 
 
 @dataclass(frozen=True)

@@ -27,7 +27,7 @@ from reality_check.utils.errors import WorkFailed
 from reality_check.utils.seeds import derive
 
 #: Least seconds between two checkpoints of a training, and between two lines of progress.
-CHECKPOINT_SECONDS, TELL_SECONDS = 20.0, 5.0
+CHECKPOINT_SECONDS, LOG_SECONDS = 20.0, 5.0
 #: Changes when trainings of the same settings would come out differently.
 _VERSION = 1
 _EVALUATED_AT_ONCE = 1000
@@ -130,8 +130,8 @@ def train(
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     file = settings.folder / "runs" / f"{_key(training, images, device)}.pt"
     with torch.random.fork_rng(devices=[]):
-        run = _Run(training, images, device, measure, settings.tell)
-        run.restore(_load(file, settings.tell))
+        run = _Run(training, images, device, measure, settings.log)
+        run.restore(_load(file, settings.log))
         while not run.finished:
             run.epoch()
             if run.finished or time.monotonic() - run.saved > CHECKPOINT_SECONDS:
@@ -164,10 +164,10 @@ class _Run:
         images: Images,
         device: torch.device,
         measure: Measure | None,
-        tell: Callable[[str], None],
+        log: Callable[[str], None],
     ) -> None:
         self.training, self.images, self.device = training, images, device
-        self.measure, self.tell = measure, tell
+        self.measure, self.log = measure, log
         torch.manual_seed(derive(training.seed, "weights"))
         size = training.embedding_size
         self.network = training.network(size, **training.network_arguments).to(device)
@@ -180,7 +180,7 @@ class _Run:
         self.done = 0
         self.diverged: int | None = None
         self.history: list[float] = []
-        self.saved = self.told = time.monotonic()
+        self.saved = self.logged = time.monotonic()
 
     @property
     def finished(self) -> bool:
@@ -228,7 +228,7 @@ class _Run:
             self.diverged = self.done
         else:
             self._measure()
-        self._tell(mean)
+        self._log(mean)
 
     def _enter_phase(self) -> None:
         """Set learning rates and values of the phase that the next epoch belongs to."""
@@ -260,11 +260,11 @@ class _Run:
             if not math.isfinite(value):
                 self.diverged = self.done
 
-    def _tell(self, mean: float) -> None:
-        if self.finished or time.monotonic() - self.told > TELL_SECONDS:
+    def _log(self, mean: float) -> None:
+        if self.finished or time.monotonic() - self.logged > LOG_SECONDS:
             of = f"epoch {self.done} of {self.training.epochs}"
-            self.tell(f"{self.training.title}: {of}, loss {mean:.3f}")
-            self.told = time.monotonic()
+            self.log(f"{self.training.title}: {of}, loss {mean:.3f}")
+            self.logged = time.monotonic()
 
 
 def _key(training: Training, images: Images, device: torch.device) -> str:
@@ -278,9 +278,9 @@ def _key(training: Training, images: Images, device: torch.device) -> str:
     return hashlib.sha256(what.encode()).hexdigest()[:16]
 
 
-def _load(file: Path, tell: Callable[[str], None]) -> dict[str, Any] | None:
+def _load(file: Path, log: Callable[[str], None]) -> dict[str, Any] | None:
     try:
         return checkpoints.load(file)
     except checkpoints.Damaged as error:
-        tell(f"{error}; that training starts again")
+        log(f"{error}; that training starts again")
         return None
