@@ -55,7 +55,7 @@ NOT_RUN = {
     r"^(ssh|scp|rsync|export|tail|sqlite3|optuna)\b|\.\.\.": "is for the reader's own machine",
     r"^python3? benchmarks/": "takes minutes",
     r"^pytest\b": "runs tests",
-    r"^reality-check figure\b": "takes minutes; tests/reality_check/paper_figures draws each",
+    r"^reality-check figure\b": "takes minutes; tests/reality_check/papers/figures draws each",
 }
 #: Commands besides ours that a page may call.
 MAY_RUN = {"python", "ls", "cp", "mv", "cat", "mkdir", "cd", "head", "grep"}
