@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from support.experiments import shipped
 
 from reality_check.cli.main import main
-from reality_check.config import compose, load_experiment
+from reality_check.config import compose
 from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.report.deviations import find_deviations
 from reality_check.training.methods import search_space
@@ -52,12 +53,12 @@ IN_ALL_TABLES = ["proxy_anchor", "proxy_nca_plus_plus", "warped_softmax"]
 
 
 def names(experiment: str) -> list[str]:
-    return [method.name for method in load_experiment(experiment).methods]
+    return [method.name for method in shipped(experiment).methods]
 
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_experiment_loads_and_is_plain_data(name: str) -> None:
-    loaded = load_experiment(name)
+    loaded = shipped(name)
     assert loaded.name == name.rpartition("/")[2]
     again = compose(parse_yaml(dump_yaml(loaded.plain(), compact=True)))
     assert again == loaded
@@ -94,7 +95,7 @@ def test_appendix_d_compares_the_losses_of_its_table_and_all_of_ours(name: str) 
 @pytest.mark.parametrize("name", [*MLRC, *APPENDIX_D, "cub200_mlrc_batch256"])
 def test_published_experiments_follow_their_protocol_to_the_letter(name: str) -> None:
     """In-Shop was in neither study, and has an official split of its own."""
-    found = {found.topic for found in find_deviations(load_experiment(name), [], True)}
+    found = {found.topic for found in find_deviations(shipped(name), [], True)}
     in_shop = {"data set", "split"} if name.startswith("in_shop") else set()
     assert found - {"phases"} == in_shop
 
@@ -102,14 +103,14 @@ def test_published_experiments_follow_their_protocol_to_the_letter(name: str) ->
 def test_sop_halves_its_classes_and_in_shop_has_its_official_ones() -> None:
     for name in (*MLRC, *APPENDIX_D):
         expected = "official" if name.startswith("in_shop") else "half"
-        assert load_experiment(name).protocol.split.test_classes == expected, name
+        assert shipped(name).protocol.split.test_classes == expected, name
 
 
 @pytest.mark.parametrize("name", ["omniglot_official", "caltech101"])
 def test_experiments_on_real_data_compare_six_losses_or_more_and_say_what_they_are_not(
     name: str,
 ) -> None:
-    experiment = load_experiment(name)
+    experiment = shipped(name)
     assert len(experiment.methods) >= 6
     assert "not the protocol" in experiment.protocol.note
     official = experiment.protocol.split.test_classes == "official"

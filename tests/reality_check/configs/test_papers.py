@@ -9,10 +9,11 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
+from support.experiments import shipped
 from support.paths import DOCS
 
 from reality_check.cli.main import main
-from reality_check.config import Experiment, Method, Model, Training, compose, load_experiment
+from reality_check.config import Experiment, Method, Model, Training, compose
 from reality_check.config.compose import read_experiment
 from reality_check.config.metrics import recall_depth
 from reality_check.config.published import PAPERS
@@ -101,7 +102,7 @@ def variants() -> list[tuple[str, str | None]]:
 
 
 def load(name: str, variant: str | None) -> Experiment:
-    return load_experiment(name, [] if variant is None else [f"variant={variant}"])
+    return shipped(name, *([] if variant is None else [f"variant={variant}"]))
 
 
 @pytest.fixture(scope="module")
@@ -293,7 +294,7 @@ def test_as_they_ship_only_their_gaps_deviate(experiments: dict[str, Experiment]
 def test_what_a_user_changes_deviates_from_the_file_and_not_where_the_data_lie() -> None:
     name = "papers/000_sgsl/table6_cars196"
     same = ["dataset.path=elsewhere", "protocol.reproductions=2", "seed=3"]
-    found = {d.topic: d.text for d in find_deviations(load_experiment(name, same), [], True)}
+    found = {d.topic: d.text for d in find_deviations(shipped(name, *same), [], True)}
     assert "reproductions 2" in found.pop("protocol")
     assert set(found) == {"not as in the paper"}
     changes = [
@@ -303,14 +304,14 @@ def test_what_a_user_changes_deviates_from_the_file_and_not_where_the_data_lie()
         "model.head=sgsl_paper",
         "dataset.size=128",
     ]
-    found = {d.topic: d.text for d in find_deviations(load_experiment(name, changes), [], True)}
+    found = {d.topic: d.text for d in find_deviations(shipped(name, *changes), [], True)}
     assert "batch_size 128 (as shipped: 64)" in found["training"]
     assert "beta_1.arguments.gamma 10 (as shipped: 30)" in found["methods"]
     assert "head sgsl_paper" in found["model"]
     assert "size 128" in found["dataset"]
     assert "selects_on test (as shipped: validation)" in found["protocol"]
     assert "selection on the test classes" in found
-    glyphs = find_deviations(load_experiment(name, ["dataset=glyphs"]), [], True)
+    glyphs = find_deviations(shipped(name, "dataset=glyphs"), [], True)
     other = {d.topic: (d.text, d.serious) for d in glyphs}
     assert other["data set"] == (
         "The data set is glyphs; the published figures are of cars196 and cannot be compared with "
@@ -318,7 +319,7 @@ def test_what_a_user_changes_deviates_from_the_file_and_not_where_the_data_lie()
         True,
     )
     assert "dataset" not in other
-    paper = load_experiment(name, ["variant=paper"])
+    paper = shipped(name, "variant=paper")
     assert "training" not in {d.topic for d in find_deviations(paper, [], True)}
 
 

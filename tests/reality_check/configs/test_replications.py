@@ -8,8 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.experiments import shipped
 
-from reality_check.config import Experiment, load_experiment
+from reality_check.config import Experiment
 from reality_check.config.metrics import by_corruption
 from reality_check.config.schema import count_trainings
 from reality_check.data import ImageSet, load_dataset
@@ -59,7 +60,7 @@ def data_of(experiment: Experiment) -> str:
 def test_every_method_trains_two_iterations_and_is_scored(
     name: str, stand_ins: dict[str, ImageSet], tmp_path: Path
 ) -> None:
-    experiment = load_experiment(name)
+    experiment = shipped(name)
     protocol, images = experiment.protocol, stand_ins[experiment.dataset.name]
     short = protocol.training.model_copy(update={"iterations_per_epoch": 1})
     size, shape = short.embedding_size, input_shape(images, short)
@@ -89,7 +90,7 @@ def test_every_method_trains_two_iterations_and_is_scored(
 
 @pytest.mark.parametrize("name", FILES)
 def test_the_budget_is_fair_short_and_as_its_file_says(name: str) -> None:
-    experiment, text = load_experiment(name), FILES[name].read_text(encoding="utf-8")
+    experiment, text = shipped(name), FILES[name].read_text(encoding="utf-8")
     comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
     trainings = count_trainings(experiment)
     assert re.search(rf"\b{trainings} trainings\b", comment), trainings
@@ -106,7 +107,7 @@ def test_the_budget_is_fair_short_and_as_its_file_says(name: str) -> None:
 
 @pytest.mark.parametrize("name", FILES)
 def test_every_method_but_points_of_curves_is_in_a_claim(name: str) -> None:
-    experiment = load_experiment(name)
+    experiment = shipped(name)
     assert experiment.claims
     claimed = {
         one.method for claim in experiment.claims for both in claim.comparisons() for one in both
@@ -123,26 +124,26 @@ def test_fixed_values_of_curves_are_the_only_difference_of_their_methods() -> No
         "normsoftmax_temperature_omniglot": {"temperature"},
         "gradml_curves_caltech101": {"k", "w"},
     }.items():
-        methods = load_experiment(f"replications/{name}").methods
+        methods = shipped(f"replications/{name}").methods
         plain = [method.model_dump(mode="json", exclude={"name"}) for method in methods]
         for one in plain:
             assert keys == {key for key in one["arguments"] if key in keys}
             one["arguments"] = {k: v for k, v in one["arguments"].items() if k not in keys}
         assert all(one == plain[0] for one in plain)
-    samples = load_experiment("replications/normsoftmax_samples_caltech101").methods
+    samples = shipped("replications/normsoftmax_samples_caltech101").methods
     exclude = {"name", "samples_per_class"}
     assert len({str(method.model_dump(mode="json", exclude=exclude)) for method in samples}) == 1
 
 
 def test_all_nine_corruptions_are_measured() -> None:
-    experiment = load_experiment("replications/warped_caltech101")
+    experiment = shipped("replications/warped_caltech101")
     assert len(by_corruption(experiment.protocol.final_metrics)) == 9
 
 
 @pytest.mark.data
 @pytest.mark.parametrize("name", FILES)
 def test_the_real_images_fit(name: str) -> None:
-    experiment = load_experiment(name)
+    experiment = shipped(name)
     images = load_dataset(experiment.dataset)
     check_data(experiment, images)
     check_model(experiment, images)

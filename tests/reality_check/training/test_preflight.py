@@ -4,8 +4,9 @@ from collections.abc import Callable
 from typing import Any
 
 import pytest
+from support.experiments import shipped
 
-from reality_check.config import compose, load_experiment
+from reality_check.config import compose
 from reality_check.data import ImageSet
 from reality_check.training.preflight import check_data, check_loss, check_model
 from reality_check.utils.config_files import paper_files, shipped_files
@@ -49,7 +50,7 @@ def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., Image
 
 @pytest.mark.parametrize("name", [*shipped_files("experiments"), *paper_files()])
 def test_no_loss_of_a_shipped_experiment_is_turned_away(name: str) -> None:
-    experiment = load_experiment(name)
+    experiment = shipped(name)
     problems = [check_loss(experiment, method).problem for method in experiment.methods]
     assert set(problems) == {None}
 

@@ -374,15 +374,13 @@ def case(name: str) -> FoldTask:
     return task(method, training(**changes), fixed_epochs=fixed)
 
 
-@pytest.mark.parametrize("name", CASES)
-def test_killed_after_any_epoch_the_result_is_bit_identical(
-    tmp_path: Path, sets: Sets, name: str
-) -> None:
-    what = case(name)
-    whole = fold_run(what, sets, tmp_path / "whole").run()
-    last = 0
-    while True:
-        last += 1
+def resumes(what: FoldTask, sets: Sets, tmp_path: Path, every: bool) -> None:
+    """Killed after each epoch, or after the first, one in the middle and the last."""
+    told: list[dict[str, Any]] = []
+    whole = fold_run(what, sets, tmp_path / "whole", told.append).run()
+    assert len(told) >= 5
+    epochs = range(1, len(told) + 1)
+    for last in epochs if every else (1, len(told) // 2, len(told)):
         folder = tmp_path / f"killed_{last}"
         calls = 0
 
@@ -392,15 +390,33 @@ def test_killed_after_any_epoch_the_result_is_bit_identical(
             if calls == at:
                 raise Killed
 
-        try:
+        with pytest.raises(Killed):
             fold_run(what, sets, folder, kill).run()
-            break
-        except Killed:
-            checkpoints.seed_everything(1234 + last)  # another process has other states
+        checkpoints.seed_everything(1234 + last)  # another process has other states
         again = fold_run(what, sets, folder).run()
         assert outcome(again) == outcome(whole)
         assert same(weights(folder), weights(tmp_path / "whole"))
-    assert last > 5, "the run was not killed at every epoch"
+
+
+#: Phases, early stopping and fixed epochs meet every epoch; what others add is in any checkpoint.
+PHASES = {"two phases", "memory of past batches", "state in plain attributes", "fixed epochs"}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [pytest.param(name, marks=[pytest.mark.slow] * (name not in PHASES)) for name in CASES],
+)
+def test_killed_after_any_epoch_the_result_is_bit_identical(
+    tmp_path: Path, sets: Sets, name: str
+) -> None:
+    resumes(case(name), sets, tmp_path, every=True)
+
+
+@pytest.mark.parametrize("name", [name for name in CASES if name not in PHASES])
+def test_killed_early_midway_and_late_the_result_is_bit_identical(
+    tmp_path: Path, sets: Sets, name: str
+) -> None:
+    resumes(case(name), sets, tmp_path, every=False)
 
 
 def test_the_second_phase_has_the_memory_of_the_best_weights(

@@ -7,9 +7,9 @@ import re
 from typing import Any
 
 import pytest
+from support.experiments import shipped
 
 from reality_check.config.classes import named_classes, registered_names
-from reality_check.config.compose import load_experiment
 from reality_check.config.named import named_method
 from reality_check.config.yaml_text import read_yaml
 from reality_check.report.render.references import bibtex, references_bib
@@ -67,7 +67,7 @@ def _fields(body: str) -> dict[str, str]:
 
 def results_of(name: str, **changes: Any) -> ExperimentResults:
     """An experiment of the package before its first trial."""
-    experiment = load_experiment(name)
+    experiment = shipped(name)
     made = ExperimentResults(
         name=experiment.name,
         protocol=experiment.protocol.name,
