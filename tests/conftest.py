@@ -39,6 +39,8 @@ def _has_latex() -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
+#: What starts servers, kills processes or opens browsers.
+SYSTEM = Path(__file__).parent / "system"
 #: Marks that need something of the machine: how to tell that it is there, and what is missing else.
 NEEDS = {
     "data": (
@@ -72,6 +74,19 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from support.scheduling import ByGroupOrFile
 
     return ByGroupOrFile(config, log)
+
+
+def _is_slow(item: pytest.Item) -> bool:
+    """Whether a test is no part of `make test`: by its folder, or by what it needs."""
+    needs = [name for name in NEEDS if name != "gpu" and item.get_closest_marker(name)]
+    return SYSTEM in item.path.parents or bool(needs)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_itemcollected(item: pytest.Item) -> None:
+    """Before `-m` selects."""
+    if _is_slow(item):
+        item.add_marker(pytest.mark.slow)
 
 
 @pytest.hookimpl(trylast=True)

@@ -85,7 +85,6 @@ def everything_written(folder: Path) -> str:
     return "\n".join(path.read_bytes().decode("latin-1") for path in files)
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("servers")
 def test_a_restart_in_the_middle_ends_with_exact_counts(
     server: Any, tiny: Path, tmp_path: Path
@@ -121,7 +120,6 @@ def test_a_restart_in_the_middle_ends_with_exact_counts(
     assert servers.QUOTED not in written
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("servers")
 def test_two_experiments_share_a_server_and_a_tunnel_leads_to_it(
     server: Any,
@@ -149,7 +147,6 @@ def test_two_experiments_share_a_server_and_a_tunnel_leads_to_it(
     assert work(Path("one"), 0, storage=server.url()) == 0
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("servers")
 def test_a_worker_keeps_one_connection_and_gives_that_of_its_heartbeat_back(server: Any) -> None:
     storage = open_storage(server.url())
@@ -167,7 +164,6 @@ def test_long_notes_survive(server: Any) -> None:
     assert len(stage.noted("curves")) == 200_000
 
 
-@pytest.mark.slow
 @pytest.mark.xdist_group("servers")
 def test_a_server_that_is_down_is_one_sentence_or_waited_for(server: Any) -> None:
     server.stop()

@@ -23,7 +23,6 @@ from reality_check.config import load_experiment
 from reality_check.studies.progress import worker_states
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and mounts"),
 ]
 

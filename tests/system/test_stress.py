@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.pace import Pace
 from support.paths import SUPPORT
 
 from reality_check.api import run
@@ -32,7 +33,6 @@ from reality_check.utils import checkpoints
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 
 pytestmark = [
-    pytest.mark.slow,
     pytest.mark.postgres,
     pytest.mark.xdist_group("servers"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the workers"),
@@ -41,7 +41,7 @@ pytestmark = [
 
 WORKERS, KILLS, PAUSES = 8, 10, 8
 #: Seconds between two signs of life, and without one until a worker is given up, where nothing else
-#: runs on the machine; see :class:`Pace`.
+#: runs on the machine; see ``pace.py``.
 INTERVAL, GRACE = 1, 3
 METHODS = ("normalized_softmax", "contrastive")
 SLOTS = {"search": 9, "reproductions": 3, "final": 3}
@@ -58,21 +58,6 @@ def experiment(tiny: Path, storage: str | None) -> Experiment:
     ]
     made = load_experiment(str(tiny), changes)
     return made.model_copy(update={"storage": storage})
-
-
-class Pace:
-    """By how much everything takes longer than where nothing else runs on the machine.
-
-    A busy machine must not look like a lost worker.
-    """
-
-    def __init__(self) -> None:
-        self._wall, self._cpu = time.monotonic(), time.process_time()
-
-    def factor(self) -> float:
-        """Seconds that have passed for every second that this process has computed, at least 1."""
-        cpu = time.process_time() - self._cpu
-        return max(1.0, (time.monotonic() - self._wall) / max(cpu, 0.01))
 
 
 class Crew:

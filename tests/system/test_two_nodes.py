@@ -25,7 +25,6 @@ from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 
 pytestmark = [
     pytest.mark.slurm,
-    pytest.mark.slow,
     pytest.mark.xdist_group("slurm"),
 ]
 TRIALS = 4

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import io
 import json
-import os
 import re
-import shlex
 import shutil
-import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
 from pathlib import Path
 
-import numpy as np
 import pytest
 from rich.console import Console
+from support.command import EXPERIMENT, finish, prepare, start
 
 from reality_check import __version__
 from reality_check.cli.live_view import LiveView, render
@@ -34,45 +30,6 @@ COMMANDS = (
     *("init", "check", "run", "status", "report", "show", "score", "worker", "figure", "verdicts"),
     "completion",
 )
-
-EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: blobs.npz}
-model: {base: conv4, arguments: {width: 4}}
-protocol:
-  base: quick
-  split: {folds: 2}
-  training: {iterations_per_epoch: 3, max_epochs: 2, embedding_size: 8, batch_size: 4}
-  search: {trials: 2, startup_trials: 1}
-  reproductions: 2
-  final_metrics: [recall_at_2, NMI, separability, binary_recall_at_1]
-  gallery: 2
-methods: [contrastive, {base: normalized_softmax, name: a_name_so_long_that_few_tables_want_it}]
-"""
-
-needs_proc = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-
-
-def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
-    draw = np.random.default_rng(0)
-    patterns = draw.integers(0, 255, (20, 1, 16, 16)).repeat(4, axis=1).reshape(80, 16, 16)
-    images = np.clip(patterns + draw.normal(0, 40, patterns.shape), 0, 255).astype(np.uint8)
-    np.savez(folder / "blobs.npz", images=images, labels=np.repeat(np.arange(20), 4))
-    (folder / "experiment.yaml").write_text(experiment)
-
-
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    return subprocess.Popen(
-        [sys.executable, "-m", "reality_check", *arguments],
-        cwd=folder,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
-
-
-def finish(process: subprocess.Popen[str], timeout: float = 120) -> tuple[int, str, str]:
-    out, error = process.communicate(timeout=timeout)
-    return process.returncode, out, error
 
 
 @pytest.fixture(scope="module")
@@ -417,149 +374,6 @@ def test_live_view_outlives_a_busy_storage(
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
-
-
-# -- stopping, breaking, mending ------------------------------------------------------------------
-
-
-@pytest.fixture
-def lab(tmp_path: Path) -> Path:
-    """A folder with an experiment that trains for a while."""
-    prepare(tmp_path, EXPERIMENT.replace("max_epochs: 2", "max_epochs: 30, patience: null"))
-    return tmp_path
-
-
-def children(pid: int) -> list[int]:
-    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
-
-
-def wait_until(found: Callable[[], bool], process: subprocess.Popen[str]) -> None:
-    end = time.monotonic() + 60
-    while not found():
-        assert process.poll() is None, process.communicate()
-        assert time.monotonic() < end, "nothing trained within a minute"
-        time.sleep(0.05)
-
-
-def is_training(out: Path) -> bool:
-    return any(state.get("epoch", 0) >= 2 for state in worker_states(out))
-
-
-def is_gone(pid: int) -> bool:
-    try:
-        os.kill(pid, 0)
-    except ProcessLookupError:
-        return True
-    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
-
-
-@pytest.mark.slow
-@needs_proc
-def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
-    process = start(lab, "run", "experiment.yaml", "--workers", "2", "name=a.b", "--out", "the out")
-    out = lab / "the out"
-    wait_until(lambda: is_training(out), process)
-    workers = children(process.pid)
-    assert len(workers) == 2
-    process.send_signal(signal.SIGINT)
-    status, _, error = finish(process)
-    assert status == 130
-    assert all(is_gone(pid) for pid in workers)
-    assert "Traceback" not in error
-    # Another machine, which does not see that they are gone, need not wait for them.
-    campaign = Campaign(load_locked(out), out)
-    states = {t.state for unit in campaign.ready_stages() for t in unit.study.trials()}
-    assert "failed" in states
-    assert "running" not in states
-    again = re.search(r"To continue: (.*)", error)
-    assert again is not None
-    words = shlex.split(again[1])
-    assert words[:2] == ["reality-check", "run"]
-    assert "the out" in words
-
-    status, said, error = finish(start(lab, *words[1:]))
-    assert status == 0, error
-    assert "Report: the out/report.html" in said
-
-
-FRAGILE = """\
-from pytorch_metric_learning.losses import ContrastiveLoss
-
-calls = 0
-
-
-class Fragile(ContrastiveLoss):
-    def forward(self, *arguments, **options):
-        global calls
-        calls += 1
-        if calls == 5:
-            raise OSError("the table\\nis missing")
-        return super().forward(*arguments, **options)
-"""
-
-
-@pytest.mark.slow
-def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
-    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
-) -> None:
-    prepare(
-        tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [{name: mine, loss: lo.Fragile}]"
-    )
-    (tmp_path / "lo.py").write_text(FRAGILE)
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
-    assert status == 1
-    assert "Traceback" not in error
-    assert "mine, search: OSError: the table is missing" in error
-    log = re.search(r"The whole story: (\S+)", error)
-    assert log is not None
-    story = (tmp_path / log[1]).read_text()
-    assert "lo.py" in story
-    assert "in forward" in story
-    assert "After fixing the cause, rerun: reality-check run experiment.yaml" in error
-
-    monkeypatch.chdir(tmp_path)
-    assert main(["status", "runs/experiment"]) == 0
-    assert "Stopped: mine, search: OSError: the table is missing" in capsys.readouterr().out
-
-    # No trial is complete, so the mended code may go on in the same folder.
-    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
-    assert status == 0, error
-    assert (tmp_path / "runs" / "experiment" / "report.html").exists()
-
-    # Now there are results: they must not mix with those of other code.
-    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < -1"))
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
-    assert status == 2
-    assert "the code of lo.Fragile has changed" in error
-
-
-@pytest.mark.slow
-@needs_proc
-def test_killed_worker_is_replaced(lab: Path) -> None:
-    fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
-    process = start(lab, "run", "experiment.yaml", "--out", "out", *fewer)
-    wait_until(lambda: is_training(lab / "out"), process)
-    (worker,) = children(process.pid)
-    os.kill(worker, signal.SIGKILL)
-    wait_until(lambda: children(process.pid) not in ([], [worker]), process)
-    status, _, error = finish(process)
-    assert status == 0, error
-    assert (lab / "out" / "report.html").exists()
-
-
-@pytest.mark.slow
-@needs_proc
-def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
-    process = start(lab, "run", "experiment.yaml", "--out", "out")
-    try:
-        wait_until(lambda: is_training(lab / "out"), process)
-        status, _, error = finish(start(lab, "run", "experiment.yaml", "--out", "out"))
-        assert status == 2
-        assert f"process {process.pid}" in error
-    finally:
-        process.send_signal(signal.SIGINT)
-        assert finish(process)[0] == 130
 
 
 @pytest.mark.slow

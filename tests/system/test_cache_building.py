@@ -6,17 +6,15 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.pace import slowness, wait_until
 
 from reality_check.data import ImageSet, decode_files, list_image_folder
-
-pytestmark = pytest.mark.slow
 
 COUNT, CHUNK, HELD = 60, 4, 24
 
@@ -67,11 +65,10 @@ class Builder:
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
     def wait_until_held(self, cache: Path) -> None:
-        deadline = time.monotonic() + 100
-        while written(cache) < HELD:
+        def check() -> None:
             assert self.process.poll() is None, self.process.communicate()
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+
+        wait_until(lambda: written(cache) >= HELD, 100, check)
 
     def wait_until_waiting(self) -> None:
         assert self.process.stderr is not None
@@ -83,8 +80,16 @@ class Builder:
 
     def finish(self) -> tuple[str, str]:
         self.hold.unlink(missing_ok=True)
-        out, err = self.process.communicate(timeout=100)
+        out, err = self.process.communicate(timeout=100 * slowness())
         return out.strip(), err
+
+
+@pytest.fixture(autouse=True)
+def cache(tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Every test has a cache folder of its own."""
+    folder = tmp_path_factory.mktemp("cache")
+    monkeypatch.setenv("REALITY_CHECK_CACHE", str(folder))
+    return folder
 
 
 @pytest.fixture

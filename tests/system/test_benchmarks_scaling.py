@@ -53,7 +53,7 @@ def number(cell: str) -> float:
 
 def needs(storage: str) -> Any:
     marks = [pytest.mark.postgres] if storage == "postgresql" else []
-    return pytest.param(storage, marks=[pytest.mark.slow, *marks])
+    return pytest.param(storage, marks=[*marks])
 
 
 def skip_without(scaling: ModuleType, storage: str) -> None:
@@ -85,7 +85,6 @@ def test_workers_whose_trainings_sleep(scaling: ModuleType, run: Run, storage: s
     assert sum(parts) == pytest.approx(100, abs=0.3)
 
 
-@pytest.mark.slow
 def test_where_the_time_of_one_worker_goes(run: Run) -> None:
     small = ["--methods", "1", "--trials", "1", "--reproductions", "1", "--epochs", "1"]
     rows = run("--parts", "trial", *small)
@@ -101,7 +100,6 @@ def test_where_the_time_of_one_worker_goes(run: Run) -> None:
     assert "a worker's imports" in whole["said"]
 
 
-@pytest.mark.slow
 def test_one_experiment_with_one_and_two_workers(run: Run) -> None:
     small = ["--methods", "1", "--trials", "2", "--reproductions", "1", "--epochs", "1"]
     rows = run("--parts", "experiment", *small)

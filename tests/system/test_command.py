@@ -1,0 +1,155 @@
+"""The command stopped, broken and mended: interrupted, killed, and with a loss that raises."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+import signal
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.command import EXPERIMENT, finish, prepare, start
+from support.pace import wait_until
+
+from reality_check.cli.main import main
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import load_locked
+from reality_check.studies.progress import worker_states
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+
+
+@pytest.fixture
+def lab(tmp_path: Path) -> Path:
+    """A folder with an experiment that trains for a while."""
+    prepare(tmp_path, EXPERIMENT.replace("max_epochs: 2", "max_epochs: 30, patience: null"))
+    return tmp_path
+
+
+def children(pid: int) -> list[int]:
+    return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+
+
+def wait_while_it_runs(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+    def check() -> None:
+        assert process.poll() is None, process.communicate()
+
+    wait_until(condition, 60, check)
+
+
+def is_training(out: Path) -> bool:
+    return any(state.get("epoch", 0) >= 2 for state in worker_states(out))
+
+
+def is_gone(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return True
+    return Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()[0] == "Z"
+
+
+def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
+    process = start(lab, "run", "experiment.yaml", "--workers", "2", "name=a.b", "--out", "the out")
+    out = lab / "the out"
+    wait_while_it_runs(lambda: is_training(out), process)
+    workers = children(process.pid)
+    assert len(workers) == 2
+    process.send_signal(signal.SIGINT)
+    status, _, error = finish(process)
+    assert status == 130
+    assert all(is_gone(pid) for pid in workers)
+    assert "Traceback" not in error
+    # Another machine, which does not see that they are gone, need not wait for them.
+    campaign = Campaign(load_locked(out), out)
+    states = {t.state for unit in campaign.ready_stages() for t in unit.study.trials()}
+    assert "failed" in states
+    assert "running" not in states
+    again = re.search(r"To continue: (.*)", error)
+    assert again is not None
+    words = shlex.split(again[1])
+    assert words[:2] == ["reality-check", "run"]
+    assert "the out" in words
+
+    status, said, error = finish(start(lab, *words[1:]))
+    assert status == 0, error
+    assert "Report: the out/report.html" in said
+
+
+FRAGILE = """\
+from pytorch_metric_learning.losses import ContrastiveLoss
+
+calls = 0
+
+
+class Fragile(ContrastiveLoss):
+    def forward(self, *arguments, **options):
+        global calls
+        calls += 1
+        if calls == 5:
+            raise OSError("the table\\nis missing")
+        return super().forward(*arguments, **options)
+"""
+
+
+def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    prepare(
+        tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [{name: mine, loss: lo.Fragile}]"
+    )
+    (tmp_path / "lo.py").write_text(FRAGILE)
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 1
+    assert "Traceback" not in error
+    assert "mine, search: OSError: the table is missing" in error
+    log = re.search(r"The whole story: (\S+)", error)
+    assert log is not None
+    story = (tmp_path / log[1]).read_text()
+    assert "lo.py" in story
+    assert "in forward" in story
+    assert "After fixing the cause, rerun: reality-check run experiment.yaml" in error
+
+    monkeypatch.chdir(tmp_path)
+    assert main(["status", "runs/experiment"]) == 0
+    assert "Stopped: mine, search: OSError: the table is missing" in capsys.readouterr().out
+
+    # No trial is complete, so the mended code may go on in the same folder.
+    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 0, error
+    assert (tmp_path / "runs" / "experiment" / "report.html").exists()
+
+    # Now there are results: they must not mix with those of other code.
+    (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < -1"))
+    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    assert status == 2
+    assert "the code of lo.Fragile has changed" in error
+
+
+def test_killed_worker_is_replaced(lab: Path) -> None:
+    fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
+    process = start(lab, "run", "experiment.yaml", "--out", "out", *fewer)
+    wait_while_it_runs(lambda: is_training(lab / "out"), process)
+    (worker,) = children(process.pid)
+    os.kill(worker, signal.SIGKILL)
+    wait_while_it_runs(lambda: children(process.pid) not in ([], [worker]), process)
+    status, _, error = finish(process)
+    assert status == 0, error
+    assert (lab / "out" / "report.html").exists()
+
+
+def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
+    process = start(lab, "run", "experiment.yaml", "--out", "out")
+    try:
+        wait_while_it_runs(lambda: is_training(lab / "out"), process)
+        status, _, error = finish(start(lab, "run", "experiment.yaml", "--out", "out"))
+        assert status == 2
+        assert f"process {process.pid}" in error
+    finally:
+        process.send_signal(signal.SIGINT)
+        assert finish(process)[0] == 130
