@@ -15,9 +15,9 @@ from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.papers.claims import ClaimVerdict, Finding, judge
 from reality_check.report.collect import collect
-from reality_check.report.sections.untrained import UNTRAINED_NETWORK, untrained
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed, true_minus
+from reality_check.report.untrained import UNTRAINED_NETWORK, untrained
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError

@@ -1,78 +1,15 @@
-"""Whether methods are better than the untrained baselines: raw pixels and untrained networks."""
+"""The section on raw pixels and untrained networks: what every method starts from."""
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable
 
 from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
-from reality_check.report.statistics import t_interval, welch_difference
+from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, interval_text, listed, percent
-
-#: The baseline that the networks of the methods start from.
-UNTRAINED_NETWORK = "untrained embedder"
-
-#: The category whose networks are alike trained and untrained.
-_CATEGORY = "aggregate"
-
-
-@dataclass(frozen=True)
-class Untrained:
-    """One baseline, and the methods that are not shown to be better than it on MAP@R.
-
-    Attributes:
-        name: of the baseline.
-        mean: its MAP@R, 0..1.
-        n: how many networks it is the mean of; raw pixels are one.
-        unbeaten: by those methods, in the experiment's order.
-    """
-
-    name: str
-    mean: float
-    n: int
-    unbeaten: tuple[str, ...]
-
-
-def untrained(summary: Summary) -> list[Untrained]:
-    """Return the baselines of the aggregate, the best one first; none without any such method.
-
-    A method is above one where the 95 % interval of the difference is above 0 (Welch's, of the
-    mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
-    with a network of their own are left out: the baselines are of the experiment's network.
-    """
-    values: dict[str, list[float]] = {}
-    for row in summary.results.baselines:
-        if row.category == _CATEGORY and row.metric == PRIMARY and math.isfinite(row.value):
-            values.setdefault(row.method, []).append(float(row.value))
-    methods = {
-        method: sample
-        for method, sample in summary.samples(_CATEGORY, PRIMARY).items()
-        if not summary.results.settings_of(method).get("model")
-    }
-    if not methods:
-        return []
-    baselines = [
-        Untrained(
-            name,
-            math.fsum(there) / len(there),
-            len(there),
-            tuple(method for method, sample in methods.items() if not _is_above(sample, there)),
-        )
-        for name, there in values.items()
-    ]
-    return sorted(baselines, key=lambda one: -one.mean)
-
-
-def _is_above(values: Sequence[float], baseline: Sequence[float]) -> bool:
-    difference = (
-        t_interval([value - baseline[0] for value in values])
-        if len(baseline) == 1
-        else welch_difference(values, baseline)
-    )
-    return (difference.mean if difference.low is None else difference.low) > 0
+from reality_check.report.untrained import CATEGORY, Untrained, untrained
 
 
 def baselines_section(summary: Summary) -> Section:
@@ -123,7 +60,7 @@ def untrained_note(summary: Summary) -> str:
         return ""
     return (
         f"Not better than raw pixels or the untrained network (best: {best.name}, {_score(best)} "
-        f"in the {_CATEGORY}): {listed(best.unbeaten)}."
+        f"in the {CATEGORY}): {listed(best.unbeaten)}."
     )
 
 
