@@ -361,7 +361,7 @@ def test_live_view_outlives_a_busy_storage(
     def busy() -> None:
         raise RuntimeError("database is locked")
 
-    monkeypatch.setattr(half_done, "units", busy)
+    monkeypatch.setattr(half_done, "ready_stages", busy)
     file = io.StringIO()
     with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
         view(half_done)
@@ -393,7 +393,7 @@ def test_report_needs_neither_the_images_nor_the_device(
     def no_images(config: object) -> None:
         raise AssertionError("the images were read")
 
-    monkeypatch.setattr("reality_check.studies.campaign.load_dataset", no_images)
+    monkeypatch.setattr("reality_check.training.prepared_experiment.load_dataset", no_images)
     assert main(["report", str(tmp_path / "out")]) == 0, capsys.readouterr().err
     assert (tmp_path / "out" / "results.csv").read_bytes() == before
     assert "classes" in (tmp_path / "out" / "report.md").read_text()
