@@ -45,22 +45,28 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean, median
-from typing import Any
+from typing import Any, Literal
 
 import sqlalchemy
 import torch
 from optuna.storages import BaseStorage, JournalStorage
 
 from reality_check.config import Experiment, Method, compose
+from reality_check.config.metrics import Stage
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.data import load_dataset
+from reality_check.launch import work_loop as loop_room
 from reality_check.launch import worker as worker_room
 from reality_check.launch.prepare import prepare
+from reality_check.launch.scorer import Scorer
+from reality_check.launch.trial_runner import TrialRunner
+from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies import campaign as campaign_room
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.patient_storage import PatientStorage
-from reality_check.studies.study import TrialContext, TrialResult
+from reality_check.studies.trial import TrialContext, TrialResult
+from reality_check.training import prepared_experiment as prepared_room
 from reality_check.training.records import FoldRecords
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
@@ -229,7 +235,7 @@ def timeline(out: Path, workers: int, began: float, ended: float) -> Timeline:
     campaign = Campaign(load_locked(out), out)
     stages = {(u.method, u.stage): u.study.complete().values() for u in campaign.ready_stages()}
     times = {
-        key: [(t.datetime_start.timestamp(), t.datetime_complete.timestamp()) for t in trials]
+        key: [(t.started.timestamp(), t.ended.timestamp()) for t in trials]
         for key, trials in stages.items()
     }
     spans = list(itertools.chain.from_iterable(times.values()))
@@ -317,7 +323,7 @@ class Clock:
                 if hasattr(owner, name):
                     self.wrap(owner, name, "storage")
         self.wrap(campaign_room, "open_storage", "opening")
-        self.wrap(campaign_room, "pause", "waiting")
+        self.wrap(loop_room, "pause", "waiting")
 
     def wrap_training(self) -> None:
         """The parts of real trainings, and of what comes after them."""
@@ -327,9 +333,9 @@ class Clock:
             "building networks": [(Trainer, "build")],
             "records": [(FoldRecords, name) for name in ("__init__", "append", "close")],
             "checkpoints": [(checkpoints, "save"), (checkpoints, "clone")],
-            "scoring": [(Campaign, n) for n in ("_reproduce", "_complete", "_score_baselines")],
+            "scoring": [(Scorer, "score"), (Scorer, "score_baselines")],
             "notes of progress": [(worker_room, "write_progress")],
-            "reading images": [(campaign_room, "load_dataset")],
+            "reading images": [(prepared_room, "load_dataset")],
         }
         for label, functions in parts.items():
             for owner, name in functions:
@@ -347,7 +353,7 @@ class Work:
     calls: dict[str, int]
 
 
-def run_workers(out: Path, count: int, kind: type[Campaign], training: bool) -> list[Work]:
+def run_workers(out: Path, count: int, training: bool) -> list[Work]:
     """Fork so many workers, wait for their end, and return what each of them did.
 
     Threads would not do: Optuna's storages and samplers, and Python itself, would share locks.
@@ -356,8 +362,7 @@ def run_workers(out: Path, count: int, kind: type[Campaign], training: bool) -> 
     gc.freeze()  # else the first collection of every child copies all memory
     context = multiprocessing.get_context("fork")
     children = [
-        context.Process(target=be_worker, args=(out, number, kind, training))
-        for number in range(count)
+        context.Process(target=be_worker, args=(out, number, training)) for number in range(count)
     ]
     for child in children:
         child.start()
@@ -369,16 +374,18 @@ def run_workers(out: Path, count: int, kind: type[Campaign], training: bool) -> 
     return [Work(**json.loads(work_file(out, n).read_text())) for n in range(count)]
 
 
-def be_worker(out: Path, number: int, kind: type[Campaign], training: bool) -> None:
+def be_worker(out: Path, number: int, training: bool) -> None:
     """The worker's own loop, in a child process, with a clock around it."""
     die_with_parent()
     began, cpu, clock = time.monotonic(), time.process_time(), Clock()
     clock.wrap_storage()
     if training:
         clock.wrap_training()
+    else:
+        Sleeping.clock = TimedLoop.clock = clock
+        pretended = {"Campaign": Searches, "TrialRunner": Sleeping, "WorkLoop": TimedLoop}
+        vars(worker_room).update(pretended)
     statements = count_statements()
-    Sleeping.clock = clock
-    worker_room.Campaign = kind  # type: ignore[attr-defined]
     status = worker_room.work(out, number)
     clock.stop()
     found = Work(
@@ -413,8 +420,7 @@ def begin(experiment: Experiment, out: Path) -> None:
     prepared = prepare(experiment, out)
     campaign = Campaign(prepared.experiment, out)
     campaign.baselines().note("data", prepared.describe_data())
-    for unit in campaign.ready_stages():
-        unit.study.clear_failures()
+    campaign.clear_failures()
     (out / "logs").mkdir(exist_ok=True)
     if isinstance(campaign.storage, PatientStorage):
         campaign.storage.engine.dispose()  # no connection may be shared with the children
@@ -426,7 +432,7 @@ def trial_part(options: argparse.Namespace) -> None:
     with tempfile.TemporaryDirectory(prefix="scaling-") as name:
         out = Path(name) / "out"
         begin(experiment, out)
-        (work,) = run_workers(out, 1, Campaign, training=True)
+        (work,) = run_workers(out, 1, training=True)
     total = work.ended - work.began
     own = {k: v for k, v in work.seconds.items() if not k.endswith(ELSEWHERE)}
     rows = [
@@ -458,20 +464,24 @@ def print_start() -> None:
 # -- pretended trainings -------------------------------------------------------------------------
 
 
-class Sleeping(Campaign):
-    """Searches whose trainings sleep; claims, heartbeats, results and waiting are real."""
+class Searches(Campaign):
+    """The search alone, so that no worker waits for the end of one but at the very end."""
+
+    def stages_of(self, method: Method) -> tuple[Stage, ...]:
+        return (Stage.SEARCH,)
+
+
+class Sleeping(TrialRunner):
+    """Its trainings sleep; claims, heartbeats, results and waiting are real."""
 
     clock = Clock()
     seconds = 0.0
 
-    def stages_of(self, method: Method) -> list[str]:
-        """The search alone, so that no worker waits for the end of one but at the very end."""
-        return ["search"]
-
-    def _do(self, unit: StageWork, attempt: TrialContext) -> TrialResult:
-        note = {"doing": unit.stage, "method": unit.method, "trial_index": attempt.trial_index}
+    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+        """Sleep, and find something by chance."""
+        note = {"doing": work.stage, "method": work.method, "trial_index": context.trial_index}
         self.on_progress(note)
-        length = self.length(unit, attempt.trial_index)
+        length = self.length(work, context.trial_index)
         with self.clock.of("training"):
             time.sleep(length)
         self.on_progress(note)
@@ -484,21 +494,27 @@ class Sleeping(Campaign):
             "epochs_spent": [2 * EVALUATIONS for _ in folds],
             "curves": [curve for _ in folds],
         }
-        return TrialResult(random.Random(repr(attempt.params)).random(), attributes)
+        return TrialResult(random.Random(repr(context.params)).random(), attributes)
 
-    def length(self, unit: StageWork, trial_index: int) -> float:
+    def length(self, work: StageWork, trial_index: int) -> float:
         """Between 3/4 and 5/4 of the mean: real trainings do not end together."""
-        draw = random.Random(derive(0, unit.method, unit.stage, trial_index))
+        draw = random.Random(derive(0, work.method, work.stage, trial_index))
         return self.seconds * draw.uniform(0.75, 1.25)
 
-    def _work_on_first_free_unit(self) -> str:
+
+class TimedLoop(WorkLoop):
+    """Counts what is asked of the storage without success as waiting: it keeps nobody from work."""
+
+    clock = Clock()
+
+    def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
         before = self.clock.seconds["storage"]
-        found = super()._work_on_first_free_unit()
-        if found == "wait":  # what this asked of the storage kept nobody from working
+        outcome = super()._work_on_first_free_stage()
+        if outcome == "wait":
             asked = self.clock.seconds["storage"] - before
             self.clock.seconds["storage"] -= asked
             self.clock.seconds["waiting"] += asked
-        return found
+        return outcome
 
 
 @dataclass(frozen=True)
@@ -545,9 +561,9 @@ def simulate(
         begin(experiment, out)
         Sleeping.seconds = seconds
         before = cpu_seconds(pid)
-        work = run_workers(out, workers, Sleeping, training=False)
+        work = run_workers(out, workers, training=False)
         server_cpu = None if pid is None else cpu_seconds(pid) - before
-        campaign = Sleeping(load_locked(out).model_copy(update={"storage": url}), out)
+        campaign = Searches(load_locked(out).model_copy(update={"storage": url}), out)
         stages = [unit.study for unit in campaign.ready_stages()]
         if not campaign.is_complete():
             raise SystemExit("the workers ended before the work did")
