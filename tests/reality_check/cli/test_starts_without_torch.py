@@ -1,0 +1,53 @@
+"""What only reads and shows starts without the libraries that take seconds to import."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from reality_check.config import load_experiment
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.output_folder import lock_experiment
+
+HEAVY = ("torch", "faiss", "sklearn", "matplotlib", "pytorch_metric_learning")
+PROGRAM = f"""
+import contextlib, io, sys
+from reality_check.cli.main import main
+with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
+    main(sys.argv[1:])
+print(*[name for name in {HEAVY!r} if name in sys.modules])
+"""
+
+
+def imported(program: str, *arguments: str) -> list[str]:
+    """Which of the heavy libraries a process has imported at its end."""
+    command = [sys.executable, "-c", program, *arguments]
+    return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def test_reading_an_experiment() -> None:
+    program = f"import reality_check as rc, sys; rc.load_experiment('quickstart'); \
+print(*[name for name in {HEAVY!r} if name in sys.modules])"
+    assert imported(program) == []
+
+
+@pytest.mark.parametrize(
+    "command",
+    ["--help", "completion bash", "show quickstart", "show methods", "show papers", "verdicts"],
+)
+def test_a_command(command: str) -> None:
+    assert imported(PROGRAM, *command.split()) == []
+
+
+def test_the_status_of_a_run_that_has_begun(tiny: Path, tmp_path: Path) -> None:
+    experiment = load_experiment(tiny)
+    lock_experiment(experiment, tmp_path)
+    assert list(Campaign(experiment, tmp_path).ready_stages()), "its searches are in the storage"
+    assert imported(PROGRAM, "status", str(tmp_path)) == []
+
+
+def test_a_library_that_is_imported_is_seen() -> None:
+    assert "torch" in imported(PROGRAM, "show", "trunks")
