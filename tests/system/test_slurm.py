@@ -161,7 +161,7 @@ class TestArray:
         first.send_signal(signal.SIGINT)
         said, _ = first.communicate(timeout=600)
         assert first.returncode == 130, said
-        assert "jobs of SLURM go on" in said
+        assert "SLURM jobs keep running" in said
         before = jobs_of(out)
         assert len(slurm.ask("squeue", "-h", "-r").splitlines()) == 2
 
