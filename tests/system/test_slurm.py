@@ -151,7 +151,7 @@ class TestArray:
         assert any(trial.stopped for trial in search_trials(out))
         assert "asks to be queued again" in (out / "logs" / "worker_0.log").read_text()
 
-    def test_whoever_watches_the_jobs_go_on(self, slurm: Any, tmp_path: Path) -> None:
+    def test_whoever_watches_the_jobs_keep_running(self, slurm: Any, tmp_path: Path) -> None:
         """Ctrl-C, the same command, a cancelled array, and the same command again."""
         out = tmp_path / "out"
         first = command(tmp_path, "--workers", "2")
@@ -168,7 +168,7 @@ class TestArray:
         second = command(tmp_path, "--workers", "2")
         assert second.stdout is not None
         lines = []
-        while "go on" not in (line := second.stdout.readline()):
+        while "keep running" not in (line := second.stdout.readline()):
             assert line, lines
             lines.append(line)
         assert all(job in line for job in before)
