@@ -244,7 +244,7 @@ class _Comparison:
 
     def _why(self) -> str:
         if self.difference is not None and self.difference.p_value is None:
-            return "no interval without two reproductions whose values are finite"
+            return "no test with fewer than three reproductions whose values are finite"
         return self._nothing()
 
 

@@ -102,7 +102,7 @@ def pair_sentence(pair: Pair) -> str:
     over = f"over {counted(pair.seeds, 'common seed')}"
     low, high = pair.difference.low, pair.difference.high
     if low is None or high is None or pair.adjusted_p is None:
-        return f"{tie}: {gap} apart {over}, too few for an interval."
+        return f"{tie}: {gap} apart {over}, too few for a test."
     holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
     evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
     if not pair.distinct:

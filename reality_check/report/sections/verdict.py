@@ -50,7 +50,7 @@ def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
     tie = f"{a} is not distinguishable from {b}"
     sizes = f"n = {difference.n[0]} and {difference.n[1]}"
     if difference.half_width is None or comparison.adjusted_p is None:
-        return f"{tie}: {gap} apart, but no interval without two runs ({sizes})."
+        return f"{tie}: {gap} apart, but no test with fewer than three runs ({sizes})."
     low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
     evidence = f"{CONFIDENCE:.0%} interval {points(low)} to {points(high)}, {sizes}"
     evidence = evidence.replace("%", " %")

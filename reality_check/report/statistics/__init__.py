@@ -1,8 +1,8 @@
 """The numbers behind the report, as pure functions of plain data.
 
-Intervals over reproductions describe training noise only: retrainings of one winner with fresh
-seeds. They say nothing about other test classes, other splits or the luck of the search.
-``docs/statistics.md`` says of each number when it misleads.
+Intervals over reproductions of one winner describe training noise only. Those over searches, or
+over all subsets of one random search, are about the loss tuned with that budget; neither is about
+other test classes or other splits. ``docs/statistics.md`` says of each number when it misleads.
 """
 
 from __future__ import annotations
@@ -18,17 +18,21 @@ from reality_check.report.statistics._bootstrap import (
     design_effect,
     percentile_interval,
     resampled_means,
+    with_noise,
     with_training_noise,
 )
 from reality_check.report.statistics._differences import (
+    MIN_TESTED,
     Comparison,
     Difference,
+    compare,
     compare_pairs,
     holm,
     paired_difference,
     welch_difference,
 )
 from reality_check.report.statistics._effects import (
+    MIN_STANDARDISED,
     cliffs_delta,
     cohens_d,
     paired_effect,
@@ -42,36 +46,80 @@ from reality_check.report.statistics._search import (
     expected_best_band,
     leaders_by_budget,
 )
+from reality_check.report.statistics._searches import (
+    Estimate,
+    Shares,
+    compare_estimates,
+    estimate_difference,
+    over_searches,
+    planned_error,
+    smallest_detectable,
+    variance_shares,
+)
+from reality_check.report.statistics._subsets import (
+    MAX_LEFT_OUT,
+    all_subsets,
+    budget_curve,
+    jackknife_error,
+    left_out,
+    paired_subsets_difference,
+    subset_degrees,
+    subset_estimates,
+    subset_shares,
+    subset_weights,
+)
 
 __all__ = [
     "CONFIDENCE",
+    "MAX_LEFT_OUT",
+    "MIN_STANDARDISED",
+    "MIN_TESTED",
     "Agreement",
     "Bounds",
     "Comparison",
     "Difference",
+    "Estimate",
     "Interval",
     "Lead",
     "Ranking",
+    "Shares",
+    "all_subsets",
+    "budget_curve",
     "class_totals",
     "cliffs_delta",
     "cohens_d",
+    "compare",
+    "compare_estimates",
     "compare_pairs",
     "critical_difference",
     "design_effect",
+    "estimate_difference",
     "expected_best",
     "expected_best_band",
     "holm",
+    "jackknife_error",
     "leaders_by_budget",
+    "left_out",
+    "over_searches",
     "paired_difference",
     "paired_effect",
+    "paired_subsets_difference",
     "percentile_interval",
+    "planned_error",
     "prediction_interval",
     "probability_of_improvement",
     "rank_agreement",
     "rank_methods",
     "resampled_means",
     "selection_gap",
+    "smallest_detectable",
+    "subset_degrees",
+    "subset_estimates",
+    "subset_shares",
+    "subset_weights",
     "t_interval",
+    "variance_shares",
     "welch_difference",
+    "with_noise",
     "with_training_noise",
 ]

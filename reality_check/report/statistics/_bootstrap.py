@@ -23,7 +23,7 @@ Array = NDArray[np.float64]
 DRAWS = 5000
 
 #: Numbers held at once while drawing.
-_HELD = 2**22
+_HELD = 2**20
 
 
 def class_totals(values: Array, labels: NDArray[np.int64]) -> tuple[Array, NDArray[np.int64]]:
@@ -74,28 +74,43 @@ def resampled_means(
 def with_training_noise(draws: Array, values: Sequence[float], seed: int = 1) -> Array:
     """Return the draws with the luck of the training added: both levels together.
 
-    The mean over n reproductions is known up to ``t s / √n`` with t of ``n - 1`` degrees of freedom
-    (JCGM 101:2008, "Propagation of distributions using a Monte Carlo method", 6.4.9), and such a
-    deviation is added to every draw. Drawing three or five reproductions with replacement instead
-    would give intervals that are far too narrow.
+    As :func:`with_noise`, the error being that of the mean of the values. Drawing three or five of
+    them with replacement instead would give intervals that are far too narrow.
 
     Args:
-        draws: shape (B,), of :func:`resampled_means` over the mean of the reproductions.
-        values: the statistic itself of each reproduction, at least two.
+        draws: shape (B,), of :func:`resampled_means` over the mean of the units.
+        values: the statistic itself of each unit, at least two: of each search (its mean over the
+            reproductions), or of each reproduction of one winner.
         seed: the same seed gives the same deviations.
 
     Raises:
-        ValueError: there is no second reproduction.
+        ValueError: there is no second unit.
     """
     n = len(values)
     if n < 2:
         raise ValueError(
-            f"there are {n} reproductions, but training noise shows only between two or more; use "
-            "the draws as they are."
+            f"there are {n} values, but the noise of searches or trainings shows only between two "
+            "or more; use the draws as they are."
         )
+    return with_noise(draws, float(np.std(values, ddof=1)) / math.sqrt(n), n - 1, seed)
+
+
+def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Array:
+    """Return the draws with an estimate's own error added: both levels together.
+
+    What was estimated is known up to ``t error`` (JCGM 101:2008, "Propagation of distributions
+    using a Monte Carlo method", 6.4.9), and such a deviation is added to every draw.
+
+    Args:
+        draws: shape (B,), of :func:`resampled_means` over the estimate.
+        error: standard error of the estimate.
+        degrees: degrees of freedom of its t; infinite for a normal deviation.
+        seed: the same seed gives the same deviations.
+    """
     generator = np.random.default_rng(seed)
-    error = float(np.std(values, ddof=1)) / math.sqrt(n)
-    return draws + error * generator.standard_t(n - 1, size=len(draws))
+    if math.isinf(degrees):
+        return draws + error * generator.standard_normal(len(draws))
+    return draws + error * generator.standard_t(degrees, size=len(draws))
 
 
 def percentile_interval(

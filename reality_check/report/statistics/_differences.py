@@ -3,12 +3,20 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtr, stdtrit
+from reality_check.report.statistics._intervals import (
+    CONFIDENCE,
+    Centred,
+    t_interval,
+    t_quantile,
+    two_sided_p,
+    variance,
+)
 
-from reality_check.report.statistics._intervals import CONFIDENCE, Centred, t_interval, variance
+#: No p-value from fewer units on either side: two values say nothing about their own spread.
+MIN_TESTED = 3
 
 
 @dataclass(frozen=True)
@@ -18,12 +26,17 @@ class Difference(Centred):
     Attributes:
         mean: difference of the means, in the unit of the values.
         half_width: of the interval; ``None`` where a sample has fewer than two values.
-        p_value: two-sided, for "the means are equal"; ``None`` where ``half_width`` is.
-        n: sizes of the two samples.
+        p_value: two-sided, for "the means are equal"; ``None`` where ``half_width`` is, and
+            where a sample has fewer than :data:`MIN_TESTED` values.
+        n: sizes of the two samples, in units: reproductions, searches or trials.
+        error: standard error of the difference, where there is an interval.
+        degrees: degrees of freedom of its t, where there is an interval.
     """
 
     p_value: float | None
     n: tuple[int, int]
+    error: float | None = None
+    degrees: float | None = None
 
 
 @dataclass(frozen=True)
@@ -65,12 +78,32 @@ def welch_difference(
     if min(n) < 2 or not math.isfinite(mean):
         return Difference(mean, None, None, n)
     u, v = variance(first, a.mean) / a.n, variance(second, b.mean) / b.n
-    if u + v == 0:  # no spread at all: any difference is certain, no difference is none
-        return Difference(mean, 0.0, float(mean == 0), n)
-    degrees = (u + v) ** 2 / (u**2 / (a.n - 1) + v**2 / (b.n - 1))
-    error = math.sqrt(u + v)
-    half_width = float(stdtrit(degrees, (1 + confidence) / 2)) * error
-    return Difference(mean, half_width, 2 * float(stdtr(degrees, -abs(mean) / error)), n)
+    degrees = satterthwaite(u, a.n - 1, v, b.n - 1)
+    return t_difference(mean, math.sqrt(u + v), degrees, n, confidence)
+
+
+def satterthwaite(u: float, first: float, v: float, second: float) -> float:
+    """Degrees of freedom of the sum of two squared errors (Welch 1947), each with its own."""
+    if u + v == 0:
+        return first + second
+    inverse = (u / (u + v)) ** 2 / first + (v / (u + v)) ** 2 / second
+    return math.inf if inverse == 0 else 1 / inverse
+
+
+def t_difference(
+    mean: float, error: float, degrees: float, n: tuple[int, int], confidence: float = CONFIDENCE
+) -> Difference:
+    """Return the difference with its interval and, from enough units, its test.
+
+    No spread at all makes any difference certain, and no difference none.
+    """
+    if min(n) < MIN_TESTED:
+        p_value = None
+    elif error == 0:
+        p_value = float(mean == 0)
+    else:
+        p_value = two_sided_p(mean / error, degrees)
+    return Difference(mean, t_quantile(degrees, confidence) * error, p_value, n, error, degrees)
 
 
 def paired_difference(
@@ -96,10 +129,7 @@ def paired_difference(
     if interval.half_width is None:
         return Difference(interval.mean, None, None, n)
     error = math.sqrt(variance(gaps, interval.mean) / interval.n)
-    if error == 0:
-        return Difference(interval.mean, 0.0, float(interval.mean == 0), n)
-    p_value = 2 * float(stdtr(interval.n - 1, -abs(interval.mean) / error))
-    return Difference(interval.mean, interval.half_width, p_value, n)
+    return t_difference(interval.mean, error, interval.n - 1, n, confidence)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -123,12 +153,24 @@ def compare_pairs(samples: Mapping[str, Sequence[float]]) -> tuple[Comparison, .
             finite are left out: they have no mean to rank.
     """
     means = {name: t_interval(values).mean for name, values in samples.items()}
+    return compare(means, lambda a, b: welch_difference(samples[a], samples[b]))
+
+
+def compare(
+    means: Mapping[str, float], difference: Callable[[str, str], Difference]
+) -> tuple[Comparison, ...]:
+    """Compare every pair of methods by a difference of one's own; else as :func:`compare_pairs`.
+
+    Args:
+        means: of each method; those that are not finite are left out.
+        difference: of two names, the first minus the second.
+    """
     ranked = sorted((m for m in means if math.isfinite(means[m])), key=lambda m: -means[m])
     pairs = [(a, b) for i, a in enumerate(ranked) for b in ranked[i + 1 :]]
-    differences = [welch_difference(samples[a], samples[b]) for a, b in pairs]
-    tested = [d.p_value for d in differences if d.p_value is not None]
-    adjusted = iter(holm(tested))
+    differences = [difference(a, b) for a, b in pairs]
+    tested_p = [d.p_value for d in differences if d.p_value is not None]
+    adjusted = iter(holm(tested_p))
     return tuple(
-        Comparison(a, b, d, None if d.p_value is None else next(adjusted), len(tested))
+        Comparison(a, b, d, None if d.p_value is None else next(adjusted), len(tested_p))
         for (a, b), d in zip(pairs, differences, strict=True)
     )

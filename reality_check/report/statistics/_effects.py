@@ -10,6 +10,9 @@ from scipy.special import gammaincinv, ndtri
 
 from reality_check.report.statistics._intervals import CONFIDENCE, Bounds, t_interval, variance
 
+#: No standardised difference from fewer values: its interval would hold nearly anything.
+MIN_STANDARDISED = 5
+
 #: Beyond this t, scipy's noncentral t loses its digits.
 _HUGE = 100.0
 
@@ -31,10 +34,11 @@ def cohens_d(
         confidence: for example 0.95.
 
     Returns:
-        ``None`` where a sample has fewer than two values, a value is not finite or nothing spreads.
+        ``None`` where a sample has fewer than :data:`MIN_STANDARDISED` values, a value is not
+        finite or nothing spreads.
     """
     a, b = t_interval(first), t_interval(second)
-    if a.half_width is None or b.half_width is None:
+    if a.half_width is None or b.half_width is None or min(a.n, b.n) < MIN_STANDARDISED:
         return None
     degrees = a.n + b.n - 2
     within = (a.n - 1) * variance(first, a.mean) + (b.n - 1) * variance(second, b.mean)
@@ -58,11 +62,12 @@ def paired_effect(
         confidence: for example 0.95.
 
     Returns:
-        ``None`` for fewer than two pairs, where a value is not finite or no difference spreads.
+        ``None`` for fewer than :data:`MIN_STANDARDISED` pairs, where a value is not finite or no
+        difference spreads.
     """
     gaps = [a - b for a, b in zip(first, second, strict=True)]
     interval = t_interval(gaps)
-    if interval.half_width is None:
+    if interval.half_width is None or interval.n < MIN_STANDARDISED:
         return None
     spread = _spread(variance(gaps, interval.mean), [*first, *second])
     if spread == 0:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from scipy.special import stdtrit
+from scipy.special import ndtr, ndtri, stdtr, stdtrit
 
 #: Confidence of every interval of the report; differences are tested at one minus this.
 CONFIDENCE = 0.95
@@ -73,10 +73,21 @@ def t_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Inter
     mean = math.fsum(values) / n
     if n == 1:
         return Interval(mean, None, n)
-    t = float(stdtrit(n - 1, (1 + confidence) / 2))
-    return Interval(mean, t * math.sqrt(variance(values, mean) / n), n)
+    half_width = t_quantile(n - 1, confidence) * math.sqrt(variance(values, mean) / n)
+    return Interval(mean, half_width, n)
 
 
 def variance(values: Sequence[float], mean: float) -> float:
     """The sample variance, with n - 1 in the denominator, around a mean that is known."""
     return math.fsum((value - mean) ** 2 for value in values) / (len(values) - 1)
+
+
+def t_quantile(degrees: float, confidence: float = CONFIDENCE) -> float:
+    """The quantile that a two-sided interval reaches to; degrees may be infinite (normal)."""
+    p = (1 + confidence) / 2
+    return float(ndtri(p) if math.isinf(degrees) else stdtrit(degrees, p))
+
+
+def two_sided_p(t: float, degrees: float) -> float:
+    """The p-value of t on both sides; degrees may be infinite (normal)."""
+    return 2 * float(ndtr(-abs(t)) if math.isinf(degrees) else stdtr(degrees, -abs(t)))

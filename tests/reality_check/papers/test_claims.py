@@ -196,7 +196,7 @@ def test_a_ratio_has_a_margin_of_its_own_unit() -> None:
     [
         ({}, "a has no results"),
         ({"a": around(0.3)}, "b has no results"),
-        ({"a": around(0.3), "b": [0.2]}, "without two reproductions"),
+        ({"a": around(0.3), "b": [0.2]}, "fewer than three reproductions"),
         ({"a": around(0.3), "b": [0.2, float("nan")]}, "whose values are finite"),
     ],
 )

@@ -409,7 +409,7 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
         ),
         (all_diverged, "no winner, as every trial diverged or failed"),
         (running_and_failed, "warped: 0 of 3 search trials so far."),
-        (one_run, "no interval without two runs (n = 1 and 1)"),
+        (one_run, "no test with fewer than three runs (n = 1 and 1)"),
         (not_finite, "not finite"),
         (odd_config, "The protocol is “mine”, measured here against “mlrc”."),
         (without_search, "1 (nothing to search)"),

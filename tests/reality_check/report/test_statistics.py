@@ -19,7 +19,7 @@ from reality_check.report.statistics import (
     welch_difference,
 )
 
-samples = st.lists(st.floats(-1, 1, width=32), min_size=2, max_size=12)
+samples = st.lists(st.floats(-1, 1, width=32), min_size=3, max_size=12)
 
 
 def test_the_golden_interval_of_the_protocol() -> None:
@@ -82,8 +82,8 @@ def test_without_two_values_each_there_is_a_difference_but_no_interval() -> None
 
 
 def test_samples_without_spread() -> None:
-    assert welch_difference([0.5, 0.5], [0.25, 0.25]).p_value == 0
-    assert welch_difference([0.5, 0.5], [0.5, 0.5]).p_value == 1
+    assert welch_difference([0.5] * 3, [0.25] * 3).p_value == 0
+    assert welch_difference([0.5] * 3, [0.5] * 3).p_value == 1
     assert welch_difference([0.5, 0.5], [0.5, 0.5]).half_width == 0
 
 
@@ -124,7 +124,9 @@ def test_pairs_follow_the_ranking_and_share_one_correction() -> None:
 
 
 def test_pairs_that_cannot_be_tested_do_not_weaken_the_others() -> None:
-    pairs = compare_pairs({"a": [0.3, 0.31], "b": [0.2, 0.21], "single": [0.1], "nan": [math.nan]})
+    pairs = compare_pairs(
+        {"a": [0.3, 0.31, 0.32], "b": [0.2, 0.21, 0.2], "single": [0.1], "nan": [math.nan]}
+    )
     assert {(c.better, c.other): c.pairs for c in pairs} == {
         ("a", "b"): 1,
         ("a", "single"): 1,

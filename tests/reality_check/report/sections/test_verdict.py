@@ -56,7 +56,7 @@ def test_a_pair_with_a_single_run() -> None:
     sentence = pair_sentence(Comparison("A", "B", Difference(0.1, None, None, (1, 5)), None, 0))
     assert sentence == (
         "A is not distinguishable from B: 10.00 points MAP@R apart, "
-        "but no interval without two runs (n = 1 and 5)."
+        "but no test with fewer than three runs (n = 1 and 5)."
     )
 
 

@@ -148,7 +148,7 @@ def test_many_classes_leave_the_t_interval_over_reproductions() -> None:
     found = percentile_interval(draws, interval.mean, 10**6)
     assert found.low == pytest.approx(interval.low, abs=2e-4)
     assert found.high == pytest.approx(interval.high, abs=2e-4)
-    with pytest.raises(ValueError, match="1 reproductions"):
+    with pytest.raises(ValueError, match="1 values"):
         with_training_noise(np.zeros(3), [0.3])
 
 

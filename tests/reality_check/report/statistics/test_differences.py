@@ -50,8 +50,9 @@ def test_pairs_that_cannot_be_tested() -> None:
     assert single.mean == pytest.approx(0.2)
     assert single.half_width is None
     assert single.p_value is None
-    assert paired_difference([0.5, 0.75], [0.25, 0.5]).p_value == 0
-    assert paired_difference([0.5, 0.75], [0.5, 0.75]).p_value == 1
+    assert paired_difference([0.5, 0.75, 1.0], [0.25, 0.5, 0.75]).p_value == 0
+    assert paired_difference([0.5, 0.75, 1.0], [0.5, 0.75, 1.0]).p_value == 1
+    assert paired_difference([0.5, 0.75], [0.25, 0.5]).p_value is None, "two units are no test"
     assert paired_difference([0.5, math.nan], [0.25, 0.5]).half_width is None
     with pytest.raises(ValueError, match="first has 2 values and second has 1"):
         paired_difference([0.1, 0.2], [0.1])
@@ -65,10 +66,11 @@ def test_cohens_d_is_the_formula() -> None:
     pooled = math.sqrt((np.var(FIRST, ddof=1) + np.var(SECOND, ddof=1)) / 2)
     assert found is not None
     assert found.value == pytest.approx((np.mean(FIRST) - np.mean(SECOND)) / pooled)
-    unequal = cohens_d(FIRST, SECOND[:3])
-    weighted = math.sqrt((4 * np.var(FIRST, ddof=1) + 2 * np.var(SECOND[:3], ddof=1)) / 6)
+    unequal = cohens_d([*FIRST, 0.283], SECOND)
+    spreads = np.var([*FIRST, 0.283], ddof=1), np.var(SECOND, ddof=1)
+    weighted = math.sqrt((5 * spreads[0] + 4 * spreads[1]) / 9)
     assert unequal is not None
-    assert unequal.value == pytest.approx((np.mean(FIRST) - np.mean(SECOND[:3])) / weighted)
+    assert unequal.value == pytest.approx((np.mean([*FIRST, 0.283]) - np.mean(SECOND)) / weighted)
 
 
 def test_the_paired_effect_is_the_mean_over_the_spread_of_the_differences() -> None:
@@ -97,27 +99,27 @@ def test_at_the_ends_of_the_interval_the_observed_effect_is_the_extreme_twentiet
 
 
 def test_an_effect_may_be_huge_or_absent() -> None:
-    huge = paired_effect([10.0, 10.01, 10.02], [0.0, 0.0, 0.0])
+    huge = paired_effect([10.0, 10.01, 10.02, 10.01, 10.01], [0.0] * 5)
     assert huge is not None
     assert 0 < huge.low < huge.value < huge.high < math.inf
-    assert huge.value == pytest.approx(1001)
-    just_less = paired_effect([10.0, 10.18, 10.36], [0.0, 0.0, 0.0])
+    assert huge.value == pytest.approx(10.01 / math.sqrt(0.00005))
+    just_less = paired_effect([10.0, 10.18, 10.36, 10.18, 10.18], [0.0] * 5)
     assert just_less is not None
     assert just_less.low / just_less.value == pytest.approx(huge.low / huge.value, rel=5e-3)
     assert just_less.high / just_less.value == pytest.approx(huge.high / huge.value, rel=5e-3)
-    none = paired_effect([1.0, -1.0], [0.0, 0.0])
+    none = paired_effect([1.0, -1.0, 2.0, -2.0, 0.0], [0.0] * 5)
     assert none is not None
     assert none.low == pytest.approx(-none.high)
-    assert paired_effect([0.5], [0.4]) is None
-    assert paired_effect([0.5, 0.75], [0.25, 0.5]) is None
-    assert cohens_d([0.5, 0.5], [0.25, 0.25]) is None
-    assert cohens_d([0.5], [0.25, 0.3]) is None
-    assert cohens_d([0.5, math.nan], [0.25, 0.3]) is None
+    assert paired_effect([0.5] * 5, [0.25] * 5) is None
+    assert cohens_d([0.5] * 5, [0.25] * 5) is None
+    assert cohens_d([*FIRST, math.nan], SECOND) is None
+    assert paired_effect(FIRST[:4], SECOND[:4]) is None, "four values standardise nothing"
+    assert cohens_d(FIRST, SECOND[:4]) is None
 
 
 @settings(max_examples=60, deadline=None)
 @given(
-    st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=3, max_size=6),
+    st.lists(st.tuples(st.integers(-50, 50), st.integers(-50, 50)), min_size=5, max_size=8),
     st.floats(0.1, 10),
     st.floats(-10, 10),
 )

@@ -1,0 +1,190 @@
+"""What a loss scores when it is tuned with a given budget: estimates whose unit is the search.
+
+``docs/inference.md`` defines the quantity and says why retrainings of one winner do not estimate
+it. :mod:`._subsets` has the estimator for one search of independent draws.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from scipy.optimize import brentq
+from scipy.special import nctdtr, ndtri
+
+from reality_check.report.statistics._differences import (
+    MIN_TESTED,
+    Comparison,
+    Difference,
+    compare,
+    satterthwaite,
+    t_difference,
+)
+from reality_check.report.statistics._intervals import (
+    CONFIDENCE,
+    Centred,
+    t_interval,
+    t_quantile,
+    variance,
+)
+
+
+@dataclass(frozen=True)
+class Estimate(Centred):
+    """An estimate of the score of a tuned loss.
+
+    Attributes:
+        mean: the estimate, in the unit of the values (NaN when a value is not finite).
+        half_width: of its interval; ``None`` where none can be given.
+        error: its standard error, or ``None``.
+        degrees: degrees of freedom of the t quantile of the interval, or ``None``.
+        n: number of units: searches, or trials of the one random search.
+    """
+
+    error: float | None
+    degrees: float | None
+    n: int
+
+
+@dataclass(frozen=True)
+class Shares:
+    """Where the variance of a test score comes from.
+
+    Attributes:
+        search: variance between the expected scores of the winners of searches; ``None`` with one
+            search, or where no winner was trained twice.
+        training: variance between trainings of one winner; ``None`` where none was trained twice.
+    """
+
+    search: float | None
+    training: float | None
+
+
+def over_searches(runs: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> Estimate:
+    """Return the mean of the means of searches, with their t-interval.
+
+    The unit is the search: the K means are independent whatever a sampler does within a search, and
+    contain the luck of search and retraining alike.
+
+    Args:
+        runs: for each search, the values of the reproductions of its winner, at least one.
+        confidence: for example 0.95.
+
+    Returns:
+        No interval for one search.
+    """
+    means = [t_interval(values).mean for values in runs]
+    interval = t_interval(means, confidence)
+    if interval.half_width is None:
+        return Estimate(interval.mean, None, None, None, interval.n)
+    error = math.sqrt(variance(means, interval.mean) / interval.n)
+    return Estimate(interval.mean, interval.half_width, error, interval.n - 1, interval.n)
+
+
+def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
+    """Return the variance between searches and that between trainings of one winner.
+
+    ``s²(within)`` is pooled over searches. A mean over R trainings contains ``s²(within) / R`` of
+    it, which is taken off the variance of the means (the mean of it over searches where R
+    differs); what would be below 0 is 0.
+
+    Args:
+        runs: for each search, the values of the reproductions of its winner, at least one.
+    """
+    intervals = [t_interval(values) for values in runs]
+    repeated = [(values, i.mean) for values, i in zip(runs, intervals, strict=True) if i.n > 1]
+    if not repeated:
+        return Shares(None, None)
+    squares = math.fsum(variance(values, mean) * (len(values) - 1) for values, mean in repeated)
+    within = squares / sum(len(values) - 1 for values, _ in repeated)
+    if len(runs) < 2:
+        return Shares(None, within)
+    means = [interval.mean for interval in intervals]
+    between = variance(means, math.fsum(means) / len(means))
+    carried = within * math.fsum(1 / interval.n for interval in intervals) / len(runs)
+    return Shares(max(0.0, between - carried), within)
+
+
+def estimate_difference(
+    first: Estimate, second: Estimate, confidence: float = CONFIDENCE
+) -> Difference:
+    """Return ``first - second`` of two independent estimates, with Welch's interval and test.
+
+    Args:
+        first: estimate of one method.
+        second: of the other; the estimators and their degrees of freedom may differ.
+        confidence: for example 0.95.
+    """
+    mean, n = first.mean - second.mean, (first.n, second.n)
+    if first.error is None or second.error is None:
+        return Difference(mean, None, None, n)
+    assert first.degrees is not None
+    assert second.degrees is not None
+    u, v = first.error**2, second.error**2
+    degrees = satterthwaite(u, first.degrees, v, second.degrees)
+    return t_difference(mean, math.sqrt(u + v), degrees, n, confidence)
+
+
+def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:
+    """Compare every pair of methods; the best two come first, pairs follow the ranking."""
+    means = {name: estimate.mean for name, estimate in estimates.items()}
+    return compare(means, lambda a, b: estimate_difference(estimates[a], estimates[b]))
+
+
+# -- planning ------------------------------------------------------------------------------------
+
+
+def planned_error(shares: Shares, searches: int, reproductions: int) -> float:
+    """Return the standard error that a mean over searches is expected to have.
+
+    Args:
+        shares: variances of an earlier experiment, or of a bank of trials.
+        searches: K.
+        reproductions: R of each winner.
+
+    Raises:
+        ValueError: a variance is not known.
+    """
+    if shares.search is None or shares.training is None:
+        raise ValueError(
+            f"{shares} lacks a variance; it takes two searches, and two trainings of a winner."
+        )
+    return math.sqrt((shares.search + shares.training / reproductions) / searches)
+
+
+def smallest_detectable(
+    error: float,
+    degrees: float,
+    power: float = 0.8,
+    confidence: float = CONFIDENCE,
+    pairs: int = 1,
+) -> float:
+    """Return the smallest true difference of two methods that is found with the given power.
+
+    Welch's test of two estimates with the same error: t is noncentral, with Satterthwaite's degrees
+    of two variances that are equal in truth and differ by chance, 2 d (d + 1) / (d + 2) for d of
+    each. (Twice d promises too much of few searches: 3 would find what is named in 70 %, not 80.)
+
+    Args:
+        error: standard error of one method's estimate (:func:`planned_error`).
+        degrees: its degrees of freedom, K - 1 for K searches.
+        power: how often the difference is to be found.
+        confidence: one minus the level of the test.
+        pairs: that are tested together: Holm's first step, the strictest, divides the level.
+
+    Returns:
+        Infinite for fewer than three searches, whose differences are not tested.
+    """
+    if degrees < MIN_TESTED - 1:
+        return math.inf
+    total, level = math.sqrt(2) * error, 1 - (1 - confidence) / pairs
+    if math.isinf(degrees):
+        return total * (t_quantile(degrees, level) + float(ndtri(power)))
+    degrees = 2 * degrees * (degrees + 1) / (degrees + 2)
+    critical = t_quantile(degrees, level)
+
+    def missed(noncentrality: float) -> float:
+        return float(nctdtr(degrees, noncentrality, critical)) - (1 - power)
+
+    return total * float(brentq(missed, 0.0, critical + 20.0))

@@ -1,0 +1,212 @@
+"""Estimates over searches against scipy, plain sums and simulated nested experiments."""
+
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy import stats
+
+from reality_check.report.statistics import (
+    Estimate,
+    Shares,
+    compare_estimates,
+    compare_pairs,
+    estimate_difference,
+    holm,
+    over_searches,
+    paired_difference,
+    planned_error,
+    smallest_detectable,
+    variance_shares,
+    welch_difference,
+)
+
+FIRST = [[0.281, 0.276], [0.290, 0.285], [0.279, 0.270], [0.284, 0.284]]
+SECOND = [[0.270, 0.268], [0.281, 0.279], [0.266, 0.262]]
+
+runs = st.lists(
+    st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=4), min_size=1, max_size=6
+)
+
+
+def means(searches: list[list[float]]) -> list[float]:
+    return [float(np.mean(values)) for values in searches]
+
+
+def test_the_estimate_is_scipys_interval_of_the_means() -> None:
+    found = over_searches(FIRST)
+    theirs = stats.ttest_1samp(means(FIRST), 0).confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((theirs.low, theirs.high))
+    assert found.error == pytest.approx(stats.sem(means(FIRST)))
+    assert (found.degrees, found.n) == (3, 4)
+
+
+def test_many_retrainings_of_one_winner_say_nothing_of_the_loss() -> None:
+    assert over_searches([[0.25, 0.26, 0.27]]) == Estimate(pytest.approx(0.26), None, None, None, 1)
+
+
+def test_every_search_counts_once_however_often_its_winner_was_trained() -> None:
+    assert over_searches([[0.0] * 9, [1.0]]).mean == 0.5
+
+
+def test_a_value_that_is_not_finite_leaves_no_mean() -> None:
+    found = over_searches([[0.2, math.nan], [0.3]])
+    assert math.isnan(found.mean)
+    assert found.half_width is None
+    with pytest.raises(ValueError, match="at least one value"):
+        over_searches([])
+
+
+@given(runs, st.floats(0.1, 10), st.floats(-10, 10))
+def test_the_estimate_follows_the_unit(
+    searches: list[list[float]], scale: float, shift: float
+) -> None:
+    found = over_searches(searches)
+    moved = over_searches([[scale * v + shift for v in values] for values in searches])
+    assert moved.mean == pytest.approx(scale * found.mean + shift, abs=1e-9)
+    if found.error is not None:
+        assert moved.error == pytest.approx(scale * found.error, abs=1e-9)
+
+
+# -- differences ---------------------------------------------------------------------------------
+
+
+def test_the_difference_of_estimates_is_scipys_welch_test() -> None:
+    found = estimate_difference(over_searches(FIRST), over_searches(SECOND))
+    theirs = stats.ttest_ind(means(FIRST), means(SECOND), equal_var=False)
+    low, high = theirs.confidence_interval(0.95)
+    assert (found.low, found.high) == pytest.approx((low, high))
+    assert found.p_value == pytest.approx(theirs.pvalue)
+    assert found.degrees == pytest.approx(theirs.df)
+    assert found.n == (4, 3)
+    direct = welch_difference(means(FIRST), means(SECOND))
+    assert (found.mean, found.p_value) == pytest.approx((direct.mean, direct.p_value))
+
+
+def test_infinite_degrees_are_the_normal_test() -> None:
+    one = Estimate(0.30, 0.0, 0.003, math.inf, 50)
+    other = Estimate(0.29, 0.0, 0.004, math.inf, 50)
+    found = estimate_difference(one, other)
+    assert found.half_width == pytest.approx(stats.norm.ppf(0.975) * 0.005)
+    assert found.p_value == pytest.approx(2 * stats.norm.sf(2))
+    mixed = estimate_difference(one, Estimate(0.29, 0.0, 0.004, 4, 5))
+    assert mixed.degrees == pytest.approx(25**2 / 16**2 * 4)
+
+
+def test_fewer_than_three_searches_have_an_interval_and_no_test() -> None:
+    found = estimate_difference(over_searches(FIRST), over_searches(SECOND[:2]))
+    assert found.p_value is None
+    assert found.half_width is not None
+    single = estimate_difference(over_searches(FIRST), over_searches(SECOND[:1]))
+    assert single.half_width is None
+    assert single.p_value is None
+    for difference in (welch_difference, paired_difference):
+        two = difference([0.3, 0.31], [0.1, 0.12])
+        assert two.half_width is not None
+        assert two.p_value is None
+
+
+def test_pairs_of_estimates_are_ranked_and_corrected_together() -> None:
+    searches = {"a": SECOND, "b": FIRST, "c": [[v + 0.05 for v in row] for row in FIRST]}
+    found = compare_estimates({name: over_searches(values) for name, values in searches.items()})
+    assert [(c.better, c.other) for c in found] == [("c", "b"), ("c", "a"), ("b", "a")]
+    p_values = [c.difference.p_value for c in found]
+    assert [c.adjusted_p for c in found] == holm([p for p in p_values if p is not None])
+    by_means = compare_pairs({name: means(values) for name, values in searches.items()})
+    assert [c.adjusted_p for c in found] == pytest.approx([c.adjusted_p for c in by_means])
+
+
+# -- variances -----------------------------------------------------------------------------------
+
+
+def test_the_shares_are_the_method_of_moments() -> None:
+    found = variance_shares(FIRST)
+    within = np.mean([np.var(row, ddof=1) for row in FIRST])
+    assert found.training == pytest.approx(within)
+    assert found.search == pytest.approx(np.var(means(FIRST), ddof=1) - within / 2)
+
+
+def test_shares_that_cannot_be_told_are_absent() -> None:
+    assert variance_shares([[0.3], [0.4]]) == Shares(None, None)
+    alone = variance_shares([[0.3, 0.4]])
+    assert alone.search is None
+    assert alone.training == pytest.approx(0.005)
+    assert variance_shares([[0.3, 0.4], [0.4, 0.3]]).search == 0
+
+
+def test_the_shares_are_right_on_average_with_unequal_numbers_of_retrainings() -> None:
+    draw = np.random.default_rng(0)
+    sizes = [1, 2, 5, 3]
+    found = []
+    for _ in range(3000):
+        winners = draw.normal(0, 2, 4)
+        shares = variance_shares(
+            [draw.normal(w, 1, size).tolist() for w, size in zip(winners, sizes, strict=True)]
+        )
+        assert shares.search is not None
+        assert shares.training is not None
+        found.append((shares.search, shares.training))
+    search, training = np.mean(found, axis=0)
+    assert search == pytest.approx(4, rel=0.05)
+    assert training == pytest.approx(1, rel=0.05)
+
+
+# -- planning ------------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(("searches", "reproductions"), [(3, 3), (5, 2), (10, 1)])
+def test_the_smallest_difference_is_found_as_often_as_it_says(
+    searches: int, reproductions: int
+) -> None:
+    shares = Shares(0.8**2, 0.5**2)
+    error = planned_error(shares, searches, reproductions)
+    gap = smallest_detectable(error, searches - 1)
+    draw = np.random.default_rng(1)
+    methods = draw.normal(0, 0.8, (2, 4000, searches, 1)) + draw.normal(
+        0, 0.5, (2, 4000, searches, reproductions)
+    )
+    first, second = methods.mean(-1)
+    p_values = stats.ttest_ind(first + gap, second, axis=-1, equal_var=False).pvalue
+    assert (p_values < 0.05).mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_the_smallest_difference_of_a_normal_test_is_the_textbooks() -> None:
+    expected = math.sqrt(2) * (stats.norm.ppf(0.975) + stats.norm.ppf(0.8))
+    assert smallest_detectable(1.0, math.inf) == pytest.approx(expected)
+    assert smallest_detectable(1.0, 10_000) == pytest.approx(expected, rel=1e-3)
+    assert smallest_detectable(1.0, 4, pairs=6) > smallest_detectable(1.0, 4)
+    assert smallest_detectable(1.0, 1) == math.inf, "two searches are not tested"
+    assert smallest_detectable(0.0, 4) == 0
+
+
+def test_an_unknown_variance_is_said() -> None:
+    with pytest.raises(ValueError, match=r"Shares\(search=None, training=1.0\) lacks a variance"):
+        planned_error(Shares(None, 1.0), 3, 2)
+
+
+# -- nested data: false verdicts and coverage ----------------------------------------------------
+
+
+@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 2.0])
+@pytest.mark.parametrize("searches", [3, 5, 10])
+def test_equal_methods_are_called_different_as_often_as_agreed(searches: int, ratio: float) -> None:
+    """``ratio``: standard deviation between searches over that of a retraining."""
+    draw = np.random.default_rng(2)
+    campaigns, reproductions = 1000, 2
+    shape = (2, campaigns, searches)
+    winners = ratio * draw.normal(size=(*shape, 1))
+    values = (winners + draw.normal(size=(*shape, reproductions))).tolist()
+    false = covered = 0
+    for first, second in zip(*values, strict=True):
+        estimates = over_searches(first), over_searches(second)
+        p_value = estimate_difference(*estimates).p_value
+        assert p_value is not None
+        assert estimates[0].half_width is not None
+        false += p_value < 0.05
+        covered += abs(estimates[0].mean) <= estimates[0].half_width
+    assert 0.015 <= false / campaigns <= 0.07
+    assert 0.93 <= covered / campaigns <= 0.97

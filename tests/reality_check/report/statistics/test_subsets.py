@@ -1,0 +1,280 @@
+"""All subsets of one search, against an enumeration of them and against simulated searches."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections.abc import Mapping, Sequence
+from fractions import Fraction
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from reality_check.report.statistics import (
+    MAX_LEFT_OUT,
+    all_subsets,
+    budget_curve,
+    expected_best,
+    jackknife_error,
+    left_out,
+    paired_subsets_difference,
+    subset_degrees,
+    subset_estimates,
+    subset_shares,
+    subset_weights,
+)
+
+
+def enumerated(
+    validation: Sequence[int], tests: Mapping[int, int], budget: int, without: int = -1
+) -> Fraction | None:
+    """The mean over every subset in turn; several highest validation scores share the subset."""
+    total, weight = Fraction(0), Fraction(0)
+    trials = [trial for trial in range(len(validation)) if trial != without]
+    for subset in itertools.combinations(trials, budget):
+        best = max(validation[trial] for trial in subset)
+        winners = [trial for trial in subset if validation[trial] == best]
+        for trial in winners:
+            if trial in tests:
+                total += Fraction(tests[trial], len(winners))
+                weight += Fraction(1, len(winners))
+    return total / weight if weight else None
+
+
+@st.composite
+def searches(draw: st.DrawFn) -> tuple[list[int], dict[int, int], int]:
+    """Up to seven trials, many with equal validation scores, any of them retrained."""
+    validation = draw(st.lists(st.integers(0, 4), min_size=2, max_size=7))
+    places = st.integers(0, len(validation) - 1)
+    tests = draw(st.dictionaries(places, st.integers(-9, 9), min_size=1))
+    return validation, tests, draw(st.integers(1, len(validation)))
+
+
+@given(searches())
+def test_the_estimate_and_its_error_are_those_of_every_subset_in_turn(
+    search: tuple[list[int], dict[int, int], int],
+) -> None:
+    validation, tests, budget = search
+    expected = enumerated(validation, tests, budget)
+    if expected is None:  # no subset is won by a trial that was retrained
+        return
+    found = all_subsets(validation, tests, budget)
+    assert found.mean == pytest.approx(float(expected), abs=1e-12)
+    assert found.n == len(validation)
+    trials = range(len(validation))
+    deleted = [enumerated(validation, tests, budget, without) for without in trials]
+    if budget == len(validation) or None in deleted:
+        assert found.error is None
+        assert found.half_width is None
+        return
+    values = [float(value) for value in deleted if value is not None]
+    spread = sum((value - np.mean(values)) ** 2 for value in values)
+    assert found.error == pytest.approx(
+        math.sqrt((len(values) - 1) / len(values) * spread), abs=1e-9
+    )
+
+
+@pytest.mark.parametrize(("trials", "budget"), [(1, 1), (6, 1), (6, 4), (6, 6), (50, 10)])
+def test_the_weights_are_the_binomials(trials: int, budget: int) -> None:
+    weights = subset_weights(trials, budget)
+    whole = math.comb(trials, budget)
+    expected = [math.comb(i - 1, budget - 1) / whole for i in range(1, trials + 1)]
+    assert weights == pytest.approx(expected, rel=1e-12)
+    assert weights.sum() == pytest.approx(1)
+
+
+def test_the_weights_of_many_trials_neither_overflow_nor_lose_their_sum() -> None:
+    weights = subset_weights(20_000, 5_000)
+    assert np.isfinite(weights).all()
+    assert weights.sum() == pytest.approx(1)
+    assert weights[-1] == pytest.approx(0.25)
+
+
+def test_one_of_all_trials_is_their_mean_and_has_its_error() -> None:
+    draw = np.random.default_rng(0)
+    validation, tests = draw.normal(size=20).tolist(), draw.normal(size=20)
+    found = all_subsets(validation, dict(enumerate(tests.tolist())), 1)
+    assert found.mean == pytest.approx(tests.mean())
+    assert found.error == pytest.approx(tests.std(ddof=1) / math.sqrt(20))
+
+
+def test_all_of_the_trials_is_the_one_search_and_has_no_error() -> None:
+    found = all_subsets([0.1, 0.4, 0.3], {1: 0.25, 2: 0.35}, 3)
+    assert found.mean == 0.25
+    assert found.half_width is None
+    assert found.low is None
+
+
+@given(st.lists(st.integers(0, 30), min_size=4, max_size=12))
+def test_where_what_selects_is_what_counts_it_is_the_expected_best(values: list[int]) -> None:
+    budgets = range(1, len(values) + 1)
+    curve = [all_subsets(values, dict(enumerate(values)), n).mean for n in budgets]
+    assert curve == pytest.approx(expected_best(values), abs=1e-9)
+    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(curve)), "more trials never hurt"
+
+
+@given(searches(), st.floats(0.1, 10), st.floats(-10, 10))
+def test_the_estimate_follows_the_unit_of_the_scores_and_only_the_order_of_validation(
+    search: tuple[list[int], dict[int, int], int], scale: float, shift: float
+) -> None:
+    validation, tests, budget = search
+    if enumerated(validation, tests, budget) is None:
+        return
+    found = all_subsets(validation, tests, budget)
+    moved = {trial: scale * score + shift for trial, score in tests.items()}
+    other = all_subsets([math.exp(v) for v in validation], moved, budget)
+    assert other.mean == pytest.approx(scale * found.mean + shift, abs=1e-9)
+    if found.error is None or other.error is None:
+        assert found.error is other.error
+    else:
+        assert other.error == pytest.approx(scale * found.error, abs=1e-7)
+    again = all_subsets(
+        validation[::-1], {len(validation) - 1 - t: s for t, s in tests.items()}, budget
+    )
+    assert again.mean == pytest.approx(found.mean, abs=1e-12), "the order of the trials"
+
+
+def test_diverged_trials_share_the_last_places() -> None:
+    validation = [0.0, 0.3, 0.0, 0.2, 0.0]
+    shares = subset_shares(validation, dict.fromkeys(range(5), 0.0), 2)
+    assert shares[0] == shares[2] == shares[4] == pytest.approx((0 + 1 + 2) / 3 / 10)
+    assert shares[1] == pytest.approx(0.4)
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_the_shares_make_the_estimate() -> None:
+    draw = np.random.default_rng(3)
+    validation = draw.normal(size=30).round(1).tolist()
+    best = np.argsort(validation)[-9:].tolist()
+    tests = {trial: float(draw.normal()) for trial in best}
+    shares = subset_shares(validation, tests, 6)
+    found = all_subsets(validation, tests, 6)
+    assert found.mean == pytest.approx(sum(shares[t] * tests[t] for t in tests))
+    assert sum(shares.values()) == pytest.approx(1)
+
+
+def test_what_was_not_retrained_is_known_by_its_share() -> None:
+    validation = list(range(50))
+    tests = dict.fromkeys(range(35, 50), 0.5)
+    for budget in (1, 7, 8, 10, 25):
+        expected = math.comb(35, budget) / math.comb(50, budget)
+        assert left_out(validation, tests, budget) == pytest.approx(expected)
+    curve = budget_curve(validation, tests)
+    assert list(curve) == list(range(8, 26))
+    assert left_out(validation, tests, 7) > MAX_LEFT_OUT
+    assert list(budget_curve(validation, tests, [30, 10, 2])) == [10, 30]
+    assert curve[10] == all_subsets(validation, tests, 10)
+
+
+def test_equal_scores_have_an_interval_of_no_width() -> None:
+    found = all_subsets([0.1, 0.2, 0.3, 0.4], dict.fromkeys(range(4), 0.1), 2)
+    assert found.mean == pytest.approx(0.1)
+    assert found.half_width == 0
+    assert found.error == 0
+
+
+def test_bad_input_is_said_in_one_sentence() -> None:
+    with pytest.raises(ValueError, match="budget=4, but there are 3 trials; a budget is 1 to 3"):
+        all_subsets([0.1, 0.2, 0.3], {2: 0.1}, 4)
+    with pytest.raises(ValueError, match="budget=0"):
+        subset_weights(3, 0)
+    with pytest.raises(ValueError, match="tests is empty"):
+        all_subsets([0.1, 0.2], {}, 1)
+    with pytest.raises(ValueError, match="score of trial 2, but validation has 2 trials"):
+        all_subsets([0.1, 0.2], {2: 0.1}, 1)
+    with pytest.raises(ValueError, match="validation of trial 1 is nan; a diverged trial counts"):
+        all_subsets([0.1, math.nan], {0: 0.1}, 1)
+    with pytest.raises(ValueError, match="first has 2 trials and second has 1"):
+        paired_subsets_difference(([0.1, 0.2], {0: 0.1}), ([0.1], {0: 0.1}), 1)
+
+
+def test_a_score_that_is_not_finite_leaves_no_mean() -> None:
+    found = all_subsets([0.1, 0.2, 0.3], {1: math.nan, 2: 0.3}, 2)
+    assert math.isnan(found.mean)
+    assert found.half_width is None
+
+
+def test_many_searches_at_once_are_each_in_turn() -> None:
+    draw = np.random.default_rng(1)
+    validation = draw.normal(size=(6, 12)).round(1)
+    tests = np.where(draw.random((6, 12)) < 0.6, draw.normal(size=(6, 12)), np.nan)
+    estimates, deleted = subset_estimates(validation, tests, 3)
+    errors = jackknife_error(deleted)
+    for row in range(6):
+        known = {int(t): float(tests[row, t]) for t in np.flatnonzero(~np.isnan(tests[row]))}
+        found = all_subsets(validation[row].tolist(), known, 3)
+        assert estimates[row] == pytest.approx(found.mean)
+        assert errors[row] == pytest.approx(found.error)
+
+
+# -- pairs ---------------------------------------------------------------------------------------
+
+
+def test_a_method_against_itself_plus_a_constant_is_certain() -> None:
+    draw = np.random.default_rng(2)
+    validation, tests = draw.normal(size=20).tolist(), draw.normal(size=20).tolist()
+    one = dict(enumerate(tests))
+    other = {trial: score + 0.5 for trial, score in one.items()}
+    found = paired_subsets_difference((validation, other), (validation, one), 5)
+    assert found.mean == pytest.approx(0.5)
+    assert found.error == pytest.approx(0, abs=1e-9)
+    assert found.p_value is not None
+    assert found.p_value < 1e-6
+
+
+def test_the_joint_error_is_that_of_the_differences_by_trial_number() -> None:
+    draw = np.random.default_rng(4)
+    first, second = ((draw.normal(size=8).tolist(), draw.normal(size=8)) for _ in range(2))
+    found = paired_subsets_difference(
+        (first[0], dict(enumerate(first[1].tolist()))),
+        (second[0], dict(enumerate(second[1].tolist()))),
+        3,
+    )
+    gaps = []
+    for without in range(8):
+        one, other = (
+            all_subsets(np.delete(v, without), dict(enumerate(np.delete(t, without))), 3).mean
+            for v, t in (first, second)
+        )
+        gaps.append(one - other)
+    assert found.error == pytest.approx(np.std(gaps) * math.sqrt(7))
+    assert found.degrees == subset_degrees(8, 3)
+    assert found.n == (8, 8)
+
+
+# -- is it right, and does its interval hold? ----------------------------------------------------
+
+#: A trial's quality, and how well validation and a retraining show it.
+QUALITY, SEEN, RETRAINED = 1.0, 0.5, 0.5
+
+
+def simulated(draw: np.random.Generator, campaigns: int, trials: int) -> tuple[np.ndarray, ...]:
+    """Trials with skewed qualities, as those of a search are: many middling ones, a ceiling."""
+    quality = -QUALITY * draw.exponential(size=(campaigns, trials))
+    noise = draw.normal(size=(2, campaigns, trials))
+    return quality + SEEN * noise[0], quality + RETRAINED * noise[1]
+
+
+def test_the_estimate_is_that_of_independent_searches_and_its_interval_holds() -> None:
+    draw = np.random.default_rng(5)
+    trials, budget, campaigns = 50, 10, 4000
+    validation, tests = simulated(draw, 40_000, budget)
+    truth = np.take_along_axis(tests, validation.argmax(-1)[:, None], -1).mean()
+    validation, tests = simulated(draw, campaigns, trials)
+    estimates, deleted = subset_estimates(validation, tests, budget)
+    errors = jackknife_error(deleted)
+    assert estimates.mean() == pytest.approx(truth, abs=0.02), "unbiased"
+    assert np.sqrt((errors**2).mean()) == pytest.approx(estimates.std(), rel=0.1)
+    one = all_subsets(validation[0].tolist(), dict(enumerate(tests[0].tolist())), budget)
+    assert one.half_width is not None
+    assert one.error is not None
+    reach = one.half_width / one.error
+    assert 0.93 <= (np.abs(estimates - truth) <= reach * errors).mean() <= 0.97
+    # The best 15 alone: nearly the same, and nearly as unbiased.
+    kept = np.argsort(np.argsort(validation, -1), -1) >= trials - 15
+    best, best_deleted = subset_estimates(validation, np.where(kept, tests, np.nan), budget)
+    assert best.mean() == pytest.approx(truth, abs=0.04)
+    covered = np.abs(best - truth) <= reach * jackknife_error(best_deleted)
+    assert 0.93 <= covered.mean() <= 0.97
