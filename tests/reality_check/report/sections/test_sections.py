@@ -391,7 +391,7 @@ def test_a_pair_that_does_not() -> None:
     single = pair(difference=Difference(0.012, None, None, (1, 1)), adjusted_p=None)
     assert pair_sentence(single) == (
         "A is not distinguishable from B: 1.20 points MAP@R apart over 1 common seed, too few for "
-        "an interval."
+        "a test."
     )
 
 
