@@ -17,6 +17,7 @@ from pytorch_metric_learning.reducers import DoNothingReducer, MeanReducer
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from support.examples import examples
 from support.paths import DOCS
+from support.tensors import Outputs
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -446,6 +447,14 @@ def test_the_host_waits_for_sizes_only(name: str) -> None:
     assert waits.count == {"pairs": 0, "triplets": 0, "reference": 2}.get(name, 1)
 
 
+def test_few_given_pairs_need_no_matrix_of_all_distances() -> None:
+    x = embeddings(40)
+    pairs = (torch.tensor([0, 1]), torch.tensor([10, 11]), torch.tensor([0]), torch.tensor([1]))
+    with Outputs() as outputs:
+        GradMLLoss()(x, indices_tuple=pairs)
+    assert max(shape.numel() for shape in outputs.shapes) == x.numel()
+
+
 def test_learns_under_a_sampler() -> None:
     torch.manual_seed(0)
     labels = torch.arange(40) // 5
@@ -495,6 +504,9 @@ def test_what_is_recorded() -> None:
     assert {"k", "w"} <= set(GradMLLoss()._record_these)
     # w means nothing beside term_weights.
     assert "w" not in GradMLLoss(term_weights=WEIGHTS)._record_these
+    # A statistic of the last batch, of which PML keeps records only on request.
+    assert GradMLLoss(collect_stats=True)._record_these_stats == ["num_unused_samples"]
+    assert not hasattr(GradMLLoss(collect_stats=False), "_record_these_stats")
 
 
 @pytest.mark.parametrize(

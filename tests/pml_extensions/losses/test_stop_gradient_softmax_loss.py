@@ -190,6 +190,12 @@ def test_latch_flips_in_training_only_and_stays() -> None:
     assert resumed(x, labels).item() == joined
 
 
+def test_the_latch_of_a_loss_left_on_the_cpu_answers_on_the_device_of_the_batch() -> None:
+    loss = StopGradientSoftmaxLoss(6, 4, join_mode="latch").eval()
+    assert loss._gate(torch.zeros(3, device="meta"), 6).device.type == "meta"
+    assert loss.joined.device.type == "cpu"
+
+
 @pytest.mark.parametrize("mode", ["per_batch", "always", "latch"])
 def test_what_a_checkpoint_and_a_record_hold(mode: str) -> None:
     loss = StopGradientSoftmaxLoss(6, 4, join_mode=mode, collect_stats=True)
@@ -223,6 +229,9 @@ def test_a_threshold_below_the_entropy_of_the_targets_warns() -> None:
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sample_ratio=0.005)
     with pytest.warns(UserWarning, match=r"3\.443.*never joins"):
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sample_ratio=0.09)
+    # No finite logits reach the entropy itself.
+    with pytest.warns(UserWarning, match=r"0\.693.*never joins"):
+        StopGradientSoftmaxLoss(2, 2, label_smoothing=0.5, join_threshold=math.log(2))
 
 
 def test_official_initialisation() -> None:

@@ -1,12 +1,14 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import math
 import subprocess
 import sys
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -429,8 +431,11 @@ def test_what_is_left_over_of_a_complete_stage_is_ended(
 # -- failures ----------------------------------------------------------------------------------
 
 
-def test_an_exception_is_recorded_and_is_no_lost_worker(make_study: Open) -> None:
-    stage = make_study()
+def test_an_exception_is_recorded_and_is_no_lost_worker(
+    make_study: Open, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stage, clock = make_study(), itertools.count(0.0, 7.0)
+    monkeypatch.setattr(search, "time", SimpleNamespace(monotonic=lambda: next(clock)))
 
     def broken(attempt: TrialContext) -> TrialResult:
         raise RuntimeError("no such file")
@@ -440,6 +445,7 @@ def test_an_exception_is_recorded_and_is_no_lost_worker(make_study: Open) -> Non
             stage.work_once(broken)
     errors = [trial.error for trial in stage.trials()]
     assert set(errors) == {"RuntimeError: no such file"}
+    assert {trial.seconds for trial in stage.trials()} == {7.0}
     assert len({repr(trial.params) for trial in stage.trials()}) == 1
     finish(stage)
     check_exact(stage, 4)
