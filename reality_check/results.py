@@ -24,8 +24,9 @@ class ResultRow:
     """One line of ``results.csv``: one metric of one reproduction in one category.
 
     ``value`` is a fraction (0..1), except for ``separability``. ``metric`` is a key of
-    :data:`METRICS` or one of the protocol's ``final_metrics``; a name with the suffix ``_raw`` or
-    ``_normalized`` is the same metric on the geometry that the method does not use.
+    :data:`reality_check.config.metrics.METRICS` or one of the protocol's ``final_metrics``; a name
+    with the suffix ``_raw`` or ``_normalized`` is the same metric on the geometry that the method
+    does not use.
     """
 
     experiment: str
@@ -198,8 +199,8 @@ class QueryScores:
         labels: int64 (Q,), the class of each query, 0..C-1.
         class_names: of the C test classes.
         load: from method, category and reproduction to float64 (3, Q): the metrics of
-            :data:`METRICS` of each query, 0 where the run diverged; ``None`` where they were not
-            kept.
+            :data:`reality_check.config.metrics.METRICS` of each query, 0 where the run diverged;
+            ``None`` where they were not kept.
     """
 
     labels: NDArray[np.int64]

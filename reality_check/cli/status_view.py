@@ -18,11 +18,7 @@ from rich.text import Text
 from reality_check.cli.live_view import overview
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.progress import (
-    UNIT_NAMES,
-    stage_rows,
-    status,
-)
+from reality_check.studies.progress import UNIT_NAMES, Row, status
 from reality_check.utils.text import duration
 
 
@@ -32,7 +28,7 @@ def print_status(campaign: Campaign, as_json: bool = False, again: bool = False)
     if as_json:
         print(json.dumps(state), flush=True)
     else:
-        console, shown = Console(), show(campaign, state)
+        console, shown = Console(), show(state)
         if again:
             console.clear()
         console.print(shown)
@@ -42,11 +38,12 @@ def print_status(campaign: Campaign, as_json: bool = False, again: bool = False)
 # -- as text -------------------------------------------------------------------------------------
 
 
-def show(campaign: Campaign, state: dict[str, Any]) -> Group:
+def show(state: dict[str, Any]) -> Group:
     """The state as tables and sentences that fit a terminal of 80 columns."""
+    keys = "method", "stage", "done", "wanted", "best", "mean_seconds"
     parts: list[Any] = [
         Text(f"{state['experiment']} in {state['folder']}:"),
-        overview(stage_rows(campaign)),
+        overview([Row(*(stage[key] for key in keys)) for stage in state["stages"]]),
     ]
     if state["running"]:
         parts += [Text(), _table(state)]

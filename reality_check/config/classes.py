@@ -90,12 +90,12 @@ def find_class(name: str, kind: str) -> Any:
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
             f"{shown or 'none'}.{nearest(attribute, names)}"
         )
-    found = getattr(module, attribute)
-    if not callable(found):
+    target = getattr(module, attribute)
+    if not callable(target):
         raise UsageError(
-            f"{kind} {name!r} is {one_line(found, 60)}, but it must be a class or a function."
+            f"{kind} {name!r} is {one_line(target, 60)}, but it must be a class or a function."
         )
-    return found
+    return target
 
 
 def registered_names(kind: str) -> dict[str, str]:

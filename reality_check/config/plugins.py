@@ -81,12 +81,12 @@ class Plugin:
             UsageError: the package cannot be imported, has no such object, or it is none to call.
         """
         try:
-            found = EntryPoint(self.name, self.target, GROUPS[self.kind]).load()
+            target = EntryPoint(self.name, self.target, GROUPS[self.kind]).load()
         except (Exception, SystemExit) as error:
             raise self._unusable(f"{type(error).__name__}: {one_line(error)}") from error
-        if not callable(found):
-            raise self._unusable(f"it is of type {type(found).__name__}, no class or function")
-        return found
+        if not callable(target):
+            raise self._unusable(f"it is of type {type(target).__name__}, no class or function")
+        return target
 
     def _unusable(self, reason: str) -> UsageError:
         return UsageError(
@@ -116,17 +116,17 @@ class Plugin:
 
 def plugins(kind: str) -> dict[str, list[Plugin]]:
     """What installed packages add, by name; a name that several claim has several entries."""
-    found: dict[str, list[Plugin]] = {}
+    by_name: dict[str, list[Plugin]] = {}
     if kind in GROUPS:
         for plugin in _installed(GROUPS[kind], kind, tuple(sys.path)):
-            found.setdefault(plugin.name, []).append(plugin)
-    return found
+            by_name.setdefault(plugin.name, []).append(plugin)
+    return by_name
 
 
 @lru_cache(maxsize=16)
 def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ...]:
     """The plugins on a ``sys.path``: reading all metadata again for each training takes a while."""
-    found = {
+    unique = {
         Plugin(
             kind,
             entry.name,
@@ -136,7 +136,7 @@ def _installed(group: str, kind: str, path: tuple[str, ...]) -> tuple[Plugin, ..
         )
         for entry in entry_points(group=group)
     }
-    return tuple(sorted(found, key=lambda plugin: (plugin.name, plugin.package, plugin.target)))
+    return tuple(sorted(unique, key=lambda plugin: (plugin.name, plugin.package, plugin.target)))
 
 
 def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) -> Plugin | None:
@@ -150,17 +150,17 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
     Raises:
         UsageError: the name is not only this plugin's.
     """
-    found = plugins(kind).get(name, [])
-    if not found:
+    candidates = plugins(kind).get(name, [])
+    if not candidates:
         return None
-    claims = [*others, *((plugin.title, plugin.import_path) for plugin in found)]
+    claims = [*others, *((plugin.title, plugin.import_path) for plugin in candidates)]
     if len(claims) > 1:
         owners = " and ".join(owner for owner, _ in claims)
         raise UsageError(
             f"{WORDS[kind]} {name!r} is a name of {owners}; write which: "
             f"{' or '.join(path for _, path in claims)}."
         )
-    return found[0] if is_usable(name) else None
+    return candidates[0] if is_usable(name) else None
 
 
 def is_usable(name: str) -> bool:
@@ -171,7 +171,7 @@ def is_usable(name: str) -> bool:
 def plugin_of_module(module: str) -> Plugin | None:
     """A plugin of the package that a module belongs to, whatever its name."""
     for kind in GROUPS:
-        for plugin in (one for found in plugins(kind).values() for one in found):
+        for plugin in (one for same_name in plugins(kind).values() for one in same_name):
             root = _package_name(plugin.module)
             if module == root or module.startswith(f"{root}."):
                 return plugin

@@ -1,4 +1,4 @@
-"""How numbers are written: percent, points, durations, parameters."""
+"""How numbers are written: percent, points, parameters."""
 
 from __future__ import annotations
 
@@ -59,19 +59,6 @@ def interval_text(interval: Interval, fraction: bool = True) -> str:
     if interval.half_width is None:
         return written(interval.mean)
     return f"{written(interval.mean)} ± {written(interval.half_width)}"
-
-
-def duration(seconds: float | None) -> str:
-    """``4000.0`` -> ``"1 h 7 min"``."""
-    if seconds is None or not math.isfinite(seconds):
-        return NOTHING
-    if seconds < 60:
-        return f"{seconds:.1f} s" if seconds < 10 else f"{seconds:.0f} s"
-    minutes = round(seconds / 60)
-    if minutes < 60:
-        return f"{minutes} min"
-    hours, minutes = divmod(minutes, 60)
-    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def parameter(value: Any) -> str:

@@ -70,8 +70,8 @@ def _shares(
         study.add_trial(
             optuna.trial.create_trial(params=given, distributions=distributions, value=value)
         )
-    found = optuna.importance.FanovaImportanceEvaluator(n_trees=_TREES, seed=0).evaluate(study)
-    return {name: float(share) for name, share in found.items()}
+    shares = optuna.importance.FanovaImportanceEvaluator(n_trees=_TREES, seed=0).evaluate(study)
+    return {name: float(share) for name, share in shares.items()}
 
 
 def _on_scale(value: Searched, given: Any) -> Any:

@@ -170,6 +170,11 @@ class PatientStorage(BaseStorage, BaseHeartbeat):
     def create_new_study(
         self, directions: Sequence[StudyDirection], study_name: str | None = None
     ) -> int:
+        """Make a study; one that exists is refused without a write, which would have to wait."""
+        if study_name is not None:
+            with contextlib.suppress(KeyError):
+                self.get_study_id_from_name(study_name)
+                raise optuna.exceptions.DuplicatedStudyError(f"{study_name} exists")
         return self._retries.call(self._cache.create_new_study, directions, study_name)
 
     def delete_study(self, study_id: int) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
@@ -13,16 +14,19 @@ from typing import Any
 
 from reality_check.config import load_experiment
 from reality_check.config.metrics import STAGES, Stage
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.campaign import Campaign, study_name
+from reality_check.studies.storage import holds_study
 from reality_check.studies.study import Study
-from reality_check.studies.trial import StoredTrial
+from reality_check.studies.trial import StoredTrial, complete_by_index
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
 #: Seconds after which a worker of another machine that says nothing is taken to be gone.
-_SILENT = 3600.0
+_STALE_SECONDS = 3600.0
 
 
+#: A method's name, or none for the baselines, and a stage of it.
+_StudyKey = tuple[str, Stage]
 #: What one unit of work of a stage is called.
 UNIT_NAMES = {
     Stage.SEARCH: "trial",
@@ -46,14 +50,38 @@ class Row:
 
 def stage_rows(campaign: Campaign) -> list[Row]:
     """The state of every stage of every method, from the storage."""
-    ready = {(work.method, work.stage): work.study for work in campaign.ready_stages()}
+    return _rows(campaign, _begun(campaign))
+
+
+def _begun(campaign: Campaign) -> dict[_StudyKey, Study]:
+    """The studies that workers have begun. Who only looks begins none: that takes torch."""
+    experiment = campaign.experiment
+    first = experiment.protocol.stages[0]
+
+    def is_begun(name: str) -> bool:
+        return holds_study(campaign.storage, study_name(experiment, name))
+
+    methods = [method for method in experiment.methods if is_begun(f"{method.name}/{first}")]
+    begun: dict[_StudyKey, Study] = {}
+    for stage in STAGES:
+        for method in methods:
+            study = campaign.study(method, stage)
+            if study is not None:
+                begun[method.name, stage] = study
+    if is_begun(Stage.BASELINES):
+        begun["", Stage.BASELINES] = campaign.baselines()
+    return begun
+
+
+def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
     protocol = campaign.experiment.protocol
     rows = []
     for method in campaign.experiment.methods:
-        stages = campaign.stages_of(method)
+        is_begun = (method.name, protocol.stages[0]) in begun
+        stages = campaign.stages_of(method) if is_begun else protocol.stages
         for stage in (stage for stage in STAGES if stage in stages):
             wanted = protocol.search.trials if stage is Stage.SEARCH else protocol.reproductions
-            rows.append(_row(method.name, stage, wanted, ready.get((method.name, stage))))
+            rows.append(_row(method.name, stage, wanted, begun.get((method.name, stage))))
     return rows
 
 
@@ -93,7 +121,7 @@ def worker_states(out_dir: Path) -> list[dict[str, Any]]:
     for file in sorted((out_dir / "logs").glob("worker_*.json")):
         with contextlib.suppress(OSError, ValueError, KeyError):
             state = json.loads(file.read_text(encoding="utf-8"))
-            if is_alive(state["worker"]) and time.time() - state["time"] < _SILENT:
+            if is_alive(state["worker"]) and time.time() - state["time"] < _STALE_SECONDS:
                 states.append(state)
     return states
 
@@ -121,7 +149,11 @@ def find_folder(given: str) -> Path:
 def status(campaign: Campaign) -> dict[str, Any]:
     """The state of an experiment; docs/status.md lists the keys."""
     told = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
-    studies = {(work.method, work.stage): work.study for work in campaign.ready_stages()}
+    studies = _begun(campaign)
+    # Each study is read once: reading is what the command spends its time on.
+    attempts = {key: study.trials() for key, study in studies.items()}
+    failures = {key: failure for key, study in studies.items() if (failure := study.failure())}
+    rows = _rows(campaign, studies)
     stages = [
         {
             "method": row.method,
@@ -130,32 +162,30 @@ def status(campaign: Campaign) -> dict[str, Any]:
             "done": row.done,
             "best": row.best,
             "mean_seconds": row.seconds,
-            **_attempts(studies.get((row.method, row.stage))),
+            "failure": failures.get((row.method, row.stage), {}).get("message"),
+            **_attempts(attempts.get((row.method, row.stage), []), row.wanted),
         }
-        for row in stage_rows(campaign)
+        for row in rows
     ]
     running = [
         _running(campaign, method, stage, trial, told)
-        for (method, stage), study in studies.items()
-        for trial in study.trials()
+        for (method, stage), trials in attempts.items()
+        for trial in trials
         if trial.state == "running" and not trial.duplicate
     ]
     running += [_between(campaign, state) for state in told.values()]
     working = sum(entry["alive"] is not False for entry in running)
-    failed = any(stage["failure"] for stage in stages) or any(
-        study.failure() for study in studies.values()
-    )
-    complete = campaign.is_complete()
+    # Where a search has not begun it would be begun now.
+    complete = all(row.done == row.wanted for row in rows) and campaign.is_complete()
     return {
         "experiment": campaign.experiment.name,
         "folder": str(campaign.out_dir),
-        "state": _state(complete, failed, working),
-        "seconds_left": None if complete else seconds_left(stage_rows(campaign), working or 1),
-        "hours": _hours(studies.values()),
+        "state": _state(complete, bool(failures), working),
+        "seconds_left": None if complete else seconds_left(rows, working or 1),
+        "hours": _hours(itertools.chain.from_iterable(attempts.values())),
         "failures": [
-            {"method": method, "stage": stage, "reason": study.failure()["message"]}  # type: ignore[index]
-            for (method, stage), study in studies.items()
-            if study.failure()
+            {"method": method, "stage": stage, "reason": failure["message"]}
+            for (method, stage), failure in failures.items()
         ],
         "stages": stages,
         "running": running,
@@ -172,17 +202,15 @@ def _key(worker: Mapping[str, Any]) -> tuple[str, str | None, int]:
     return worker["host"], worker.get("namespace"), worker["pid"]
 
 
-def _attempts(study: Study | None) -> dict[str, Any]:
-    """What else became of the trials of a stage."""
-    trials = [] if study is None else study.trials()
+def _attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
+    """What else became of the trials of a stage that is to have so many."""
     ended = [trial for trial in trials if trial.state == "failed" and not trial.duplicate]
     lost = [trial for trial in ended if trial.was_abandoned]
     lost_indices = {trial.trial_index for trial in lost}
     retried = {trial.trial_index for trial in trials if trial not in ended} & lost_indices
-    complete = {} if study is None else study.complete()
+    complete = complete_by_index(trials, wanted).values()
     return {
-        "failure": None if study is None else (study.failure() or {}).get("message"),
-        "diverged": sum(trial.diverged is not None for trial in complete.values()),
+        "diverged": sum(trial.diverged is not None for trial in complete),
         "failed": [
             {"trial_index": trial.trial_index, "reason": trial.error}
             for trial in ended
@@ -247,14 +275,13 @@ def _entry(
     }
 
 
-def _hours(studies: Iterable[Study]) -> dict[str, float]:
+def _hours(trials: Iterable[StoredTrial]) -> dict[str, float]:
     """Hours of processes, or of GPUs, by kind of device, over all attempts.
 
     Those that run, and those that lost their worker, count up to their last heartbeat.
     """
     hours: dict[str, float] = {}
-    for study in studies:
-        for trial in study.trials():
-            kind = trial.device_kind
-            hours[kind] = hours.get(kind, 0.0) + trial.hours
+    for trial in trials:
+        kind = trial.device_kind
+        hours[kind] = hours.get(kind, 0.0) + trial.hours
     return {kind: round(spent, 4) for kind, spent in sorted(hours.items()) if spent}

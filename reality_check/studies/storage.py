@@ -6,11 +6,14 @@ import contextlib
 import functools
 import random
 import re
+import sqlite3
 import time
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
-import sqlalchemy
+import optuna
+import sqlalchemy.orm
 from optuna.storages import BaseStorage, RDBStorage
 
 from reality_check.studies.journal import journal_path, open_journal
@@ -170,6 +173,8 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
         engine |= {"pool_size": 1, "max_overflow": 4}
     if kind in _LIMIT:
         engine["pool_events"] = [(functools.partial(_limit_standstill, kind), "connect")]
+    if kind == "sqlite" and _was_made_by_this_optuna(url):
+        return PatientStorage(KnownDatabase(url, engine), Retries(kind))
     database = RDBStorage(
         url=url.replace("{", "{{").replace("}", "}}"),
         engine_kwargs=engine,
@@ -179,6 +184,38 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
     if kind in ("mysql", "mariadb"):
         _widen_texts(database.engine)
     return PatientStorage(database, Retries(kind))
+
+
+def _was_made_by_this_optuna(url: str) -> bool:
+    """Whether a file has its tables, and the version that its tables have, from this Optuna."""
+    path = Path(sqlalchemy.make_url(url).database or "")
+    with contextlib.suppress(sqlite3.Error):
+        file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
+        with contextlib.closing(file):
+            (stamped,) = file.execute("SELECT count(*) FROM alembic_version").fetchone()
+            made_by = file.execute("SELECT library_version FROM version_info").fetchone()
+            return stamped == 1 and made_by == (optuna.__version__,)
+    return False
+
+
+class KnownDatabase(RDBStorage):
+    """A database whose tables the installed version of Optuna has made.
+
+    Optuna would ask for their version through Alembic, whose import takes a seventh of the time of
+    a command that only reads: it brings what it knows of all database servers.
+    """
+
+    def __init__(self, url: str, engine_kwargs: dict[str, Any]) -> None:
+        self.url = url
+        self.engine_kwargs = engine_kwargs
+        self.heartbeat_interval = HEARTBEAT_INTERVAL
+        self.grace_period = HEARTBEAT_GRACE
+        self.heartbeat_stale_trial_callback = self.failed_trial_callback = None
+        self.skip_compatibility_check = True
+        self.engine = sqlalchemy.create_engine(url, **engine_kwargs)
+        self.scoped_session = sqlalchemy.orm.scoped_session(
+            sqlalchemy.orm.sessionmaker(bind=self.engine)
+        )
 
 
 def _limit_standstill(kind: str, connection: Any, record: object) -> None:

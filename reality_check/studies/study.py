@@ -188,7 +188,7 @@ class Study:
                 raise failures[0] from failures[0].__cause__
             if _was_taken_away(error):
                 logging.getLogger(__name__).warning(
-                    "%s: this worker was silent for too long; its trial went to another", self.name
+                    "%s: this worker's heartbeat had stopped; its trial went to another", self.name
                 )
                 return True
             raise
@@ -229,8 +229,8 @@ class Study:
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]
         unsigned = {t.number: None for t in running if t.worker is None}
-        silent = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
-        lost = [t for t in running if t.number in silent or not _may_live(t)]
+        stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
+        lost = [t for t in running if t.number in stale or not _may_live(t)]
         for trial in lost:
             self._fail(trial)
         return self.trials() if lost else trials

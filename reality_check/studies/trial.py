@@ -100,7 +100,7 @@ class StoredTrial:
 
     @property
     def was_abandoned(self) -> bool:
-        """Whether it failed without a word: its worker was killed, or silent for too long."""
+        """Whether it failed without a word: its worker was killed, or its heartbeat stopped."""
         spoke = self.error is not None or self.duplicate or self.stopped
         return self.state == "failed" and not spoke
 
@@ -140,7 +140,7 @@ class TrialContext:
         params: what to train with.
         renew_lease: to be called before files of the trial are touched; returns until when (by
             ``time.monotonic``) it need not be called again, and raises ``LeaseLost`` when the trial
-            went to another worker, because this one was silent for too long.
+            went to another worker, because this one's heartbeat had stopped.
     """
 
     trial_index: int
@@ -150,7 +150,7 @@ class TrialContext:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What a trial found: the value to maximise, and what :class:`StoredTrial` keeps with it."""
+    """What came of a trial: the value to maximise, and what :class:`StoredTrial` keeps with it."""
 
     value: float
     attributes: Mapping[str, Any] = field(default_factory=dict)

@@ -3,18 +3,28 @@
 from __future__ import annotations
 
 import difflib
+import math
 from collections.abc import Iterable
 from typing import Any
 
 
-def duration(seconds: float) -> str:
-    """Seconds as people say them: ``42 s``, ``3 min``, ``2 h 5 min``."""
-    minutes = int(seconds // 60)
-    if minutes < 1:
-        return f"{seconds:.0f} s"
+def duration(seconds: float | None) -> str:
+    """Seconds as people say them: ``4.2 s``, ``42 s``, ``3 min 5 s``, ``12 min``, ``2 h 5 min``.
+
+    A dash stands for none, and for a number that is not finite.
+    """
+    if seconds is None or not math.isfinite(seconds):
+        return "—"
+    if round(seconds) < 60:
+        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+    minutes, rest = divmod(round(seconds), 60)
     if minutes < 10:
-        return f"{minutes} min {int(seconds % 60)} s"
-    return f"{minutes} min" if minutes < 60 else f"{minutes // 60} h {minutes % 60} min"
+        return f"{minutes} min {rest} s" if rest else f"{minutes} min"
+    minutes = round(seconds / 60)
+    if minutes < 60:
+        return f"{minutes} min"
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours} h {minutes} min" if hours < 48 else f"{hours // 24} d {hours % 24} h"
 
 
 def one_line(value: Any, most: int = 300) -> str:

@@ -1,6 +1,6 @@
 """What PML's own tests ask of its losses, asked of ours.
 
-PML's package ships no tests, so their cases are written here anew, with loops as oracles: those of
+PML's package ships no tests, so their cases are written here again, with loops as oracles: those of
 ``test_normalized_softmax_loss``, ``test_proxy_nca_loss``, both tests of regularizers,
 ``test_multiple_losses``, ``test_losses_without_labels``, ``test_setting_reducers`` and
 ``test_module_with_records_and_reducer`` (PML 2.8.1). Those of the cross-batch memory are in

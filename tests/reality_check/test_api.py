@@ -128,7 +128,7 @@ def test_a_worker_of_another_machine_is_looked_for(
     does: Callable[[Study], None],
     refused: str,
 ) -> None:
-    """Jobs of SLURM go on when nobody watches them and nobody holds the folder."""
+    """Jobs of SLURM keep running when nobody watches them and nobody holds the folder."""
     stage = begun.begin(worker=ELSEWHERE)
     before = begun.files()
     monkeypatch.setattr("time.sleep", lambda seconds: does(stage))
@@ -140,7 +140,7 @@ def test_a_worker_of_another_machine_is_looked_for(
     assert "looking for up to 5 minutes" in told[0]
 
 
-def test_after_a_worker_of_another_machine_fell_silent_the_method_begins_anew(
+def test_after_the_heartbeat_of_a_worker_elsewhere_stopped_the_method_starts_again(
     begun: Begun, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(storages, "HEARTBEAT_GRACE", 1)

@@ -118,7 +118,7 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
     assert main(["status", "runs/experiment"]) == 0
     assert "Stopped: mine, search: OSError: the table is missing" in capsys.readouterr().out
 
-    # No trial is complete, so the mended code may go on in the same folder.
+    # No trial is complete, so the mended code may continue in the same folder.
     (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
     status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
     assert status == 0, error

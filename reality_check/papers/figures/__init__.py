@@ -1,6 +1,6 @@
 """Figures of the papers behind the losses, drawn again from formulas or from trainings.
 
-Each module with a ``FIGURE`` gets its numbers first (``compute``) and draws from them alone
+Each module that is listed gets its numbers first (``compute``) and draws from them alone
 (``draw``); ``reality-check figure NAME`` writes picture, numbers and caption.
 """
 

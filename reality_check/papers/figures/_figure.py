@@ -7,13 +7,14 @@ import io
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Literal
+from typing import TYPE_CHECKING, Any, Literal
 
-from matplotlib.figure import Figure
 from PIL import Image
 
-from reality_check.report.figures.plotting import render
 from reality_check.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: How much is trained: ``quick`` for a look in seconds at made-up images, ``default`` for minutes
 #: on one core, ``full`` for the networks, images and epochs of the paper.
@@ -82,6 +83,8 @@ def write_figure(figure: PaperFigure, settings: Settings, ending: str) -> list[P
     Returns:
         The files: the picture, its tables as CSV, its caption as text. Each is whole or absent.
     """
+    from reality_check.report.figures.plotting import render  # Matplotlib is slow to import
+
     data = figure.compute(settings)
     picture = render(figure.draw(data), (ending,))[ending]
     if ending == "png":

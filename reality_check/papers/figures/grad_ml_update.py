@@ -19,7 +19,7 @@ from torch import Tensor
 
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import GradMLLoss
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
 #: x1, x2 of one class and y1, y2 of another, as angles on the unit circle in degrees.
@@ -251,13 +251,3 @@ def _draw_steps(axes: Axes, after: dict[str, np.ndarray], geometry: str) -> None
 
 def _squared(a: Tensor, b: Tensor) -> Tensor:
     return (a - b).square().sum()
-
-
-FIGURE = PaperFigure(
-    "grad_ml_update",
-    "GradML, Fig. 1",
-    "one update of four points under triplet, DR-triplet, lifted structure and GradML",
-    "",
-    compute,
-    draw,
-)

@@ -25,7 +25,7 @@ from reality_check.papers.figures._digits import (
     rows_where,
     write_digit,
 )
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._training import Trained
 from reality_check.report.figures.plotting import FAINT, INK, new_figure
 
@@ -151,13 +151,3 @@ def _draw_circle(
         )  # fmt: skip
     axes.set_xlim(-1.8, 1.8)
     axes.set_ylim(-1.8, 1.8)
-
-
-FIGURE = PaperFigure(
-    "heated_up_softmax_embeddings",
-    "Heated-Up Softmax Embedding, Fig. 3",
-    "2-d embeddings of digits for alpha 0.25 to 64 and heated up",
-    "MNIST",
-    compute,
-    draw,
-)

@@ -16,7 +16,7 @@ from matplotlib.lines import Line2D
 
 from pml_extensions.functional import unit_vectors
 from reality_check.papers.figures._digits import Digits, add_rows, rows_where
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._gradients import hard_and_easy, normalized_gradients
 from reality_check.papers.figures.heated_up_softmax_embeddings import KINDS, trained
 from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
@@ -98,13 +98,3 @@ def draw_gradients(
             handles=handles, title=heading, loc=place, frameon=False, fontsize=8.5,
             title_fontsize=8.5, labelcolor=INK,
         )  # fmt: skip
-
-
-FIGURE = PaperFigure(
-    "heated_up_softmax_gradients",
-    "Heated-Up Softmax Embedding, Fig. 2",
-    "gradient length against alpha for hard and easy samples",
-    "MNIST",
-    compute,
-    draw,
-)

@@ -24,7 +24,7 @@ from reality_check.papers.figures._digits import (
     rows_where,
     write_digit,
 )
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._gradients import hard_and_easy, linear_gradients
 from reality_check.papers.figures.heated_up_softmax_gradients import GROUPS, draw_gradients
 from reality_check.report.figures.plotting import FAINT, INK, dress, new_figure
@@ -128,13 +128,3 @@ def _draw_points(axes: Axes, x: np.ndarray, y: np.ndarray, labels: np.ndarray) -
     for label in np.unique(labels):
         rows = labels == label
         write_digit(axes, int(label), float(np.median(x[rows])), float(np.median(y[rows])))
-
-
-FIGURE = PaperFigure(
-    "heated_up_softmax_norms",
-    "Heated-Up Softmax Embedding, Fig. 4",
-    "embeddings of a plain softmax, raw and normalised, and gradient against length",
-    "MNIST",
-    compute,
-    draw,
-)

@@ -10,7 +10,7 @@ from typing import Any
 from matplotlib.figure import Figure
 
 from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._retrieval import Retrieval
 from reality_check.papers.figures.normalized_softmax_dimensions import draw_means
 from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
@@ -78,13 +78,3 @@ def draw(data: FigureData) -> Figure:
     axes.set_ylabel("Recall@K (%)", fontsize=9.5, color=INK)
     figure.legend(loc="outside right upper", frameon=False, fontsize=9, labelcolor=INK)
     return figure
-
-
-FIGURE = PaperFigure(
-    "normalized_softmax_class_sampling",
-    "NormSoftmax, Fig. 4",
-    "Recall@K against the share of classes sampled in each step",
-    "Omniglot",
-    compute,
-    draw,
-)

@@ -14,7 +14,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._retrieval import Retrieval, random_rotation
 from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 from reality_check.report.statistics import t_interval
@@ -96,13 +96,3 @@ def draw_means(
         color=colour, linestyle=style, linewidth=1.6, marker=marker, markersize=5.5, capsize=3,
         label=label,
     )  # fmt: skip
-
-
-FIGURE = PaperFigure(
-    "normalized_softmax_dimensions",
-    "NormSoftmax, Fig. 2",
-    "Recall@1 against the embedding's dimension, real and binary",
-    "Omniglot",
-    compute,
-    draw,
-)

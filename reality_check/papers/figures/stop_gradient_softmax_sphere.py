@@ -26,7 +26,7 @@ from reality_check.papers.figures._digits import (
     rows_where,
     write_digit,
 )
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import FAINT, GRID, INK, new_figure
 
 #: Weight of the stop-gradient term. Without it the loss is the softmax with smoothed labels.
@@ -165,13 +165,3 @@ def _graticule() -> list[np.ndarray]:
         flat = np.cos(turn)[:, None] * np.array([np.cos(angle), np.sin(angle)])
         lines.append(np.column_stack([flat, np.sin(turn)]))
     return lines
-
-
-FIGURE = PaperFigure(
-    "stop_gradient_softmax_sphere",
-    "Stop-Gradient Softmax Loss, Fig. 3",
-    "3-d features on the sphere with and without SGSL",
-    "Fashion-MNIST or MNIST",
-    compute,
-    draw,
-)

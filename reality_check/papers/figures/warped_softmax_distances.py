@@ -20,7 +20,7 @@ from pml_extensions.evaluation import average_distance_to_proxy
 from pml_extensions.functional import Piecewise, Power, Scaled, Warp
 from pml_extensions.losses import WarpedSoftmaxLoss
 from reality_check.papers.figures._digits import add_rows, rows_where
-from reality_check.papers.figures._figure import Budget, FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import Budget, FigureData, Settings
 from reality_check.papers.figures._images import Images, many_classes
 from reality_check.papers.figures._networks import NormalizedConv4
 from reality_check.papers.figures._training import Phase, Trained, Training, embed, train
@@ -174,13 +174,3 @@ def _draw_panel(axes: Axes, kinds: list[Kind], data: FigureData) -> None:
         if isinstance(kind.own, Piecewise):
             axes.axhline(kind.own.alpha, color=colour, linewidth=0.9, linestyle=":")
     axes.legend(frameon=False, fontsize=8, labelcolor=INK, loc="upper left", ncols=1)
-
-
-FIGURE = PaperFigure(
-    "warped_softmax_distances",
-    "Realigned Softmax Warping, Fig. 9",
-    "mean distance to the own proxy over training, for the functions of Table III",
-    "Omniglot",
-    compute,
-    draw,
-)

@@ -27,7 +27,7 @@ from reality_check.papers.figures._digits import (
     rows_where,
     write_digit,
 )
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import INK, dress, new_figure
 
 #: Chosen by us among three on one seed: (10, 0.5, 1.5) and (4, 0.8, 1.5) leave the embeddings on a
@@ -118,13 +118,3 @@ def _draw_points(axes: Axes, points: dict[str, list[Any]], proxies: dict[str, li
         [], [], linestyle="", marker="D", color="white", markeredgecolor=INK, label="proxy"
     )
     axes.legend(handles=[handle], frameon=False, fontsize=8.5, loc="upper left", labelcolor=INK)
-
-
-FIGURE = PaperFigure(
-    "warped_softmax_embeddings",
-    "Realigned Softmax Warping, Fig. 10",
-    "2-d embeddings under the plain Euclidean softmax and under the warp",
-    "Fashion-MNIST or MNIST",
-    compute,
-    draw,
-)

@@ -13,7 +13,7 @@ from matplotlib.figure import Figure
 
 from pml_extensions.functional import Piecewise, Power, Warp
 from reality_check.papers.figures._fields import LossField, grid, loss_field, warped_softmax
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures.warped_softmax_landscape import (
     ALPHA,
     K1,
@@ -111,13 +111,3 @@ def draw(data: FigureData) -> Figure:
         )
     dress_colour_bar(figure.colorbar(filled, ax=axes, shrink=0.8, pad=0.01))
     return figure
-
-
-FIGURE = PaperFigure(
-    "warped_softmax_four_proxies",
-    "Realigned Softmax Warping, Fig. 5",
-    "landscapes of proxy pairs and of four proxies together",
-    "",
-    compute,
-    draw,
-)

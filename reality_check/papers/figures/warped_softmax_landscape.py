@@ -16,7 +16,7 @@ from matplotlib.figure import Figure
 
 from pml_extensions.functional import Piecewise, Power, Warp
 from reality_check.papers.figures._fields import grid, loss_field, warped_softmax
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
 #: The own proxy and the other one; outward is to the right.
@@ -169,13 +169,3 @@ def _draw_force(axes: Axes, line: dict[str, np.ndarray], first: bool) -> None:
     axes.set_xlabel("x (units of the embedding)", fontsize=9, color=INK)
     if first:
         axes.set_ylabel("force / (1 - P)", fontsize=9.5, color=INK)
-
-
-FIGURE = PaperFigure(
-    "warped_softmax_landscape",
-    "Realigned Softmax Warping, Fig. 3",
-    "loss of an embedding between two proxies under t, t², √t and the warp",
-    "",
-    compute,
-    draw,
-)

@@ -14,7 +14,6 @@ from reality_check.report.summary import Summary, winner
 from reality_check.report.text import (
     NOTHING,
     counted,
-    duration,
     file_name,
     interval_text,
     listed,
@@ -22,6 +21,7 @@ from reality_check.report.text import (
     percent,
 )
 from reality_check.results import MethodResults, TrialRecord
+from reality_check.utils.text import duration
 
 _METRIC = METRICS[PRIMARY]
 

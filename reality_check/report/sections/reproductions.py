@@ -5,8 +5,9 @@ from __future__ import annotations
 from reality_check.config.metrics import METRICS, stage_of
 from reality_check.report.sections.blocks import Folded, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, duration, percent
+from reality_check.report.text import NOTHING, percent
 from reality_check.results import TrialRecord
+from reality_check.utils.text import duration
 
 
 def reproductions_section(summary: Summary) -> Section:

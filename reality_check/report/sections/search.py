@@ -9,8 +9,9 @@ from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import UNTRAINED_NOTE, search_figure, validation_figure
 from reality_check.report.sections.blocks import Block, PlainTable, Section
 from reality_check.report.summary import Progress, Summary, records_of, winner
-from reality_check.report.text import NOTHING, counted, duration, parameter, percent
+from reality_check.report.text import NOTHING, counted, parameter, percent
 from reality_check.results import MethodResults
+from reality_check.utils.text import duration
 
 
 def search_section(summary: Summary) -> Section:

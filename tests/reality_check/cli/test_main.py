@@ -1,4 +1,4 @@
-"""The command line as people use it: read, stop, look on, break, mend, go on."""
+"""The command line as people use it: read, stop, watch, break, mend, continue."""
 
 from __future__ import annotations
 
@@ -16,15 +16,16 @@ from rich.console import Console
 from support.command import EXPERIMENT, finish, prepare, start
 
 from reality_check import __version__
+from reality_check.cli.listings import OWN_TRUNKS, _describe_class
 from reality_check.cli.live_view import LiveView, render
 from reality_check.cli.main import main
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
+from reality_check.models import TRUNKS
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.progress import Row, seconds_left, stage_rows, worker_states
 from reality_check.utils.processes import this_process
-from reality_check.utils.text import duration
 
 COMMANDS = (
     *("init", "check", "run", "status", "report", "show", "score", "worker", "figure", "verdicts"),
@@ -139,6 +140,11 @@ def test_show_lists_whole_names(
     assert "…" not in text
     for name in names:
         assert re.search(rf"^{name}\b", text, re.MULTILINE), name
+
+
+def test_show_trunks_says_what_their_classes_say() -> None:
+    said = {name: _describe_class(cls, documented=True) for name, cls in TRUNKS.items()}
+    assert said == OWN_TRUNKS
 
 
 def test_show_losses_tells_arguments_and_hides_what_is_no_loss(
@@ -307,7 +313,7 @@ def test_live_view_shows_what_runs_the_best_and_the_end(half_done: Campaign) -> 
     assert re.search(rf"^contrastive +2 of 4 .*{100 * best:.1f}\s*$", text, re.MULTILINE)
     assert "contrastive: trial 3, fold 2, epoch 3 of at most 8" in text
     assert "waiting for other workers" in text
-    assert re.search(r"running for 1 min 15 s, about \d+ s to go", text)
+    assert re.search(r"running for 1 min 15 s, about [\d.]+ s to go", text)
 
 
 @pytest.mark.slow
@@ -358,22 +364,14 @@ def test_live_view_only_on_a_terminal(half_done: Campaign, terminal: bool) -> No
 def test_live_view_outlives_a_busy_storage(
     half_done: Campaign, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def busy() -> None:
+    def busy(*_: object) -> None:
         raise RuntimeError("database is locked")
 
-    monkeypatch.setattr(half_done, "ready_stages", busy)
+    monkeypatch.setattr(half_done, "study", busy)
     file = io.StringIO()
     with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
         view(half_done)
     assert "no news from the storage (RuntimeError)" in file.getvalue()
-
-
-@pytest.mark.parametrize(
-    ("seconds", "text"),
-    [(0.4, "0 s"), (59, "59 s"), (125, "2 min 5 s"), (1500, "25 min"), (7500, "2 h 5 min")],
-)
-def test_duration(seconds: float, text: str) -> None:
-    assert duration(seconds) == text
 
 
 @pytest.mark.slow

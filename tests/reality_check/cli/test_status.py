@@ -71,7 +71,7 @@ def say(campaign: Campaign, number: int, **state: Any) -> None:
 def text_of(campaign: Campaign, width: int = 80) -> str:
     console = Console(width=width, color_system=None, record=True, quiet=False)
     with console.capture() as captured:
-        console.print(show(campaign, status(campaign)))
+        console.print(show(status(campaign)))
     return captured.get()
 
 

@@ -342,7 +342,7 @@ def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]
     assert main(["show", "papers", "--markdown"]) == 0
     table = capsys.readouterr().out
     written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
-    assert written == table.strip(), "write it anew: reality-check show papers --markdown"
+    assert written == table.strip(), "write it again: reality-check show papers --markdown"
     assert all(f"`{name.partition('/')[2]}`" in table for name in FILES)
     papers = table.split("\n## ")
     for name, figure in FIGURES.items():

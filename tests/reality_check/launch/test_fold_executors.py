@@ -118,13 +118,13 @@ def test_a_diverged_fold_ends_the_others_and_tells(tmp_path: Path, experiment: E
     with pytest.raises(Diverged, match=r"epoch 1|NaN or infinite"):
         runner.run(jobs(experiment, tmp_path, learning_rates=rates), lambda position: None)
     assert runner._pool is None
-    # It starts anew for the next trial.
+    # It starts again for the next trial.
     assert len(runner.run(jobs(experiment, tmp_path / "next"), lambda position: None)) == 2
     runner.close()
 
 
 def test_a_killed_fold_process_ends_its_worker(tmp_path: Path, tiny: Path) -> None:
-    """So that the storage finds the trial lost, and another worker goes on with it."""
+    """So that the storage finds the trial lost, and another worker continues it."""
     program = textwrap.dedent(
         """
         import functools, multiprocessing, os, signal, sys, threading, time

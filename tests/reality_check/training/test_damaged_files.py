@@ -1,4 +1,4 @@
-"""Damaged files of a fold run: what is sound goes on, what is not is said."""
+"""Damaged files of a fold run: what is sound is used, what is not is said."""
 
 from __future__ import annotations
 

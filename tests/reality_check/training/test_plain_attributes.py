@@ -85,7 +85,7 @@ def test_going_back_undoes_all_changes_since() -> None:
 
 
 def test_what_stayed_is_no_state_and_stays_what_it_is() -> None:
-    """The name of a device, say, on the machine where the training goes on."""
+    """The name of a device, say, on the machine where the training resumes."""
     loss, elsewhere = Loss(), Loss()
     elsewhere.device_name = "cpu"
     kept, restored = (PlainAttributes({"loss": one}, CPU) for one in (loss, elsewhere))

@@ -42,7 +42,7 @@ def test_random_states_survive_a_checkpoint(tmp_path: Path) -> None:
 def test_of_gpus_only_the_one_that_trains_counts(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Where training goes on, there may be fewer of them, or none."""
+    """Where training resumes, there may be fewer of them, or none."""
     gpus = [torch.tensor([number], dtype=torch.uint8) for number in range(4)]
     monkeypatch.setattr(torch.cuda, "get_rng_state", lambda device: gpus[device.index])
     monkeypatch.setattr(

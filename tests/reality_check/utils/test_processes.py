@@ -85,12 +85,12 @@ def test_a_reused_process_id_is_not_the_worker() -> None:
 
 
 def test_a_child_whose_parent_is_gone_already_ends_at_once() -> None:
-    child = f"{IMPORT}; die_with_parent({2**22 + 1}); print('goes on')"
+    child = f"{IMPORT}; die_with_parent({2**22 + 1}); print('lives')"
     done = subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE, check=False)
     assert (done.returncode, done.stdout) == (1, b"")
-    child = f"import os; {IMPORT}; die_with_parent(os.getppid()); print('goes on')"
+    child = f"import os; {IMPORT}; die_with_parent(os.getppid()); print('lives')"
     done = subprocess.run([sys.executable, "-c", child], stdout=subprocess.PIPE, check=False)
-    assert (done.returncode, done.stdout) == (0, b"goes on\n")
+    assert (done.returncode, done.stdout) == (0, b"lives\n")
 
 
 @linux

@@ -1,0 +1,32 @@
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from reality_check.utils.text import duration
+
+
+@pytest.mark.parametrize(
+    ("seconds", "text"),
+    [
+        (0.4, "0.4 s"),
+        (9.94, "9.9 s"),
+        (9.96, "10 s"),
+        (59.4, "59 s"),
+        (59.6, "1 min"),
+        (125, "2 min 5 s"),
+        (599.4, "9 min 59 s"),
+        (599.6, "10 min"),
+        (1500, "25 min"),
+        (3590, "1 h 0 min"),
+        (7500, "2 h 5 min"),
+        (47 * 3600, "47 h 0 min"),
+        (48 * 3600, "2 d 0 h"),
+        (None, "—"),
+        (math.inf, "—"),
+        (math.nan, "—"),
+    ],
+)
+def test_durations(seconds: float | None, text: str) -> None:
+    assert duration(seconds) == text
