@@ -634,8 +634,8 @@ def test_learning_curves_are_of_every_fold_and_reproduction() -> None:
         "and fold 1 31.00."
     )
     assert texts(section)[-1] == (
-        "Complete: 1 training of 20 epochs, 2 min each on average; what they logged is in their "
-        "records (a b/final)."
+        "Complete: 1 training of 20 epochs, 1 min 30 s each on average; what they logged is in "
+        "their records (a b/final)."
     )
     figure = curves_figure(method.reproductions, method.search[0])
     assert [axes.get_title(loc="left") for axes in figure.axes] == ["fold 0", "fold 1"]
