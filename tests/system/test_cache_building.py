@@ -14,7 +14,7 @@ import pytest
 from PIL import Image
 from support.pace import slowness, wait_until
 
-from reality_check.data import ImageSet, decode_files, list_image_folder
+from reality_check.data import ImageSet, decode_files, list_image_folder, make_glyphs
 
 COUNT, CHUNK, HELD = 60, 4, 24
 
@@ -214,3 +214,17 @@ def test_a_disk_that_takes_no_more_leaves_nothing(
     assert "its disk is full" in err
     assert os.listdir(cache) == []
     assert start().finish()[0] == expected
+
+
+def test_two_processes_that_draw_glyphs_at_once_agree(cache: Path) -> None:
+    code = "from reality_check.data import make_glyphs; print(make_glyphs(40, 8).fingerprint())"
+    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
+    running = [
+        subprocess.Popen(
+            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
+        )
+        for _ in range(2)
+    ]
+    prints = {process.communicate(timeout=60)[0].strip() for process in running}
+    assert prints == {make_glyphs(40, 8).fingerprint()}
+    assert len(list(cache.iterdir())) == 1

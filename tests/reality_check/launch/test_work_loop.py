@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import itertools
 from collections import Counter
 from collections.abc import Callable
@@ -293,6 +294,19 @@ def test_a_gallery_is_drawn_once_a_method_where_one_is_asked_for(make: Made) -> 
     assert collect(campaign).methods[0].gallery is None
 
 
+def test_only_trials_of_several_folds_take_several_processes(make: Made) -> None:
+    campaign = make()
+    runner = TrialRunner(campaign.prepared, campaign.out_dir, folds_at_once=3)
+    taken = {stage: runner.resources(stage) for stage in Stage}
+    assert {stage: each["processes"] for stage, each in taken.items()} == {
+        Stage.SEARCH: 3,
+        Stage.REPRODUCTIONS: 3,
+        Stage.FINAL: 1,
+        Stage.BASELINES: 1,
+    }
+    assert {each["device"] for each in taken.values()} == {"cpu"}
+
+
 # -- diverged and failed -----------------------------------------------------------------------
 
 
@@ -336,7 +350,9 @@ def test_after_one_diverged_reproduction_the_final_stage_goes_by_the_other(
         if self.folder.parts[-3:] == ("search", "001", "fold_0"):
             # A worker that was paused writes after another one did its trial.
             (self.folder.parents[1] / "000" / "fold_0" / "latest.pt").write_bytes(b"")
-        return healthy(self)
+        result = healthy(self)
+        in_search = self.folder.parts[-3] == "search"
+        return dataclasses.replace(result, epoch=9, follow_up_epochs=5) if in_search else result
 
     monkeypatch.setattr(Trainer, "run", run)
     campaign = make(methods=[{"base": "contrastive", "samples_per_class": 2}])
@@ -348,7 +364,7 @@ def test_after_one_diverged_reproduction_the_final_stage_goes_by_the_other(
     reasons = [trial.diverged for trial in reproductions.complete().values()]
     assert reasons == [None, "the loss became nan"]
     final = [task for task, *_, folder in handed if folder.parts[-3] == "final"]
-    assert [task.fixed_epochs for task in final] == [(2, 1)] * 2
+    assert [task.fixed_epochs for task in final] == [(2, 1)] * 2, "not those of the search"
     kept = {path.parts[-4:-2] for path in campaign.out_dir.rglob("*.pt")}
     assert kept == {("reproductions", "000"), ("final", "000"), ("final", "001")}
 

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -10,7 +8,6 @@ import pytest
 from reality_check.config import Experiment, compose
 from reality_check.studies.output_folder import (
     check_same_experiment,
-    exclusive,
     load_locked,
     lock_experiment,
     remove_checkpoints,
@@ -135,38 +132,6 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 def test_a_folder_that_is_none_of_ours_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no experiment\.yaml.*reality-check run"):
         load_locked(tmp_path)
-
-
-HOLDER = """
-import sys
-from pathlib import Path
-from reality_check.studies.output_folder import exclusive
-with exclusive(Path(sys.argv[1])):
-    print("held", flush=True)
-    sys.stdin.read()
-"""
-
-
-@pytest.mark.skipif(sys.platform == "win32", reason="no such locks on Windows")
-@pytest.mark.parametrize("end", ["close", "kill"])
-def test_only_one_process_holds_a_folder_and_its_end_frees_it(tmp_path: Path, end: str) -> None:
-    command = [sys.executable, "-c", HOLDER, str(tmp_path)]
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdin is not None
-        assert process.stdout.readline() == "held\n"
-        with pytest.raises(UsageError, match=f"process {process.pid}"), exclusive(tmp_path):
-            pass
-        if end == "kill":
-            process.kill()
-        process.stdin.close()
-        process.wait(timeout=60)
-    with exclusive(tmp_path):
-        pass
-    with exclusive(tmp_path):
-        pass
 
 
 def test_removing_checkpoints_keeps_the_records(tmp_path: Path) -> None:

@@ -123,6 +123,10 @@ def test_one_worker_does_every_trial_once(make_study: Open) -> None:
     finish(stage, note)
     assert seen == [0, 1, 2]
     check_exact(stage, 3)
+    for trial in stage.trials():
+        assert trial.started is not None
+        assert trial.ended is not None
+        assert trial.started <= trial.ended
     assert [trial.epochs for trial in stage.complete().values()] == [0, 1, 2]
 
 

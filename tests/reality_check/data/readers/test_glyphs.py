@@ -1,9 +1,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
-import subprocess
-import sys
 import unicodedata
 from pathlib import Path
 
@@ -144,20 +141,6 @@ def test_a_cache_that_cannot_be_written_is_no_failure(
     monkeypatch.setenv("REALITY_CHECK_CACHE", str(tmp_path / "file"))
     with pytest.warns(UserWarning, match="REALITY_CHECK_CACHE"):
         assert make_glyphs(2, 2, 16).num_classes == 2
-
-
-def test_two_processes_at_once_agree(cache: Path) -> None:
-    code = "from reality_check.data import make_glyphs; print(make_glyphs(40, 8).fingerprint())"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        for _ in range(2)
-    ]
-    prints = {process.communicate(timeout=60)[0].strip() for process in running}
-    assert prints == {make_glyphs(40, 8).fingerprint()}
-    assert len(list(cache.iterdir())) == 1
 
 
 @pytest.mark.parametrize(

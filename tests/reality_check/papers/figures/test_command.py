@@ -32,6 +32,13 @@ TABLES = {
 }
 #: Figures of a single network.
 ONE_SEED = {"heated_up_softmax_norms", "heated_up_softmax_gradients"}
+#: Figures of trainings and of formulas that take a second or two; the others are slow tests.
+IN_A_SECOND = {
+    "grad_ml_update",
+    "warped_softmax_landscape",
+    "normalized_softmax_dimensions",
+    "normalized_softmax_class_sampling",
+}
 
 
 @pytest.fixture(scope="module")
@@ -40,7 +47,13 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("figures")
 
 
-@pytest.mark.parametrize("name", FIGURES)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in IN_A_SECOND else [pytest.mark.slow])
+        for name in FIGURES
+    ],
+)
 def test_the_command_draws(
     folder: Path, name: str, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -73,7 +86,7 @@ def test_the_command_draws(
 def test_a_figure_is_drawn_as_pdf_without_new_trainings(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    name = "heated_up_softmax_norms"
+    name = "normalized_softmax_class_sampling"
     assert main(["figure", name, "--out", str(folder), "--quick"]) == 0
     kept = {file.name: file.stat().st_mtime_ns for file in (folder / "runs").iterdir()}
     assert main(["figure", name, "--out", str(folder), "--quick", "--format", "pdf"]) == 0

@@ -33,7 +33,7 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseLost
 
 CPU = torch.device("cpu")
-pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("processes")]
+pytestmark = pytest.mark.xdist_group("processes")
 
 
 @pytest.fixture(scope="module")
