@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from reality_check.config import load_experiment
+from reality_check.config import Experiment, load_experiment
 from reality_check.studies.campaign import Campaign, storage_url
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.storage import open_storage
@@ -17,8 +17,12 @@ HEAVY = ("torch", "faiss", "sklearn", "matplotlib", "pytorch_metric_learning")
 PROGRAM = f"""
 import contextlib, io, sys
 from reality_check.cli.main import main
-with contextlib.redirect_stdout(io.StringIO()), contextlib.suppress(SystemExit):
-    main(sys.argv[1:])
+try:
+    with contextlib.redirect_stdout(io.StringIO()):
+        status = main(sys.argv[1:])
+except SystemExit as end:
+    status = end.code
+assert not status, status
 print(*[name for name in {HEAVY!r} if name in sys.modules])
 """
 
@@ -27,6 +31,13 @@ def imported(program: str, *arguments: str) -> list[str]:
     """Which of the heavy libraries a process has imported at its end."""
     command = [sys.executable, "-c", program, *arguments]
     return subprocess.run(command, capture_output=True, text=True, check=True).stdout.split()
+
+
+def locked(tiny: Path, folder: Path) -> Experiment:
+    """The experiment of an output folder that a run has just begun."""
+    experiment = load_experiment(tiny).model_copy(update={"code": {"dataset": "1"}})
+    lock_experiment(experiment, folder)
+    return experiment
 
 
 def test_reading_an_experiment() -> None:
@@ -54,23 +65,20 @@ def test_a_command(command: str) -> None:
 
 
 def test_the_status_of_a_run_that_has_begun(tiny: Path, tmp_path: Path) -> None:
-    experiment = load_experiment(tiny)
-    lock_experiment(experiment, tmp_path)
+    experiment = locked(tiny, tmp_path)
     assert list(Campaign(experiment, tmp_path).ready_stages()), "its searches are in the storage"
     assert imported(PROGRAM, "status", str(tmp_path)) == []
 
 
 def test_the_status_of_a_run_whose_searches_have_not_begun(tiny: Path, tmp_path: Path) -> None:
-    experiment = load_experiment(tiny)
-    lock_experiment(experiment, tmp_path)
+    experiment = locked(tiny, tmp_path)
     assert imported(PROGRAM, "status", str(tmp_path)) == []
     storage = open_storage(storage_url(experiment, tmp_path))
     assert storage.get_all_studies() == [], "to look begins nothing"
 
 
 def test_what_opens_a_database_of_this_version_needs_no_alembic(tiny: Path, tmp_path: Path) -> None:
-    experiment = load_experiment(tiny)
-    lock_experiment(experiment, tmp_path)
+    experiment = locked(tiny, tmp_path)
     open_storage(storage_url(experiment, tmp_path))
     program = PROGRAM.replace(repr(HEAVY), "('alembic',)")
     assert imported(program, "status", str(tmp_path)) == []
