@@ -23,7 +23,9 @@ def render(campaign: Campaign, workers: int, started: float) -> Group:
     rows = stage_rows(campaign)
     left = seconds_left(rows, workers)
     eta = (
-        "end not known before the first trial" if left is None else f"about {duration(left)} to go"
+        "end not known before the first trial"
+        if left is None
+        else f"about {duration(round(left))} to go"
     )
     lines = [worker_line(state) for state in worker_states(campaign.out_dir)]
     footer = f"running for {duration(time.monotonic() - started)}, {eta}"

@@ -117,7 +117,7 @@ def _last_line(state: dict[str, Any]) -> str:
     if state["state"] == "complete":
         return f"Complete. Report: {Path(state['folder']) / 'report.html'}"
     left = state["seconds_left"]
-    guess = f"; about {duration(left)} to go" if left else ""
+    guess = f"; about {duration(round(left))} to go" if left else ""
     working = sum(entry["alive"] is not False for entry in state["running"])
     who = "1 worker" if working == 1 else f"{working or 'no'} workers"
     return f"Not complete{guess}; {who} at work. Logs: {Path(state['folder']) / 'logs'}"

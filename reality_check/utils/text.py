@@ -16,7 +16,7 @@ def duration(seconds: float | None) -> str:
     if seconds is None or not math.isfinite(seconds):
         return "—"
     if round(seconds) < 60:
-        return f"{seconds:.1f} s" if seconds < 9.95 else f"{seconds:.0f} s"
+        return f"{round(seconds, 1):g} s" if seconds < 9.95 else f"{seconds:.0f} s"
     minutes, rest = divmod(round(seconds), 60)
     if minutes < 10:
         return f"{minutes} min {rest} s" if rest else f"{minutes} min"

@@ -10,7 +10,9 @@ from reality_check.utils.text import duration
 @pytest.mark.parametrize(
     ("seconds", "text"),
     [
+        (0, "0 s"),
         (0.4, "0.4 s"),
+        (7, "7 s"),
         (9.94, "9.9 s"),
         (9.96, "10 s"),
         (59.4, "59 s"),
