@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import tracemalloc
 
 import numpy as np
 import pytest
@@ -16,6 +17,7 @@ from reality_check.report.statistics import (
     percentile_interval,
     resampled_means,
     t_interval,
+    with_noise,
     with_training_noise,
 )
 
@@ -164,3 +166,23 @@ def test_the_design_effect_is_a_ratio_of_bootstrap_variances() -> None:
     effects = [design_effect(totals[0], counts, totals[1]) for totals, counts in without]
     assert np.mean(effects) == pytest.approx(1, abs=0.07)
     assert math.isnan(design_effect(np.ones(3), np.ones(3, dtype=np.int64), np.ones(3)))
+
+
+def test_an_error_with_degrees_is_that_of_the_values_it_came_from() -> None:
+    values, draws = [0.30, 0.31, 0.29, 0.305], np.full(1000, 0.3)
+    error = float(np.std(values, ddof=1)) / 2
+    assert (with_noise(draws, error, 3) == with_training_noise(draws, values)).all()
+    normal = with_noise(np.full(200_000, 0.3), 0.01, math.inf)
+    assert normal.std() == pytest.approx(0.01, rel=0.01)
+
+
+def test_the_memory_of_drawing_does_not_grow_with_the_number_of_draws() -> None:
+    totals, counts = np.ones((3, 5000)), np.full(5000, 10)
+    peaks = []
+    for draws in (500, 4000):
+        tracemalloc.start()
+        resampled_means(totals, counts, draws)
+        peaks.append(tracemalloc.get_traced_memory()[1])
+        tracemalloc.stop()
+    assert peaks[1] - peaks[0] < 1_000_000, peaks
+    assert peaks[1] < 60_000_000
