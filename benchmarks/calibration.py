@@ -5,15 +5,17 @@
     python benchmarks/calibration.py benchmarks/banks/caltech101_lite0.csv --quantiles
 
 A bank (``benchmarks/trial_bank.py``) has, of each method, some hundred trials of a random search,
-each with its validation value and the test scores of two fresh retrainings. Drawing from it *with*
-replacement makes the bank the population: a search of N trials is N independent draws, and the
-expected test score of its winner, theta(N), is known exactly. (Without replacement, a campaign that
-takes a fifth of the bank would vary too little.) A trial that is drawn twice is a tie.
+each with its validation value and the test scores of two fresh retrainings. A campaign draws from
+it *with* replacement, so that a search of N trials is N independent draws and the expected test
+score of its winner, theta(N), is known exactly. (Without replacement, a campaign that takes a fifth
+of the bank would vary too little.)
 
-A retraining scores what the trial is worth plus noise. The noise is half the difference of two
-retrainings times √2, with a random sign, of one of the 21 trials nearest by validation. What the
-trial is worth is the mean of its two retrainings; the half of a retraining's variance that this
-still holds is taken off by shrinking it towards the mean of the nearest.
+The population is the bank smoothed: what a trial is worth is the mean of the 21 trials nearest by
+validation plus the deviation of one of them from its own such mean, drawn anew each time; the noise
+of a retraining is the difference of two retrainings of one of them over √2, with a random sign. The
+mean of two retrainings holds half of a retraining's variance, which is taken off by shrinking the
+deviations. ``--discrete`` keeps the deviation of each trial to itself: a search of 50 in a bank
+of 250 then has one of a handful of winners, and a trial that is drawn twice is a tie.
 
 Printed, for every division: how often a method is called different from itself (one pair; any of
 the six pairs of four, after Holm), how often the interval holds theta, and how often the methods of
@@ -40,29 +42,56 @@ from reality_check.report.statistics import jackknife_error, subset_degrees, sub
 Array = NDArray[np.float64]
 
 NEAREST = 21
+REACH = NEAREST // 2
 FAMILY = 4
 LEVEL = 0.05
 
 
 @dataclass(frozen=True)
 class Population:
-    """A method's trials, the worst by validation first: what each is worth, and the noise."""
+    """A method's trials, the worst by validation first.
+
+    Attributes:
+        name: of the method.
+        local: mean test score of the nearest trials.
+        own: what a trial is worth above that.
+        noise: standard deviation of its retrainings, as far as two show it.
+        smooth: whether ``own`` is drawn among the nearest.
+    """
 
     name: str
-    worth: Array
+    local: Array
+    own: Array
     noise: Array
+    smooth: bool
+
+    def ranks(self, size: tuple[int, ...], generator: np.random.Generator) -> Array:
+        """Validation of new trials: where they are among those of the bank."""
+        drawn = generator.random(size) * len(self.local)
+        return drawn if self.smooth else np.floor(drawn)
+
+    def worth(self, ranks: Array, generator: np.random.Generator) -> Array:
+        """The expected test score of trials at these ranks."""
+        place = ranks.astype(np.int64)
+        own = self._near(place, generator) if self.smooth else place
+        return self.local[place] + self.own[own]
+
+    def retraining(self, ranks: Array, generator: np.random.Generator) -> Array:
+        """By how much a fresh retraining differs from what the trial is worth."""
+        near = self._near(ranks.astype(np.int64), generator)
+        return generator.choice([-1.0, 1.0], size=ranks.shape) * self.noise[near]
 
     def theta(self, budget: int) -> float:
         """The expected test score of the winner of a search of independent draws."""
-        ranks = np.arange(len(self.worth) + 1) / len(self.worth)
-        return float(np.diff(ranks**budget) @ self.worth)
+        trials = len(self.local)
+        places = np.arange(trials)[:, None] + np.arange(-REACH, REACH + 1)
+        near = self.own[np.clip(places, 0, trials - 1)].mean(1)
+        chances = np.diff((np.arange(trials + 1) / trials) ** budget)
+        return float(chances @ (self.local + (near if self.smooth else self.own)))
 
-    def retrained(self, trials: NDArray[np.int64], generator: np.random.Generator) -> Array:
-        """A fresh test score of each trial."""
-        reach = NEAREST // 2
-        near = trials + generator.integers(-reach, reach + 1, size=trials.shape)
-        sign = generator.choice([-1.0, 1.0], size=trials.shape)
-        return self.worth[trials] + sign * self.noise[np.clip(near, 0, len(self.noise) - 1)]
+    def _near(self, place: NDArray[np.int64], generator: np.random.Generator) -> NDArray[np.int64]:
+        steps = generator.integers(-REACH, REACH + 1, size=place.shape)
+        return np.clip(place + steps, 0, len(self.local) - 1)
 
 
 @dataclass(frozen=True)
@@ -106,10 +135,9 @@ def repeated(searches: int, budget: int, reproductions: int) -> Division:
     """K searches; the unit is the search, or with one search the reproduction (the old rule)."""
 
     def draw(method: Population, campaigns: int, generator: np.random.Generator) -> Campaigns:
-        size = (campaigns, searches, budget)
-        winners = generator.integers(len(method.worth), size=size).max(-1)
-        trials = np.repeat(winners[..., None], reproductions, -1)
-        scores = method.retrained(trials, generator)
+        winners = method.ranks((campaigns, searches, budget), generator).max(-1, keepdims=True)
+        repeats = np.repeat(winners, reproductions, -1)
+        scores = method.worth(winners, generator) + method.retraining(repeats, generator)
         units = scores[:, 0] if searches == 1 else scores.mean(-1)
         count = units.shape[-1]
         error = units.std(-1, ddof=1) / math.sqrt(count)
@@ -123,10 +151,10 @@ def subsets(trials: int, best: int, budget: int, degrees: float | None = None) -
     """All subsets of one search, the best retrained once."""
 
     def draw(method: Population, campaigns: int, generator: np.random.Generator) -> Campaigns:
-        drawn = np.sort(generator.integers(len(method.worth), size=(campaigns, trials)), -1)
-        scores = method.retrained(drawn, generator)
+        ranks = np.sort(method.ranks((campaigns, trials), generator), -1)
+        scores = method.worth(ranks, generator) + method.retraining(ranks, generator)
         scores[:, : trials - best] = np.nan
-        mean, deleted = subset_estimates(drawn.astype(float), scores, budget)
+        mean, deleted = subset_estimates(ranks, scores, budget)
         freedom = subset_degrees(trials, budget) if degrees is None else degrees
         return Campaigns(mean, jackknife_error(deleted), np.full(campaigns, freedom))
 
@@ -157,9 +185,10 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resolution", action="store_true", help="what a budget can tell apart")
     parser.add_argument("--quantiles", action="store_true", help="degrees of freedom")
+    parser.add_argument("--discrete", action="store_true", help="the bank as it is, not smoothed")
     options = parser.parse_args()
     start = time.process_time()
-    methods = read(options.bank)
+    methods = read(options.bank, not options.discrete)
     print("\n".join(describe(methods)), end="\n\n")
     if options.resolution:
         print("\n".join(resolution(methods, options.campaigns, options.seed)))
@@ -170,7 +199,7 @@ def main() -> None:
     print(f"\n{options.campaigns} campaigns a method, {time.process_time() - start:.0f} CPU s")
 
 
-def read(bank: Path) -> list[Population]:
+def read(bank: Path, smooth: bool = True) -> list[Population]:
     """The populations of a bank, scores in points, in alphabetical order."""
     with bank.open(newline="") as file:
         rows = list(csv.DictReader(file))
@@ -178,17 +207,18 @@ def read(bank: Path) -> list[Population]:
     for row in rows:
         values = (float(row["validation"]), float(row["test_0"]), float(row["test_1"]))
         trials.setdefault(row["method"], []).append(values)
-    return [population(name, 100 * np.array(sorted(trials[name]))) for name in sorted(trials)]
+    names = sorted(trials)
+    return [population(name, 100 * np.array(sorted(trials[name])), smooth) for name in names]
 
 
-def population(name: str, trials: Array) -> Population:
+def population(name: str, trials: Array, smooth: bool) -> Population:
     """A method's population from validation value and two retrainings of each trial, sorted."""
     noise = np.abs(trials[:, 1] - trials[:, 2]) / math.sqrt(2)
     mean = trials[:, 1:].mean(1)
     local = _nearest_mean(mean)
     spread = _nearest_mean((mean - local) ** 2)
     own = np.maximum(0.0, 1 - _nearest_mean(noise**2) / 2 / np.maximum(spread, 1e-12))
-    return Population(name, local + np.sqrt(own) * (mean - local), noise)
+    return Population(name, local, np.sqrt(own) * (mean - local), noise, smooth)
 
 
 def _nearest_mean(values: Array) -> Array:
@@ -208,11 +238,11 @@ def describe(methods: Sequence[Population]) -> Iterator[str]:
     yield "|---" * (4 + len(budgets)) + "|"
     for method in methods:
         generator = np.random.default_rng(0)
-        winners = generator.integers(len(method.worth), size=(20_000, 10)).max(-1)
-        between = method.worth[winners].std()
-        training = (method.retrained(winners, generator) - method.worth[winners]).std()
+        winners = method.ranks((20_000, 10), generator).max(-1)
+        between = method.worth(winners, generator).std()
+        training = method.retraining(winners, generator).std()
         thetas = " | ".join(f"{method.theta(n):.2f}" for n in budgets)
-        yield f"| {method.name} | {len(method.worth)} | {thetas} | {between:.2f} | {training:.2f} |"
+        yield f"| {method.name} | {len(method.local)} | {thetas} | {between:.2f} | {training:.2f} |"
 
 
 def divisions(
@@ -265,14 +295,19 @@ def told(
 
 
 def resolution(methods: Sequence[Population], campaigns: int, seed: int) -> Iterator[str]:
-    """The standard error, and the true difference that 80 % of campaigns find, by budget."""
+    """Standard error, bias, and the true difference that 80 % of campaigns find, by budget."""
     kinds = [repeated(k, 10, 2) for k in (3, 5, 10, 20)] + [repeated(k, 50, 2) for k in (3, 5, 10)]
     kinds += [subsets(t, 3 * t // 10, 10) for t in (30, 50, 100, 200)]
-    yield row("division", "trainings", *(f"{m.name}: error, 80 %" for m in methods))
+    yield row("division", "trainings", *(f"{m.name}: error, bias, 80 %" for m in methods))
     yield "|---" * (2 + len(methods)) + "|"
     for kind in kinds:
         drawn = draw_families(methods, kind, campaigns, seed)
-        cells = [f"{d[0].mean.std():.2f}, {detectable(*d[:2]):.2f}" for d in drawn.values()]
+        cells = []
+        for method in methods:
+            family = drawn[method.name]
+            means = np.concatenate([campaigns.mean for campaigns in family])
+            bias = means.mean() - method.theta(kind.budget)
+            cells.append(f"{means.std():.2f}, {bias:+.2f}, {detectable(*family[:2]):.2f}")
         yield row(kind.name, kind.trainings, *cells)
 
 
@@ -294,11 +329,12 @@ def quantiles(methods: Sequence[Population], campaigns: int, seed: int) -> Itera
     yield row("all subsets", "degrees", *(f"{m.name}: pair, family, covers" for m in methods))
     yield "|---" * (2 + len(methods)) + "|"
     for trials, best, budget in (
+        (50, 50, 5),
+        (50, 25, 5),
         (50, 15, 8),
         (50, 15, 10),
         (50, 15, 16),
         (50, 15, 25),
-        (30, 12, 6),
         (20, 10, 5),
         (100, 30, 10),
         (200, 60, 50),
