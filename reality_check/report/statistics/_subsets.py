@@ -27,8 +27,8 @@ Trials = tuple[Sequence[float], Mapping[int, float]]
 
 #: A budget is estimated only where the trials that were not retrained win at most this share of
 #: its subsets: these are left out, which shifts the estimate by this share of how much lower they
-#: would have scored. On the bank of ``docs/calibration.md`` intervals cover 94 % or more at 2 %,
-#: and as little as 90 % at 2.5 % and 79 % at 7 %.
+#: would have scored. On the bank of ``docs/calibration.md`` 95 % intervals cover 95 % with 1.8 %
+#: left out, and 88 to 94 % with 2.5 %.
 MAX_LEFT_OUT = 0.02
 
 
@@ -228,7 +228,7 @@ def subset_degrees(trials: int, budget: int) -> float:
     The weights are worth ``1 / Σ w²`` trials, and one less is the degrees of freedom, as for a mean
     of that many values (``budget`` 1 is exactly that: T - 1). Measured on a bank of real trials
     (``benchmarks/calibration.py --quantiles``; ``docs/calibration.md``): with 50 trials and N = 10
-    normal quantiles cover 91 to 92 %, twice these degrees 93 to 94, and these 95 to 96.
+    intervals by normal quantiles cover 91 %, by twice these degrees 93 %, and by these 95 %.
     """
     return 1 / float((subset_weights(trials, budget) ** 2).sum()) - 1
 
