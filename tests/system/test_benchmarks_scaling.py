@@ -40,8 +40,8 @@ def run(scaling: ModuleType, capsys: pytest.CaptureFixture[str]) -> Iterator[Run
         said = capsys.readouterr().out
         lines = [line for line in said.splitlines() if line.startswith("|")]
         header, _, *rows = ([cell.strip() for cell in line[1:-1].split("|")] for line in lines)
-        found = [dict(zip(header, row, strict=True)) for row in rows]
-        return [{**row, "said": said} for row in found]
+        records = [dict(zip(header, row, strict=True)) for row in rows]
+        return [{**row, "said": said} for row in records]
 
     yield call
     signal.signal(signal.SIGTERM, before)

@@ -105,10 +105,10 @@ def test_a_restart_in_the_middle_ends_with_exact_counts(
         process.kill()
         server.stop()
         server.start()
-    found = attempts(server.url(), out)
+    attempts_by_stage = attempts(server.url(), out)
     wanted = {"search": 2, "reproductions": 1}
     for stage, count in wanted.items():
-        trials = found[f"normalized_softmax/{stage}"]
+        trials = attempts_by_stage[f"normalized_softmax/{stage}"]
         complete = [t.user_attrs["trial_index"] for t in trials if t.state is TrialState.COMPLETE]
         assert sorted(complete) == list(range(count)), stage
         assert all(t.state.is_finished() for t in trials), stage

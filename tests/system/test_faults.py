@@ -92,17 +92,17 @@ def run(folder: Path, *arguments: str) -> tuple[int, str]:
     return process.returncode, error
 
 
-def wait_until(found: Callable[[], object], *processes: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], object], *processes: subprocess.Popen[str]) -> None:
     end = time.monotonic() + 200
-    while not found():
+    while not condition():
         assert time.monotonic() < end, "it did not happen in 200 seconds"
         assert all(process.poll() is None for process in processes), "a process has ended"
         time.sleep(0.05)
 
 
 def complete_slots(out: Path, study: str) -> list[int]:
-    found = optuna.load_study(study_name=study, storage=f"sqlite:///{out / 'studies.db'}")
-    return sorted(t.user_attrs["trial_index"] for t in found.trials if t.state.name == "COMPLETE")
+    stored = optuna.load_study(study_name=study, storage=f"sqlite:///{out / 'studies.db'}")
+    return sorted(t.user_attrs["trial_index"] for t in stored.trials if t.state.name == "COMPLETE")
 
 
 # -- memory --------------------------------------------------------------------------------------

@@ -79,7 +79,7 @@ def test_folds_side_by_side_give_bit_identical_results(
     runner = ProcessExecutor(2, functools.partial(load_dataset, experiment.dataset), CPU)
     told: list[dict[str, Any]] = []
     try:
-        found = runner.run(several, told.append)
+        results = runner.run(several, told.append)
         again = runner.run(several, told.append)  # the same processes; everything is finished
         check_that_lost_work_is_left_alone(runner, jobs(experiment, tmp_path / "lost"))
     finally:
@@ -87,7 +87,7 @@ def test_folds_side_by_side_give_bit_identical_results(
     expected = SerialExecutor(load_dataset(experiment.dataset), CPU).run(
         alone, lambda position: None
     )
-    assert [outcome(r) for r in found] == [outcome(r) for r in expected]
+    assert [outcome(r) for r in results] == [outcome(r) for r in expected]
     assert [outcome(r) for r in again] == [outcome(r) for r in expected]
     for one, other in zip(alone, several, strict=True):
         first, second = weights(one), weights(other)
@@ -186,11 +186,11 @@ def test_an_experiment_whose_networks_are_trained_together(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
-    found = scores(run(experiment, tmp_path / "out", Parallelism(processes_per_network=2)))
+    together = scores(run(experiment, tmp_path / "out", Parallelism(processes_per_network=2)))
     expected = scores(alone)
-    assert [row[:3] for row in found] == [row[:3] for row in expected]
+    assert [row[:3] for row in together] == [row[:3] for row in expected]
     # Sums in another order: near-ties may swap places, no more.
-    for one, other in zip(found, expected, strict=True):
+    for one, other in zip(together, expected, strict=True):
         assert one[3] == pytest.approx(other[3], abs=0.03), one
     # A strategy that finds no work, because others have done it all, ends in peace.
     late = LocalWorkers(tmp_path / "out", Parallelism(processes_per_network=2))
@@ -280,12 +280,12 @@ def _wait(condition: Any, seconds: float = 300) -> None:
 
 
 def _processes_of(out: Path) -> list[str]:
-    found = []
+    lines = []
     for entry in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             line = entry.read_bytes().replace(b"\0", b" ").decode()
         except OSError:
             continue
         if str(out) in line:
-            found.append(line)
-    return found
+            lines.append(line)
+    return lines

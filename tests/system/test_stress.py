@@ -183,16 +183,16 @@ def test_workers_killed_and_paused_at_random(
 
 def check_counts(units: list[StageWork]) -> None:
     """Every trial index of every stage has one complete trial, and nothing else is left."""
-    found = {}
+    complete_indices = {}
     for unit in units:
         states = Counter(trial.state for trial in unit.study.trials())
         assert set(states) <= {"complete", "failed"}, (unit.method, unit.stage, states)
         complete = [t for t in unit.study.trials() if t.state == "complete"]
-        found[unit.method, unit.stage] = sorted(t.trial_index for t in complete)
+        complete_indices[unit.method, unit.stage] = sorted(t.trial_index for t in complete)
         assert unit.study.failure() is None
     wanted = {(name, stage): num_trials for name in METHODS for stage, num_trials in SLOTS.items()}
     wanted["", Stage.BASELINES] = SLOTS["reproductions"]
-    assert found == {key: list(range(num_trials)) for key, num_trials in wanted.items()}
+    assert complete_indices == {key: list(range(num_trials)) for key, num_trials in wanted.items()}
 
 
 def check_losses(units: list[StageWork], out: Path) -> None:

@@ -16,11 +16,11 @@ import reality_check as rc
 
 def best(folder: str) -> dict[str, float]:
     results = rc.load_results(folder)
-    found: dict[str, float] = {}
+    highest: dict[str, float] = {}
     for record in results.records(baselines=True):
         if record["metric"] == "precision_at_1":
-            found[record["method"]] = max(found.get(record["method"], 0.0), record["value"])
-    return found
+            highest[record["method"]] = max(highest.get(record["method"], 0.0), record["value"])
+    return highest
 
 
 experiment: rc.Experiment = rc.load_experiment("quickstart", overrides=["seed=1"])
@@ -72,7 +72,7 @@ def test_a_users_mistakes_are_found(users_python: Path, tmp_path: Path) -> None:
     begin = len(SCRIPT.splitlines()) + 1
     status, said = type_check(SCRIPT + "\n".join(MISTAKES) + "\n", users_python, tmp_path)
     assert status == 1
-    found = {line.split(":")[1]: line for line in said.splitlines() if ": error: " in line}
-    assert list(found) == [str(begin + index) for index in range(len(MISTAKES))]
-    for line, expected in zip(found.values(), MISTAKES.values(), strict=True):
+    errors = {line.split(":")[1]: line for line in said.splitlines() if ": error: " in line}
+    assert list(errors) == [str(begin + index) for index in range(len(MISTAKES))]
+    for line, expected in zip(errors.values(), MISTAKES.values(), strict=True):
         assert expected in line

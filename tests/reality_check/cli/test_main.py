@@ -185,8 +185,8 @@ def test_init_in_another_folder(
     monkeypatch.chdir(tmp_path)
     assert main(["init", "a b/mine.yaml"]) == 0
     assert "  cd 'a b'\n  reality-check check mine.yaml" in capsys.readouterr().out
-    found = sorted(path.name for path in (tmp_path / "a b").iterdir())
-    assert found == ["mine.yaml", "my_losses.py", "reality-check.schema.json"]
+    files = sorted(path.name for path in (tmp_path / "a b").iterdir())
+    assert files == ["mine.yaml", "my_losses.py", "reality-check.schema.json"]
     monkeypatch.chdir(tmp_path / "a b")
     monkeypatch.syspath_prepend(tmp_path / "a b")
     monkeypatch.delitem(sys.modules, "my_losses", raising=False)

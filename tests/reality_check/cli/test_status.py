@@ -76,11 +76,11 @@ def text_of(campaign: Campaign, width: int = 80) -> str:
 
 
 def row(state: dict[str, Any], method: str, stage: str = "search") -> dict[str, Any]:
-    found: list[dict[str, Any]] = [
+    entries: list[dict[str, Any]] = [
         entry for entry in state["stages"] if (entry["method"], entry["stage"]) == (method, stage)
     ]
-    assert len(found) == 1
-    return found[0]
+    assert len(entries) == 1
+    return entries[0]
 
 
 DEAD = {**this_process(), "pid": 2**22 + 1}
@@ -203,10 +203,10 @@ def test_failures_are_shown_with_their_reason(
     assert print_status(campaign) == "failed"
     text = capsys.readouterr().out
     assert "Stopped: contrastive, search: OSError: no table" in text
-    found = row(status(campaign), "contrastive")
-    assert found["failure"] == "OSError: no table"
-    assert found["failed"] == [{"trial_index": 0, "reason": "OSError: no table"}]
-    assert found["lost"] == 0
+    entry = row(status(campaign), "contrastive")
+    assert entry["failure"] == "OSError: no table"
+    assert entry["failed"] == [{"trial_index": 0, "reason": "OSError: no table"}]
+    assert entry["lost"] == 0
 
 
 def test_done_trials_cost_hours_and_tell_the_time_to_go(

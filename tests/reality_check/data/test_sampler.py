@@ -30,7 +30,7 @@ def test_every_batch_is_balanced(sizes: list[int], each: int, data: st.DataObjec
         assert batch.shape == (wanted * each,)
         groups = batch.reshape(wanted, each)
         classes = [set(labels[group].tolist()) for group in groups]
-        assert all(len(found) == 1 for found in classes)
+        assert all(len(labels_of_group) == 1 for labels_of_group in classes)
         assert len(set.union(*classes)) == wanted
         for group, (label,) in zip(groups, classes, strict=True):
             distinct = min(each, sizes[label])

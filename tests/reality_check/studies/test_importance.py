@@ -23,7 +23,7 @@ SPACE: dict[str, Searched] = {
 
 def trials(score: Callable[[dict[str, Any]], float], count: int) -> list[TrialRecord]:
     draw = random.Random(0)
-    found = []
+    made = []
     for trial_index in range(count):
         params = {
             "rate": 10 ** draw.uniform(-6, 0),
@@ -31,48 +31,50 @@ def trials(score: Callable[[dict[str, Any]], float], count: int) -> list[TrialRe
             "bins": draw.randint(2, 32),
             "mode": draw.choice(["soft", "hard", None]),
         }
-        found.append(
+        made.append(
             TrialRecord("m", "search", trial_index, "complete", value=score(params), params=params)
         )
-    return found
+    return made
 
 
 def test_what_decides_the_score_has_most_of_the_variance_also_on_a_logarithmic_scale() -> None:
     # A bump at 1e-4: on a linear scale nearly all of the range would lie beyond it.
-    found = parameter_importance(
+    importance = parameter_importance(
         SPACE, trials(lambda p: 0.4 - 0.05 * (math.log10(p["rate"]) + 4) ** 2, 40)
     )
-    assert found is not None
-    assert next(iter(found.shares)) == "rate"
-    assert found.shares["rate"] > 0.8
-    assert all(share < found.noise for name, share in found.shares.items() if name != "rate")
-    assert found.trials == 40
+    assert importance is not None
+    assert next(iter(importance.shares)) == "rate"
+    assert importance.shares["rate"] > 0.8
+    assert all(
+        share < importance.noise for name, share in importance.shares.items() if name != "rate"
+    )
+    assert importance.trials == 40
 
 
 def test_choices_and_whole_numbers_can_matter_too() -> None:
-    found = parameter_importance(
+    importance = parameter_importance(
         SPACE, trials(lambda p: 0.2 * (p["mode"] == "soft") + 0.01 * p["bins"], 60)
     )
-    assert found is not None
-    assert set(list(found.shares)[:2]) == {"mode", "bins"}
+    assert importance is not None
+    assert set(list(importance.shares)[:2]) == {"mode", "bins"}
 
 
 def test_noise_is_below_its_own_yardstick_or_near() -> None:
     draw = random.Random(1)
-    found = parameter_importance(SPACE, trials(lambda p: draw.random(), 30))
-    assert found is not None
-    assert max(found.shares.values()) < 2 * found.noise
-    assert 0.1 < found.noise < 0.8
+    importance = parameter_importance(SPACE, trials(lambda p: draw.random(), 30))
+    assert importance is not None
+    assert max(importance.shares.values()) < 2 * importance.noise
+    assert 0.1 < importance.noise < 0.8
 
 
 def test_diverged_and_unfinished_trials_are_left_out() -> None:
     sound = trials(lambda p: p["margin"], 25)
     lost = TrialRecord("m", "search", 25, "complete", value=0.0, diverged="NaN")
     running = TrialRecord("m", "search", 26, "running")
-    found = parameter_importance(SPACE, [*sound, lost, running])
-    assert found is not None
-    assert found.trials == 25
-    assert found == parameter_importance(SPACE, sound)
+    importance = parameter_importance(SPACE, [*sound, lost, running])
+    assert importance is not None
+    assert importance.trials == 25
+    assert importance == parameter_importance(SPACE, sound)
 
 
 @pytest.mark.parametrize(

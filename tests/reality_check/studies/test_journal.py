@@ -105,15 +105,15 @@ def test_the_next_worker_on_a_journal_takes_up_what_the_last_one_had(
     stage.study.ask().set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})
     stage.release_lost()
     assert [trial.state for trial in stage.trials()] == ["running"]
-    found: list[str] = []
+    states: list[str] = []
 
     def look(loop: WorkLoop) -> None:
         works = loop._campaign.ready_stages()
-        found.extend(trial.state for work in works for trial in work.study.trials())
+        states.extend(trial.state for work in works for trial in work.study.trials())
 
     monkeypatch.setattr(WorkLoop, "run", look)
     assert work(out, 0) == 0
-    assert found == ["failed"]
+    assert states == ["failed"]
 
 
 @pytest.mark.parametrize("url", ["journal://studies.log", "journal:////no/such/folder/x.log"])

@@ -136,6 +136,6 @@ def test_a_waiting_trial_is_started_by_one_worker_only(tmp_path: Path) -> None:
     with concurrent.futures.ThreadPoolExecutor(workers) as pool:
         started = list(pool.map(start, storages))
     assert [sum(each) for each in zip(*started, strict=True)] == [1] * rounds
-    found = [storages[0].get_trial(trial) for trial in trials]
-    assert all(trial.state is TrialState.RUNNING and trial.datetime_start for trial in found)
+    stored = [storages[0].get_trial(trial) for trial in trials]
+    assert all(trial.state is TrialState.RUNNING and trial.datetime_start for trial in stored)
     assert not storages[0].set_trial_state_values(trials[0], TrialState.RUNNING)

@@ -157,9 +157,9 @@ def test_a_worker_whose_waiting_trial_was_taken_stands_down(
     offer = slow._offer_trial
 
     def offer_and_lose() -> bool:
-        found = offer()
+        offered = offer()
         fast.work_once(work)
-        return found
+        return offered
 
     monkeypatch.setattr(slow, "_offer_trial", offer_and_lose)
     worked: list[int] = []
@@ -185,13 +185,13 @@ def test_a_slot_enqueued_twice_is_done_once(
     offer = stage._offer_trial
 
     def offer_twice() -> bool:
-        found = offer()
-        if found:
+        offered = offer()
+        if offered:
             waiting = [t for t in stage.trials() if t.state == "waiting"]
             trial_index = waiting[0].trial_index
             for _ in range(copies):
                 stage.study.enqueue_trial({}, user_attrs={"trial_index": trial_index})
-        return found
+        return offered
 
     monkeypatch.setattr(stage, "_offer_trial", offer_twice)
     for _ in range(3):
@@ -568,12 +568,12 @@ def test_whole_numbers_are_drawn_on_the_scale_that_is_asked_for(
 
 
 def test_other_seeds_draw_other_parameters(make_study: Open) -> None:
-    found = []
+    drawn = []
     for seed in (1, 2):
         stage = make_study(2, "random", str(seed), seed=seed)
         finish(stage)
-        found.append(params_by_index(stage))
-    assert found[0] != found[1]
+        drawn.append(params_by_index(stage))
+    assert drawn[0] != drawn[1]
 
 
 def test_fixed_parameters_are_the_same_for_every_trial(make_study: Open) -> None:
