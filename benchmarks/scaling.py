@@ -149,7 +149,7 @@ def real_experiment(options: argparse.Namespace) -> dict[str, Any]:
         "dataset": "glyphs",
         "model": "conv4",
         "protocol": {
-            "base": "quick",
+            "base": "quick_one_search",
             "training": {"max_epochs": options.epochs, "patience": None},
             "search": {"trials": options.trials, "sampler": "random"},
             "reproductions": options.reproductions,
@@ -587,7 +587,7 @@ def pretended_experiment(trials: int, studies: int, url: str | None) -> Experime
             "dataset": {"base": "glyphs", "classes": 16, "images_per_class": 4},
             "model": {"base": "conv4", "arguments": {"width": 4}},
             "protocol": {
-                "base": "quick",
+                "base": "quick_one_search",
                 "training": small,
                 "search": {"trials": trials, "startup_trials": 10},
                 "reproductions": 1,

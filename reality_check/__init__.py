@@ -1,7 +1,7 @@
 """The reality-check harness: is this loss really better?
 
 >>> import reality_check as rc
->>> experiment = rc.load_experiment("quickstart", overrides=["protocol.search.trials=2"])
+>>> experiment = rc.load_experiment("quickstart", overrides=["protocol.search.trials=8"])
 >>> experiment.name
 'quickstart'
 

@@ -47,7 +47,7 @@ def run(
     """Run an experiment to its end, or continue it, and write the report.
 
     >>> import reality_check as rc
-    >>> experiment = rc.load_experiment("quickstart", ["protocol.search.trials=4"])
+    >>> experiment = rc.load_experiment("quickstart", ["protocol.search.trials=8"])
     >>> results = rc.run(experiment, "runs/quick", workers=2)  # doctest: +SKIP
     >>> results.records()[0]  # doctest: +SKIP
     {'experiment': 'quickstart', 'method': 'normalized_softmax', 'category': 'aggregate', ...}

@@ -23,6 +23,10 @@ if TYPE_CHECKING:
 class ResultRow:
     """One line of ``results.csv``: one metric of one reproduction in one category.
 
+    ``search`` is the number of the search whose winner was trained again, ``trial`` that of the
+    trial in it; ``None`` where nothing was searched, and for baselines. ``reproduction`` counts
+    over all searches of the method.
+
     ``value`` is a fraction (0..1), except for ``separability``. ``metric`` is a key of
     :data:`reality_check.config.metrics.METRICS` or one of the protocol's ``final_metrics``; a name
     with the suffix ``_raw`` or ``_normalized`` is the same metric on the geometry that the method
@@ -35,6 +39,8 @@ class ResultRow:
     reproduction: int
     metric: str
     value: float
+    search: int | None = None
+    trial: int | None = None
 
 
 class Record(TypedDict):
@@ -43,6 +49,8 @@ class Record(TypedDict):
     experiment: str
     method: str
     category: str
+    search: int | None
+    trial: int | None
     reproduction: int
     metric: str
     value: float
@@ -53,7 +61,10 @@ class TrialRecord:
     """One finished or unfinished unit of work of a stage (a search trial, a reproduction, ...).
 
     Attributes:
-        trial_index: 0-based number within the stage.
+        trial_index: 0-based number within the search, or among the reproductions.
+        search: number of the search; of a reproduction, of that whose trial it trains again.
+        retrained: of a reproduction, the number of that trial; ``None`` for others, and where that
+            search has no sound trial.
         state: ``"complete"``, ``"running"``, ``"waiting"`` or ``"failed"``.
         value: mean over folds of the best validation MAP@R (``None`` until complete).
         params: the sampled hyper-parameters, by dotted name.
@@ -77,6 +88,8 @@ class TrialRecord:
     seconds: float | None = None
     attempts: int = 1
     curves: tuple[tuple[tuple[int, float], ...], ...] = ()
+    search: int = 0
+    retrained: int | None = None
 
 
 @dataclass(frozen=True)
@@ -181,10 +194,12 @@ class MethodResults:
     search: tuple[TrialRecord, ...] = ()
     reproductions: tuple[TrialRecord, ...] = ()
     final: tuple[TrialRecord, ...] = ()
-    winner: int | None = None  # trial_index of the winner, once the search is complete
+    #: (search, trial_index) of each trial that is retrained, once all searches are complete.
+    retrained: tuple[tuple[int, int], ...] = ()
     searched: tuple[str, ...] = ()  # names of the searched hyper-parameters
     logarithmic: tuple[str, ...] = ()  # those of them on a logarithmic scale
     importance: Importance | None = None  # None where there are too few trials
+    control_of: str | None = None  # the method that this is a second copy of
     normalize_embeddings: bool = True
     gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
     origin: str = ""  # its output folder, in a report of several
@@ -296,6 +311,8 @@ class ExperimentResults:
                 experiment=row.experiment,
                 method=row.method,
                 category=row.category,
+                search=row.search,
+                trial=row.trial,
                 reproduction=int(row.reproduction),
                 metric=row.metric,
                 value=float(row.value),
@@ -307,9 +324,9 @@ class ExperimentResults:
         """Every trial, reproduction and final run as a flat dict, all with the same keys.
 
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
-        ``number``, ``state``, ``value`` (best validation MAP@R, mean over folds, a fraction),
-        ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for each hyper-parameter
-        that any of them has; ``None`` where there is no such value.
+        ``search`` (its number), ``number``, ``state``, ``value`` (best validation MAP@R, mean over
+        folds, a fraction), ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for
+        each hyper-parameter that any of them has; ``None`` where there is no such value.
         """
         trials = [
             trial for method in self.methods for stage in STAGES for trial in getattr(method, stage)
@@ -319,6 +336,7 @@ class ExperimentResults:
             {
                 "method": trial.method,
                 "stage": trial.stage,
+                "search": trial.search,
                 "number": trial.trial_index,
                 "state": trial.state,
                 "value": trial.value,

@@ -57,13 +57,20 @@ def print_check(experiment: Experiment) -> int:
     import torch
 
     from reality_check.data import load_dataset
+    from reality_check.report.planning import resolution_sentence
     from reality_check.training.methods import search_space
-    from reality_check.training.preflight import check_data, check_model, estimate_cost
+    from reality_check.training.preflight import (
+        check_data,
+        check_model,
+        check_starts,
+        estimate_cost,
+    )
     from reality_check.training.prepared_experiment import pick_device
 
     dataset = load_dataset(experiment.dataset)
     check_data(experiment, dataset)
     check_model(experiment, dataset)
+    check_starts(experiment)
     print(f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} images; fits")
     problems = 0
     for method in experiment.methods:
@@ -79,6 +86,8 @@ def print_check(experiment: Experiment) -> int:
         f"machine at most {duration(cost.seconds)} for one worker, evaluation apart; less where "
         "trainings stop early, half with --workers 2 on two free cores"
     )
+    if len(experiment.methods) > 1:
+        print(resolution_sentence(experiment.protocol, len(experiment.methods)))
     return DONE
 
 

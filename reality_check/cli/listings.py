@@ -108,7 +108,7 @@ def _summary(experiment: Experiment) -> Iterator[str]:
 def _stages(experiment: Experiment) -> str:
     """What is trained of each method."""
     protocol = experiment.protocol
-    folds, runs = protocol.split.folds, protocol.reproductions
+    folds, runs, search = protocol.split.folds, protocol.runs, protocol.search
     if protocol.stages == (Stage.FINAL,):
         how = "of fixed length" if protocol.selects_on == "last" else "SELECTED ON THE TEST CLASSES"
         return f"{runs} networks on all classes, {how}"
@@ -116,7 +116,10 @@ def _stages(experiment: Experiment) -> str:
         trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
     final = f", {runs} networks on all classes (complete)"
-    return f"{protocol.search.trials} trials and {runs} reproductions on {folds} folds" + (
+    trials = f"{search.trials} trials"
+    if search.repeats > 1:
+        trials = f"{search.repeats} searches of {trials}"
+    return f"{trials} and {runs} reproductions on {folds} folds" + (
         final if Stage.FINAL in protocol.stages else ""
     )
 

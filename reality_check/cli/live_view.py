@@ -14,7 +14,7 @@ from rich.text import Text
 
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.progress import UNIT_NAMES, Row, seconds_left, stage_rows, worker_states
+from reality_check.studies.progress import Row, seconds_left, stage_rows, unit_name, worker_states
 from reality_check.utils.text import duration
 
 
@@ -42,20 +42,24 @@ def overview(rows: Sequence[Row]) -> Table:
         table.add_column(stage, justify="right", no_wrap=True)
     table.add_column("best validation\nMAP@R in %", justify="right", no_wrap=True)
     for name in dict.fromkeys(row.method for row in rows):
-        own = {row.stage: row for row in rows if row.method == name}
-        cells = [
-            f"{own[stage].done} of {own[stage].wanted}" if stage in own else "-" for stage in STAGES
-        ]
-        best = own[Stage.SEARCH].best if Stage.SEARCH in own else None
+        own = [row for row in rows if row.method == name]
+        cells = [_how_many([row for row in own if row.stage is stage]) for stage in STAGES]
+        values = [row.best for row in own if row.stage is Stage.SEARCH and row.best is not None]
+        best = max(values, default=None)
         table.add_row(name, *cells, "" if best is None else f"{100 * best:.1f}")
     return table
+
+
+def _how_many(rows: Sequence[Row]) -> str:
+    """``"3 of 50"``, over all searches."""
+    return f"{sum(r.done for r in rows)} of {sum(r.wanted for r in rows)}" if rows else "-"
 
 
 def worker_line(state: dict[str, Any]) -> str:
     """What a worker does, in words."""
     if not state.get("method"):
         return f"  {state.get('doing', 'starting')}"
-    line = f"  {state['method']}: {UNIT_NAMES[state['doing']]} {state['trial_index'] + 1}"
+    line = f"  {state['method']}: {unit_name(state['doing'], state)}"
     if "fold" in state:
         line += f", fold {state['fold'] + 1}, epoch {state.get('epoch', 0)}"
         if state.get("max_epochs"):

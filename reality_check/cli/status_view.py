@@ -18,7 +18,8 @@ from rich.text import Text
 from reality_check.cli.live_view import overview
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.progress import UNIT_NAMES, Row, status
+from reality_check.studies.output_folder import place
+from reality_check.studies.progress import Row, status, unit_name
 from reality_check.utils.text import duration
 
 
@@ -40,7 +41,7 @@ def print_status(campaign: Campaign, as_json: bool = False, again: bool = False)
 
 def show(state: dict[str, Any]) -> Group:
     """The state as tables and sentences that fit a terminal of 80 columns."""
-    keys = "method", "stage", "done", "wanted", "best", "mean_seconds"
+    keys = "method", "stage", "search", "done", "wanted", "best", "mean_seconds"
     parts: list[Any] = [
         Text(f"{state['experiment']} in {state['folder']}:"),
         overview([Row(*(stage[key] for key in keys)) for stage in state["stages"]]),
@@ -66,8 +67,7 @@ def _table(state: dict[str, Any]) -> Table:
 def _what(entry: dict[str, Any]) -> str:
     if entry["stage"] is None:
         return entry["doing"] or "starting"
-    trial_index = "" if entry["trial_index"] is None else f" {entry['trial_index'] + 1}"
-    name = f"{UNIT_NAMES[entry['stage']]}{trial_index}"
+    name = unit_name(entry["stage"], entry)
     return f"{entry['method']}: {name}" if entry["method"] else name
 
 
@@ -91,14 +91,15 @@ def _where(entry: dict[str, Any]) -> str:
 def _sentences(state: dict[str, Any]) -> list[str]:
     lines = []
     for stage in state["stages"]:
-        name = f"{stage['method']}, {stage['stage']}"
+        name = f"{stage['method']}, {place(stage['stage'], stage['search'])}"
         if stage["lost"]:
             times = "once" if stage["lost"] == 1 else f"{stage['lost']} times"
             lines.append(f"{name}: lost a worker {times}; {stage['retried']} trials retried.")
         if stage["diverged"]:
             lines.append(f"{name}: {stage['diverged']} diverged, and count with value 0.")
     for failure in state["failures"]:
-        lines.append(f"Stopped: {failure['method']}, {failure['stage']}: {failure['reason']}")
+        stage = place(failure["stage"], failure["search"])
+        lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
     if state["hours"]:
         used = (f"{_amount(h)} {_HOURS.get(k, f'hours on {k}')}" for k, h in state["hours"].items())
         lines.append(f"Used, with lost attempts: {', '.join(used)}.")

@@ -5,10 +5,10 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from reality_check.config.metrics import CATEGORIES, PRIMARY
+from reality_check.config.metrics import CATEGORIES
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.sections.verdict import leaders
-from reality_check.report.statistics import t_interval
+from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed
 from reality_check.results import ExperimentResults
@@ -16,7 +16,8 @@ from reality_check.results import ExperimentResults
 
 def print_summary(results: ExperimentResults) -> None:
     """Print means with their intervals, and who leads where."""
-    print("MAP@R on the test classes in %, mean and 95 % interval over n reproductions:")
+    summary = Summary(results)
+    print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.units}:")
     table = Table(box=None, pad_edge=False)
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
     table.add_column("method", overflow="fold")
@@ -25,21 +26,10 @@ def print_summary(results: ExperimentResults) -> None:
     for method in results.methods:
         cells = []
         for category in categories:
-            values = [
-                100 * row.value
-                for row in results.rows
-                if (row.method, row.category, row.metric) == (method.name, category, PRIMARY)
-            ]
-            interval = t_interval(values) if values else None
-            if interval is None:
-                cells.append("-")
-            elif interval.half_width is None:
-                cells.append(f"{interval.mean:.1f} (n={interval.n})")
-            else:
-                cells.append(f"{interval.mean:.1f} ± {interval.half_width:.1f} (n={interval.n})")
+            estimate = summary.estimates(category).get(method.name)
+            cells.append("-" if estimate is None else _cell(estimate))
         table.add_row(method.name, *cells)
     Console().print(table)
-    summary = Summary(results)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
     if note := untrained_note(summary):
@@ -49,3 +39,9 @@ def print_summary(results: ExperimentResults) -> None:
             f"{len(results.deviations)} deviations from the protocol {results.reference}: see "
             "the top of the report."
         )
+
+
+def _cell(estimate: Estimate) -> str:
+    mean, half = 100 * estimate.mean, estimate.half_width
+    interval = "" if half is None else f" ± {100 * half:.1f}"
+    return f"{mean:.1f}{interval} (n={estimate.n})"

@@ -12,7 +12,7 @@ from reality_check.utils.exit_status import DONE
 _DETAILS = """\
 An experiment may say before it runs what it is to show (claims: ... in its
 YAML). With output folders, this decides their claims from the records:
-confirmed, not confirmed or cannot tell. Without, it lists the claims of the
+supported, contradicted or neither. Without, it lists the claims of the
 replications that ship with the package (docs/replications.md).
 
 examples:
@@ -24,7 +24,7 @@ examples:
 
 def add_parser(commands: Commands) -> None:
     """Add the command."""
-    title = "say which claims of the papers were confirmed"
+    title = "say which claims of the papers were supported"
     command = add_command(commands, "verdicts", run, title, _DETAILS)
     command.add_argument(
         "dirs", nargs="*", type=Path, metavar="DIR", help="output folders of finished experiments"
@@ -53,7 +53,7 @@ def run(options: argparse.Namespace) -> int:
             experiment = row.experiment
             print(f"{experiment}:")
         print(f"  {row.claim.name} ({row.claim.source}): {row.claim.text}")
-        print(f"    confirmed if {row.criterion.replace('`', '')}")
+        print(f"    supported if {row.criterion.replace('`', '')}")
         print(f"    {row.verdict.replace('`', '').replace('**', '')}")
     for line in tally(rows):
         print(line)

@@ -34,10 +34,10 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
 
     >>> import reality_check as rc
     >>> experiment = rc.load_experiment(
-    ...     "quickstart", ["protocol.search.trials=4", "methods=[quick/contrastive]"]
+    ...     "quickstart", ["protocol.search.trials=8", "methods=[quick/contrastive]"]
     ... )
     >>> experiment.protocol.search.trials, [method.name for method in experiment.methods]
-    (4, ['contrastive'])
+    (8, ['contrastive'])
 
     Args:
         path: a YAML file, the name of one in ``configs/experiments/``, or ``papers/PAPER/ITEM``.
@@ -83,6 +83,7 @@ def compose(
     data = layers.choose_variant(data, where)
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
+    asked = data.get("protocol")
     for key, group in GROUPS.items():
         if key in data:
             data[key] = expand(data[key], key, group, beside)
@@ -98,9 +99,40 @@ def compose(
             method["model"] = _changes_to(named, data["model"], f"{where}: {method['name']}.model")
         if isinstance(method.get("training"), Mapping):
             method["training"] = layers.own_training(method["training"], data.get("protocol"))
+    _shorten_startup(data["protocol"], asked, pairs)
+    _add_controls(data, where)
     experiment: Experiment = validate(Experiment, data, where)
     named_protocol(experiment.protocol.reference)
     return experiment
+
+
+def _shorten_startup(protocol: Any, asked: Any, overrides: Sequence[tuple[list[str], Any]]) -> None:
+    """Whoever asks for fewer trials than a named protocol starts with, asks for as few of these."""
+    search = protocol.get("search") if isinstance(protocol, Mapping) else None
+    if not isinstance(search, dict):
+        return
+    own = asked.get("search") if isinstance(asked, Mapping) else None
+    keys = [*(own if isinstance(own, Mapping) else ()), *(k[-1] for k, _ in overrides)]
+    trials, startup = search.get("trials"), search.get("startup_trials")
+    if "startup_trials" not in keys and isinstance(trials, int) and isinstance(startup, int):
+        search["startup_trials"] = min(max(1, trials), startup)
+
+
+def _add_controls(data: dict[str, Any], where: str) -> None:
+    """Append a copy of each control; a locked experiment has them already."""
+    controls, methods = data.get("controls"), data["methods"]
+    if not isinstance(controls, list):
+        return  # told when the experiment is validated
+    by_name = {method["name"]: method for method in methods}
+    copied = {method.get("control_of") for method in methods}
+    for name in controls:
+        if name not in by_name:
+            raise UsageError(
+                f"{where}: controls name {name!r}, which is no method here; methods: "
+                f"{', '.join(by_name)}.{nearest(str(name), by_name)}"
+            )
+        if name not in copied:
+            methods.append({**by_name[name], "name": f"{name}_control", "control_of": name})
 
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:

@@ -31,6 +31,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
             "with a base and what differs."
         ),
         "methods": "What is compared: names (reality-check show methods) and mappings with a loss.",
+        "controls": "Methods to run a second time under another name, with other seeds.",
         "claims": "What the experiment is to show, written down before it runs; decided by tests.",
         "published_results": "Figures that a paper printed, to be shown beside the measured ones.",
         "variant": "Which of the file's `variants` is taken.",
@@ -110,7 +111,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         ),
         "training": "How each network is trained.",
         "search": "The hyper-parameter search of every method.",
-        "reproductions": "Retrainings of the best trial with fresh seeds: the n of the intervals.",
+        "reproductions": "Retrainings with fresh seeds of each winner, or each retrained trial.",
         "categories": "How a reproduction is scored: aggregate, ensemble, complete.",
         "complete": "The networks trained on all classes but the test's.",
         "final_metrics": "Metrics measured beside MAP@R, RP and P@1; nothing is selected by them.",
@@ -128,7 +129,18 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
     "Search": {
         "trials": "Sets of hyper-parameters that each method tries; the same budget for all.",
         "sampler": "Optuna's sampler: tpe (Bayesian), gp (Gaussian process), random.",
-        "startup_trials": "First trials that are drawn at random.",
+        "repeats": "Independent searches of each method; a verdict is about their means.",
+        "startup_trials": (
+            "First trials that are drawn at random; at least as many as a method has "
+            "hyper-parameters to search."
+        ),
+        "retrain_best": (
+            "With budget: how many of the best trials are retrained; by default as few as it takes."
+        ),
+        "budget": (
+            "Number of trials of a search that is estimated for, from all subsets of one random "
+            "search."
+        ),
     },
     "Complete": {
         "round_epochs_up_to": "Rounds the number of epochs, a mean over the folds, up.",
@@ -216,7 +228,13 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "phase2": "What changes when validation has reached its first plateau.",
         "model": "Keys of the model that differ for this method alone.",
         "training": "Keys of the protocol's training that differ for this method alone.",
+        "starts_from": "The method whose winners are the first trials of this one's searches.",
+        "control_of": "The method that this is a second copy of; written by `controls`.",
         "note": "Shown in the report.",
+    },
+    "Start": {
+        "method": "Name of the simpler method.",
+        "neutral": "By dotted name, the values at which this method is the simpler one.",
     },
     "LearningRates": {
         "trunk": "Of the trunk; null is the protocol's, 0 freezes it.",

@@ -63,13 +63,26 @@ class SecondPhase(Strict):
         return self
 
 
+class Start(Strict):
+    """Where a search begins: with the winner of a simpler method's search of the same number.
+
+    ``neutral`` gives the parameters that the simpler method does not have, by dotted name, the
+    values that make this method the simpler one: ``{arguments.alpha: 1}``.
+    """
+
+    method: Name
+    neutral: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
+
+
 class Method(Strict):
     """A loss with its fixed arguments, its search space and, if need be, a miner.
 
     ``samples_per_class: null`` draws images without regard to their classes. ``model`` changes keys
     of the experiment's model for this method alone: for experiments about heads and trunks (see
-    :meth:`Model.changed`). ``training`` is a training of its own; in a YAML it names the keys of
-    the protocol's that differ. Reports point both out.
+    :meth:`Model.changed`). ``starts_from`` puts the winner of another method's search in as the
+    first trial of this one's. ``control_of`` names the method that this is a second copy of, with
+    seeds of its own; the experiment's ``controls`` make such. ``training`` is a training of its
+    own; in a YAML it names the keys of the protocol's that differ. Reports point both out.
     """
 
     name: Name
@@ -83,6 +96,8 @@ class Method(Strict):
     phase2: SecondPhase | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     training: Training | None = None
+    starts_from: Start | None = None
+    control_of: Name | None = None
     note: str = ""
 
     @field_validator("model")
@@ -96,6 +111,11 @@ class Method(Strict):
                 f"{', '.join(allowed)}"
             )
         return value
+
+    @field_validator("starts_from", mode="before")
+    @classmethod
+    def _start(cls, value: Any) -> Any:
+        return {"method": value} if isinstance(value, str) else value
 
     @field_validator("miner", mode="before")
     @classmethod

@@ -6,6 +6,7 @@ iterations), all learning rates are per optimiser step.
 
 from __future__ import annotations
 
+import math
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -43,11 +44,86 @@ class Split(Strict):
 
 
 class Search(Strict):
-    """The hyper-parameter search of every method: the same budget for all."""
+    """The hyper-parameter searches of every method: the same budget for all.
+
+    ``repeats`` independent searches of ``trials`` trials each end with a winner each, which is
+    retrained; what is said about a loss is about the means of searches. With ``budget`` there is
+    one random search, and what a search of so many trials gives is estimated from all subsets of
+    its trials; its best ``retrain_best`` trials are retrained (by default as few as that takes).
+    """
 
     trials: PositiveInt = 50
+    repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
     sampler: Literal["tpe", "gp", "random"] = "tpe"
     startup_trials: Annotated[int, Field(ge=1)] = 10
+    retrain_best: PositiveInt | None = None
+    budget: PositiveInt | None = None
+
+    @model_validator(mode="after")
+    def _check(self) -> Self:
+        if self.sampler != "random" and self.startup_trials > self.trials:
+            if "startup_trials" in self.model_fields_set:
+                raise ValueError(
+                    f"startup_trials={self.startup_trials} of trials={self.trials}: every trial "
+                    f"would be drawn at random; write startup_trials: {max(1, self.trials // 2)}, "
+                    "or sampler: random"
+                )
+            self.startup_trials = self.trials
+        self._check_subsets()
+        return self
+
+    def _check_subsets(self) -> None:
+        if self.budget is None:
+            if self.retrain_best is not None:
+                raise ValueError(
+                    f"retrain_best={self.retrain_best} belongs to the budget that is estimated "
+                    "for, which is missing; write for example budget: 10 with trials: 50"
+                )
+            return
+        if self.sampler != "random":
+            raise ValueError(
+                f"budget={self.budget} needs independent trials, but sampler is {self.sampler}; "
+                "write sampler: random, or budget: null"
+            )
+        if self.repeats > 1:
+            raise ValueError(
+                f"budget={self.budget} is about one random search, but repeats is {self.repeats}; "
+                f"write repeats: 1 and trials: {self.repeats * self.trials}, or budget: null"
+            )
+        if self.budget > self.trials:
+            raise ValueError(
+                f"budget={self.budget} is more than trials={self.trials}; write budget: "
+                f"{max(1, self.trials // 3)}, or budget: null"
+            )
+        least = least_retrained(self.trials, self.budget)
+        if self.retrain_best is None:
+            self.retrain_best = least
+        if not least <= self.retrain_best <= self.trials:
+            raise ValueError(
+                f"retrain_best={self.retrain_best} of trials={self.trials} with budget="
+                f"{self.budget}: at least the best {least} must be retrained, since else more than "
+                f"{LEFT_OUT:.0%} of all searches are won by others, and at most {self.trials}; "
+                "leave it out to have the least"
+            )
+
+    @property
+    def settings(self) -> int:
+        """How many trials of a method are retrained: one a search, or the best of one."""
+        return self.retrain_best or self.repeats
+
+
+#: In so many of all subsets, at most, the best trial may be one that is not retrained.
+LEFT_OUT = 0.02
+
+
+def least_retrained(trials: int, budget: int) -> int:
+    """How many of the best trials must be retrained, so that few subsets are left out."""
+    every = math.comb(trials, budget)
+    return next(
+        best
+        for best in range(1, trials + 1)
+        if math.comb(trials - best, budget) <= LEFT_OUT * every
+    )
 
 
 class Complete(Strict):
@@ -78,6 +154,9 @@ class Protocol(Strict):
     training ends at ``max_epochs``. ``test``: by the test classes, as many papers did, so that the
     results are no estimate of anything; every report of it says so. With the last two one network
     is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
+
+    ``reproductions`` is how often each winner of a search, or each of the retrained trials, is
+    trained again.
 
     ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
     is selected by them (names: :mod:`reality_check.config.metrics`). ``gallery`` is a number of
@@ -123,6 +202,20 @@ class Protocol(Strict):
                 f"to score; write categories: [complete], not {list(self.categories)}"
             )
         return self
+
+    @model_validator(mode="after")
+    def _searches(self) -> Self:
+        if self.selects_on != "validation" and self.search.settings > 1:
+            raise ValueError(
+                f"selects_on: {self.selects_on} has no search, so there is none to repeat; write "
+                "search.repeats: 1 and no retrain_best"
+            )
+        return self
+
+    @property
+    def runs(self) -> int:
+        """The reproductions of a method, over all its searches."""
+        return self.search.settings * self.reproductions
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -24,6 +24,7 @@ from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
 from reality_check.config.values import Strict, find_searched, parse_value
 from reality_check.utils.passwords import without_password
+from reality_check.utils.seeds import derive
 from reality_check.utils.text import nearest
 
 #: Folders of the output folder that are not those of a method.
@@ -38,6 +39,8 @@ class Experiment(Strict):
     model: Model
     protocol: Protocol
     methods: Annotated[list[Method], TABLE_NEUTRAL] = Field(min_length=1)
+    #: Methods that run a second time under another name, with other seeds.
+    controls: Annotated[list[Name], TABLE_NEUTRAL] = Field(default_factory=list)
     claims: list[Claim] = Field(default_factory=list)
     published_results: Annotated[PublishedResults | None, RESULT_NEUTRAL] = None
     #: Which of its file's variants this is.
@@ -79,10 +82,30 @@ class Experiment(Strict):
                     f"batch_size={batch}; choose a divisor of {batch}"
                 )
             self._check_model(method)
+        self._check_starts()
         self._check_claims()
         self._check_fixed()
         self._check_published(names)
         return self
+
+    def _check_starts(self) -> None:
+        """A search may begin with another method's winner, but not with its own."""
+        starts = {m.name: m.starts_from.method for m in self.methods if m.starts_from}
+        for name, first in starts.items():
+            if first not in {method.name for method in self.methods}:
+                known = [method.name for method in self.methods if method.name != name]
+                raise ValueError(
+                    f"method {name!r} starts from {first!r}, which is no method here; methods: "
+                    f"{', '.join(known)}"
+                )
+            trail = [name]
+            while trail[-1] in starts:
+                trail.append(starts[trail[-1]])
+                if trail[-1] in trail[:-1]:
+                    raise ValueError(
+                        f"the searches wait for each other ({' -> '.join(trail)}); remove one "
+                        "starts_from"
+                    )
 
     def _check_published(self, names: list[str]) -> None:
         for name in self.published_results.methods() if self.published_results else ():
@@ -148,6 +171,10 @@ class Experiment(Strict):
         """The method of that name."""
         return next(method for method in self.methods if method.name == name)
 
+    def seed_of(self, method: Method) -> int:
+        """What a method's seeds are derived from: a control has one of its own."""
+        return self.seed if method.control_of is None else derive(self.seed, "control", method.name)
+
     def model_of(self, method: Method) -> Model:
         """The model that a method trains: the experiment's, with the method's own changes."""
         return self.model.changed(method.model) if method.model else self.model
@@ -174,8 +201,8 @@ def trainings_per_method(experiment: Experiment) -> int:
     protocol = experiment.protocol
     folds = protocol.split.folds
     each = {
-        Stage.SEARCH: protocol.search.trials * folds,
-        Stage.REPRODUCTIONS: protocol.reproductions * folds,
-        Stage.FINAL: protocol.reproductions,
+        Stage.SEARCH: protocol.search.trials * protocol.search.repeats * folds,
+        Stage.REPRODUCTIONS: protocol.runs * folds,
+        Stage.FINAL: protocol.runs,
     }
     return sum(each[stage] for stage in protocol.stages)

@@ -35,6 +35,7 @@ from reality_check.training.preflight import (
     check_data,
     check_loss,
     check_model,
+    check_starts,
 )
 from reality_check.training.prepared_experiment import PreparedExperiment, pick_device
 from reality_check.utils.errors import UsageError
@@ -95,6 +96,7 @@ def _check_inputs(experiment: Experiment, trained_here: bool) -> ImageSet:
     dataset = load_dataset(experiment.dataset, verify=True)
     check_data(experiment, dataset)
     check_model(experiment, dataset)
+    check_starts(experiment)
     for method in experiment.methods:
         problem = check_loss(experiment, method).problem
         if problem is not None:

@@ -21,7 +21,7 @@ from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geome
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.models.network import Network, preprocessing
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
-from reality_check.studies.output_folder import fold_folder, query_scores_path
+from reality_check.studies.output_folder import query_scores_path, trial_folder
 from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.utils.seeds import derive
@@ -113,7 +113,9 @@ class Scorer:
             score_baselines(
                 prepared.experiment.model,
                 protocol.training,
-                network_seed(prepared, Stage.REPRODUCTIONS, trial_index, fold),
+                network_seed(
+                    prepared.experiment.seed, Stage.REPRODUCTIONS.value, trial_index, fold
+                ),
                 prepared.test_set,
                 prepared.device,
                 raw_pixels=trial_index == fold == 0,
@@ -137,7 +139,7 @@ class Scorer:
         Raises:
             FileNotFoundError: it is not there.
         """
-        folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
+        folder = trial_folder(self._out_dir, method.name, stage, trial_index) / f"fold_{fold}"
         shape = input_shape(self._prepared.dataset, method.training)
         return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
 
@@ -159,7 +161,6 @@ class Scorer:
         return self._pipelines[key]
 
 
-def network_seed(prepared: PreparedExperiment, stage: Stage, trial_index: int, fold: int) -> int:
-    """The same for all methods, so that they are compared on common seeds."""
-    seed, kind = prepared.experiment.seed, stage.category_of_seeds
+def network_seed(seed: int, kind: str, trial_index: int, fold: int) -> int:
+    """The same for all methods, so that they are compared on common seeds; a control has others."""
     return derive(seed, kind, trial_index, fold, "network")

@@ -26,8 +26,8 @@ from reality_check.launch.fold_executors import (
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.studies.campaign import StageWork
 from reality_check.studies.output_folder import (
-    fold_folder,
     gallery_path,
+    place,
     remove_checkpoints,
     trial_folder,
 )
@@ -84,6 +84,7 @@ class TrialRunner:
         about = {
             "doing": work.stage,
             "method": work.method,
+            "search": work.search,
             "trial_index": context.trial_index,
             "since": time.time(),
             "device": name_of(self.prepared.device, self.strategy.size),
@@ -91,6 +92,8 @@ class TrialRunner:
         self.on_progress(about)
         if work.stage is Stage.BASELINES:
             return TrialResult(0.0, {"scores": self.scorer.score_baselines(context.trial_index)})
+        if context.params is None:
+            return TrialResult(0.0, {"diverged": "every trial of its search diverged"})
         do_one = {
             Stage.SEARCH: self._search,
             Stage.REPRODUCTIONS: self._reproduce,
@@ -99,16 +102,17 @@ class TrialRunner:
         trial = _Trial(
             self.prepared.method(work.method),
             work.stage,
+            work.search,
             context,
+            context.params,
             lambda position: self.on_progress({**about, **position}),
         )
         try:
             return do_one(trial)
         except Diverged as error:
             context.renew_lease()
-            remove_checkpoints(
-                trial_folder(self.out_dir, work.method, work.stage, context.trial_index)
-            )
+            index, search = context.trial_index, work.search
+            remove_checkpoints(trial_folder(self.out_dir, work.method, work.stage, index, search))
             return TrialResult(0.0, {"diverged": str(error)})
 
     def follow(self) -> None:
@@ -161,7 +165,7 @@ class TrialRunner:
 
     def _on_trainval(self, trial: _Trial) -> FoldResult:
         """Train for a number of epochs that is known before."""
-        params = dict(trial.context.params)
+        params = dict(trial.params)
         epochs = params.pop("epochs", 0), params.pop("follow_up_epochs", 0)
         settings = trial.method.settings(params)
         if self.prepared.protocol.selects_on == "last":
@@ -175,7 +179,7 @@ class TrialRunner:
         The only training that is handed test classes, because ``selects_on: test`` asks for what
         papers did.
         """
-        settings = trial.method.settings(trial.context.params)
+        settings = trial.method.settings(trial.params)
         task = dataclasses.replace(self._task(trial, settings, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
 
@@ -191,7 +195,7 @@ class TrialRunner:
         return result
 
     def _train_folds(self, trial: _Trial) -> list[FoldResult]:
-        settings = trial.method.settings(trial.context.params)
+        settings = trial.method.settings(trial.params)
         jobs = [
             FoldJob(
                 self._task(trial, settings, number),
@@ -212,21 +216,23 @@ class TrialRunner:
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
         method, stage, index = trial.method, trial.stage, trial.context.trial_index
-        seed, kind = self.prepared.experiment.seed, stage.category_of_seeds
+        kind = stage.category_of_seeds if trial.search == 0 else place(stage, trial.search)
+        seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
             settings=settings,
             model=method.model,
             training=method.training,
             embedding_size=method.embedding_size(stage),
-            network_seed=network_seed(self.prepared, stage, index, fold),
+            network_seed=network_seed(seed, kind, index, fold),
             loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
             fixed_epochs=fixed_epochs,
             keep_model=stage is not Stage.SEARCH,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
-        index = trial.context.trial_index
-        return fold_folder(self.out_dir, trial.method.name, trial.stage, index, fold)
+        method, index = trial.method.name, trial.context.trial_index
+        folder = trial_folder(self.out_dir, method, trial.stage, index, trial.search)
+        return folder / f"fold_{fold}"
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
         renew_lease: LeaseCheck = trial.context.renew_lease
@@ -239,7 +245,9 @@ class _Trial:
 
     method: PreparedMethod
     stage: Stage
+    search: int
     context: TrialContext
+    params: dict[str, Any]
     on_progress: Progress
 
 

@@ -54,7 +54,10 @@ class WorkLoop:
                 _pause(time.monotonic() - polled)
 
     def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
-        for work in self._campaign.ready_stages():
+        """Searches that nobody works on come first: they learn most from one trial at a time."""
+        ready = list(self._campaign.ready_stages())
+        idle = [work for work in ready if work.stage is Stage.SEARCH and work.study.is_idle()]
+        for work in (*idle, *ready):
             if work.study.is_complete():  # first, since that is remembered and not asked again
                 continue
             failure = work.study.failure()
@@ -92,7 +95,8 @@ class WorkLoop:
         if work.stage is not Stage.SEARCH:
             return
         for index in work.study.complete():
-            folder = trial_folder(self._campaign.out_dir, work.method, work.stage, index)
+            out_dir = self._campaign.out_dir
+            folder = trial_folder(out_dir, work.method, work.stage, index, work.search)
             remove_checkpoints(folder)
 
 

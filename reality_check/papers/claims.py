@@ -1,30 +1,35 @@
-"""What became of an experiment's claims: confirmed, not confirmed, or cannot tell.
+"""What became of an experiment's claims: supported, contradicted, or neither.
 
 A claim (:class:`reality_check.config.claims.Claim`) is locked with the experiment before it runs,
-so the verdict follows from the numbers alone. With d the difference of two means over
-reproductions and m the claim's margin:
+so the verdict follows from the numbers alone. With d the difference of what two methods score
+(:meth:`Summary.estimates`) and m the claim's margin:
 
-========= ==================== ===================================== ==================
-test      confirmed            not confirmed                         cannot tell
-========= ==================== ===================================== ==================
-above     d > 0                d < 0, or certainly -m < d < m        else
-not_below d > -m               d < -m                                else
-equal     -m < d < m           d < -m or d > m                       else
-========= ==================== ===================================== ==================
+========= ==================== ======================================== ==================
+test      supported            contradicted                             cannot tell
+========= ==================== ======================================== ==================
+above     d > 0                d < 0; certainly -m < d < m: "smaller    else
+                               than the margin"
+not_below d > -m               d < -m                                   else
+equal     -m < d < m           d < -m or d > m                          else
+========= ==================== ======================================== ==================
 
-"d > 0" and the like mean that a two-sided test at 5 % says so after Holm's correction over all
-comparisons of the experiment; "-m < d < m" that both one-sided tests do (TOST: Schuirmann 1987, "A
-comparison of the two one-sided tests procedure and the power approach for assessing the equivalence
-of average bioavailability"), corrected over all comparisons likewise. The tests are Welch's, as in
-the report; paired where both values are of the same networks (one method, aggregate against
-ensemble or one metric against another). A claim of several comparisons is confirmed where all are,
-and not confirmed where one is not. A run that diverged counts as 0; where none but such runs are
-compared, nobody can tell: methods that all fail are not equally good.
+"d > 0" and the like mean that a two-sided test at 5 % says so; "-m < d < m" that both one-sided
+tests do (TOST: Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power
+approach for assessing the equivalence of average bioavailability"). All tests of an experiment, of
+both kinds, are one family of Holm's correction. Estimates are over searches where they repeat; one
+search of each of two methods cannot tell. Values of the same networks (one method, aggregate
+against ensemble or one metric against another) are subtracted before they are averaged. A claim of
+several comparisons is supported where all are; else the verdict is that of the one that weighs
+most. Where neither side is better than the untrained network, it is uninformative. A run that
+diverged counts as 0; where none but such runs are compared, nobody can tell: methods that all fail
+are not equally good.
 """
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -35,15 +40,25 @@ from reality_check.config.schema import Experiment
 from reality_check.report.statistics import (
     CONFIDENCE,
     Difference,
+    Estimate,
+    estimate_difference,
     holm,
-    paired_difference,
-    welch_difference,
 )
-from reality_check.results import MethodResults, ResultRow
+from reality_check.report.summary import Basis, Summary
+from reality_check.report.untrained import UNTRAINED_NETWORK, untrained
+from reality_check.results import ExperimentResults, MethodResults
 
-Verdict = Literal["confirmed", "not confirmed", "cannot tell"]
-#: Values by reproduction.
-Values = Mapping[int, float]
+Verdict = Literal[
+    "supported", "contradicted", "smaller than the margin", "uninformative", "cannot tell"
+]
+#: Of several comparisons, the first of these that one of them has is the claim's.
+_ORDER: tuple[Verdict, ...] = (
+    "contradicted",
+    "smaller than the margin",
+    "uninformative",
+    "cannot tell",
+    "supported",
+)
 
 
 @dataclass(frozen=True)
@@ -84,50 +99,37 @@ class ClaimVerdict:
     findings: tuple[Finding, ...]
 
 
-def judge(
-    experiment: Experiment, rows: Iterable[ResultRow], methods: Iterable[MethodResults] = ()
-) -> tuple[ClaimVerdict, ...]:
+def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerdict, ...]:
     """Decide all claims of an experiment.
 
     Args:
         experiment: with the claims, as it was run.
-        rows: its results.
-        methods: the records of its runs, which say which of them diverged.
+        results: what was measured; its records say which runs diverged.
 
     Returns:
         In the order of the claims.
     """
-    values, lost = _by_place(rows), _diverged(methods)
+    summary, lost = Summary(results), _diverged(results.methods)
     comparisons = [
-        _Comparison(claim, *(_Side(place, values, lost) for place in places))
+        _Comparison(claim, summary, *(_Side(place, summary, lost) for place in places))
         for claim in experiment.claims
         for places in claim.comparisons()
     ]
-    corrected = zip(
-        _corrected([one.p for one in comparisons]),
-        _corrected([one.p_equal for one in comparisons]),
-        strict=True,
-    )
-    findings = iter([one.finding(*both) for one, both in zip(comparisons, corrected, strict=True)])
-    verdicts = []
+    corrected = _corrected([p for one in comparisons for p in (one.p, one.p_equal)])
+    findings = [
+        one.finding(p, p_equal)
+        for one, p, p_equal in zip(comparisons, corrected[::2], corrected[1::2], strict=True)
+    ]
+    remaining, verdicts = iter(findings), []
     for claim in experiment.claims:
-        own = tuple(itertools.islice(findings, len(list(claim.comparisons()))))
+        own = tuple(itertools.islice(remaining, len(list(claim.comparisons()))))
         verdicts.append(ClaimVerdict(claim, _together([one.verdict for one in own]), own))
     return tuple(verdicts)
 
 
 def _together(verdicts: Sequence[Verdict]) -> Verdict:
-    if "not confirmed" in verdicts:
-        return "not confirmed"
-    return "cannot tell" if "cannot tell" in verdicts else "confirmed"
-
-
-def _by_place(rows: Iterable[ResultRow]) -> dict[Measured, dict[int, float]]:
-    values: dict[Measured, dict[int, float]] = {}
-    for row in rows:
-        place = Measured(row.method, row.category, row.metric)
-        values.setdefault(place, {})[row.reproduction] = row.value
-    return values
+    """That of the comparison that weighs most."""
+    return min(verdicts, key=_ORDER.index)
 
 
 def _diverged(methods: Iterable[MethodResults]) -> dict[tuple[str, bool], set[int]]:
@@ -150,60 +152,80 @@ class _Side:
     def __init__(
         self,
         place: Measured,
-        values: Mapping[Measured, Values],
+        summary: Summary,
         diverged: Mapping[tuple[str, bool], Collection[int]],
     ) -> None:
         self.place = place
-        self.values = values.get(place, {})
-        self._diverged = diverged.get(self.runs, ())
+        rows = summary.rows.get((place.category, place.metric, place.method), [])
+        self.rows = {row.reproduction: row for row in rows}
+        self._diverged = diverged.get(self.networks, ())
 
     @property
-    def runs(self) -> tuple[str, bool]:
+    def networks(self) -> tuple[str, bool]:
         """Which networks: the method, and whether they are of the category complete."""
         return self.place.method, self.place.category == "complete"
 
     @property
     def lost(self) -> int:
         """How many of the values are zeros of runs that diverged."""
-        return sum(run in self._diverged for run in self.values)
+        return sum(run in self._diverged for run in self.rows)
 
     def restrict(self, runs: Collection[int]) -> None:
         """Keep the values of these runs only, in the order of their numbers."""
-        self.values = {run: self.values[run] for run in sorted(runs)}
+        self.rows = {run: self.rows[run] for run in sorted(runs)}
 
 
 class _Comparison:
     """One comparison before the correction."""
 
-    def __init__(self, claim: Claim, first: _Side, second: _Side) -> None:
+    def __init__(self, claim: Claim, summary: Summary, first: _Side, second: _Side) -> None:
         self.claim, self.first, self.second = claim, first, second
-        self._paired = first.runs == second.runs
+        self._summary = summary
+        self._paired = first.networks == second.networks
         if self._paired:
             for side, other in ((first, second), (second, first)):
-                side.restrict(side.values.keys() & other.values.keys())
+                side.restrict(side.rows.keys() & other.rows.keys())
         metric = first.place.metric
         self.margin = claim.margin / 100 if is_fraction(metric) else claim.margin
         self.difference = None if self._nothing() else self._shifted(0.0)
         tests = self.difference is not None and self.difference.p_value is not None
+        tests &= not self._one_search()
         self.p = self._p() if tests else None
         self.p_equal = self._p_equal() if tests and claim.test != "not_below" else None
+
+    def _one_search(self) -> bool:
+        """Whether two losses are compared by one search of each, which cannot be told apart."""
+        return self._summary.basis is Basis.SETTINGS and (
+            self.first.place.method != self.second.place.method
+        )
 
     def _nothing(self) -> str:
         """Why there is nothing to compare; empty where there is."""
         sides = (self.first, self.second)
         for side in sides:
-            if not side.values:
+            if not side.rows:
                 return f"{side.place.method} has no results"
-        if any(side.lost < len(side.values) for side in sides):
+        if any(side.lost < len(side.rows) for side in sides):
             return ""
         methods = dict.fromkeys(side.place.method for side in sides)
         return f"every run of {' and '.join(methods)} diverged"
 
     def _shifted(self, shift: float) -> Difference:
         """The difference plus a number, so that its test against 0 is one against minus that."""
-        compare = paired_difference if self._paired else welch_difference
-        a, b = self.first.values.values(), self.second.values.values()
-        return compare([value + shift for value in a], list(b))
+        if self._paired:
+            rows = [
+                dataclasses.replace(row, value=row.value - self.second.rows[run].value)
+                for run, row in self.first.rows.items()
+            ]
+            first = self._summary.estimate(rows)
+            second = Estimate(0.0, 0.0, 0.0, math.inf, first.n)
+        else:
+            first, second = (self._summary.estimate(list(s.rows.values())) for s in self._sides)
+        return estimate_difference(dataclasses.replace(first, mean=first.mean + shift), second)
+
+    @property
+    def _sides(self) -> tuple[_Side, _Side]:
+        return self.first, self.second
 
     def _p(self) -> float:
         if self.claim.test == "above":
@@ -233,16 +255,26 @@ class _Comparison:
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:
             return "cannot tell"
+        if self._learned_nothing():
+            return "uninformative"
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean
         if self.claim.test == "equal":
-            return "confirmed" if within else "not confirmed" if differs else "cannot tell"
+            return "supported" if within else "contradicted" if differs else "cannot tell"
         if differs:
             limit = 0.0 if self.claim.test == "above" else -self.margin
-            return "confirmed" if mean > limit else "not confirmed"
-        return "not confirmed" if within else "cannot tell"
+            return "supported" if mean > limit else "contradicted"
+        return "smaller than the margin" if within else "cannot tell"
+
+    def _learned_nothing(self) -> bool:
+        """Whether neither side is better than the untrained network."""
+        baselines = {one.name: one.unbeaten for one in untrained(self._summary)}
+        idle = baselines.get(UNTRAINED_NETWORK, ())
+        return all(side.place.method in idle for side in self._sides)
 
     def _why(self) -> str:
+        if self._one_search() and self.difference is not None:
+            return "one search of each method cannot tell losses apart"
         if self.difference is not None and self.difference.p_value is None:
             return "no test with fewer than three reproductions whose values are finite"
         return self._nothing()

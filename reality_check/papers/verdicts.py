@@ -7,13 +7,14 @@ from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from typing import get_args
 
 from reality_check.config.claims import Claim
 from reality_check.config.differences import differing_keys
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
-from reality_check.papers.claims import ClaimVerdict, Finding, judge
+from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
 from reality_check.report.collect import collect
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed, true_minus
@@ -24,7 +25,7 @@ from reality_check.utils.errors import UsageError
 
 NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
-_OUTCOMES = ("confirmed", "not confirmed", "cannot tell", NOT_FINISHED, NOT_RUN)
+_OUTCOMES = (*get_args(Verdict), NOT_FINISHED, NOT_RUN)
 #: What a run may have besides result-neutral keys, and its plan not: claims are compared apart.
 _OF_RUNS = {"claims", "code", "storage"}
 
@@ -36,7 +37,7 @@ class ClaimRow:
     Attributes:
         experiment: name of its experiment.
         claim: as locked there.
-        criterion: what confirms it.
+        criterion: what supports it.
         outcome: the verdict in a word or two, or that there is none yet.
         verdict: the same with the numbers.
     """
@@ -124,8 +125,7 @@ def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
     baselines = {one.name: one.unbeaten for one in untrained(Summary(results))}
     idle = baselines.get(UNTRAINED_NETWORK, ())
     return [
-        (one.verdict, _verdict_text(one) + _idle(one.claim, idle))
-        for one in judge(locked, results.rows, results.methods)
+        (one.verdict, _verdict_text(one) + _idle(one.claim, idle)) for one in judge(locked, results)
     ]
 
 
@@ -137,7 +137,7 @@ def _idle(claim: Claim, idle: Collection[str]) -> str:
 
 
 def criterion(claim: Claim) -> str:
-    """What confirms a claim, in words: ``a above b: MAP@R (aggregate)``."""
+    """What supports a claim, in words: ``a above b: MAP@R (aggregate)``."""
     how = {
         "above": "above",
         "not_below": f"at most {_margin(claim)} below",
@@ -188,12 +188,13 @@ def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
 def _evidence(claim: Claim, finding: Finding) -> str:
     """Difference, interval, corrected p-values and n, and the runs that were lost; or why not."""
     difference = finding.difference
-    if finding.why or difference is None or difference.low is None or difference.high is None:
+    if difference is None or difference.low is None or difference.high is None:
         return finding.why
     scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
     values = (difference.mean, difference.low, difference.high)
     numbers = [true_minus(scale * value, plus=True) for value in values]
-    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {_p(finding.p)}"
+    decided = _p(finding.p) if finding.p is not None else finding.why
+    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {decided}"
     if finding.p_equal is not None:
         text += f", within {_margin(claim)} {_p(finding.p_equal)}"
     n = difference.n
@@ -222,7 +223,7 @@ def markdown(rows: Sequence[ClaimRow]) -> str:
     lines = [
         *(f"- {line}" for line in tally(rows)),
         "",
-        "| claim | paper | confirmed if | experiment | verdict |",
+        "| claim | paper | supported if | experiment | verdict |",
         "|---|---|---|---|---|",
     ]
     for row in rows:

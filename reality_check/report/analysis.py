@@ -17,23 +17,26 @@ from reality_check.report.statistics import (
     CONFIDENCE,
     Bounds,
     Difference,
-    Interval,
+    Estimate,
     Ranking,
     class_totals,
     cliffs_delta,
     cohens_d,
     design_effect,
+    estimate_difference,
     holm,
     paired_difference,
     paired_effect,
+    paired_subsets_difference,
     percentile_interval,
     probability_of_improvement,
     rank_methods,
     resampled_means,
     t_interval,
+    with_noise,
     with_training_noise,
 )
-from reality_check.report.summary import Summary
+from reality_check.report.summary import Basis, Summary
 
 Array = NDArray[np.float64]
 
@@ -52,7 +55,8 @@ class Pair:
         difference: ``better`` minus ``other``, paired by seed.
         adjusted_p: after Holm's correction for ``tested`` pairs of the category, or ``None``.
         tested: how many pairs were tested together.
-        won: at how many seeds ``better`` is above, ties not counted.
+        won: at how many seeds ``better`` is above, ties not counted; ``None`` where the pair is not
+            compared seed by seed.
         lost: at how many seeds ``other`` is.
         effect: Cohen's d_z.
         standardised: Cohen's d, which ignores that seeds are common.
@@ -68,8 +72,8 @@ class Pair:
     difference: Difference
     adjusted_p: float | None
     tested: int
-    won: int
-    lost: int
+    won: int | None
+    lost: int | None
     effect: Bounds | None
     standardised: Bounds | None
     improvement: Bounds | None
@@ -143,14 +147,14 @@ class Uncertainty:
     """One method in one category: its mean, and how far it may be off for which reason.
 
     Attributes:
-        training: over reproductions, on these classes.
+        training: over searches, or reproductions, on these classes.
         classes: other test classes of the kind, these trainings.
         both: both together; ``None`` with a single reproduction.
         queries: other images as if each were drawn alone, which they are not.
         design_effect: variance by class over variance by query.
     """
 
-    training: Interval
+    training: Estimate
     classes: Bounds
     both: Bounds | None
     queries: Bounds
@@ -185,7 +189,9 @@ class Analysis:
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
         """By category: methods ranked at each seed that all of them have."""
-        rankings = {}
+        rankings: dict[str, Ranking] = {}
+        if self.summary.basis is Basis.SUBSETS:
+            return rankings
         for category in self.summary.categories:
             runs = self._runs(category)
             common = set.intersection(*map(set, runs.values())) if runs else set()
@@ -205,10 +211,10 @@ class Analysis:
         ranks: dict[str, dict[tuple[str, str], float]] = {m: {} for m in self.summary.methods}
         for category in self.summary.categories:
             for metric in METRICS:
-                samples = self.summary.samples(category, metric)
-                if len(samples) < len(self.summary.methods) or len(samples) < 2:
+                estimates = self.summary.estimates(category, metric)
+                if len(estimates) < len(self.summary.methods) or len(estimates) < 2:
                     continue
-                means = {method: t_interval(values).mean for method, values in samples.items()}
+                means = {method: estimate.mean for method, estimate in estimates.items()}
                 if not np.isfinite(list(means.values())).all():
                     continue
                 ranking = rank_methods([means])
@@ -223,17 +229,17 @@ class Analysis:
         """By (method, category), where the scores of every query of all runs were kept."""
         uncertainties = {}
         for place, (method, category) in enumerate(self._scores):
-            values = list(self._runs(category)[method].values())
-            mean = t_interval(values).mean
+            estimate = self.summary.estimates(category)[method]
+            mean = estimate.mean
             draws, classes = self._class_draws[:, place], len(self._counts)
             both = None
-            if len(values) > 1:
-                noisy = with_training_noise(draws, values)
+            if estimate.error is not None and estimate.degrees is not None:
+                noisy = with_noise(draws, estimate.error, estimate.degrees)
                 both = percentile_interval(noisy, mean, classes)
             scores = self._scores[method, category]
             sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
-                t_interval(values),
+                estimate,
                 percentile_interval(draws, mean, classes),
                 both,
                 percentile_interval(self._query_draws[:, place], mean, len(scores)),
@@ -259,11 +265,12 @@ class Analysis:
             return {}
         row = list(METRICS).index(PRIMARY)
         for method, category in self._with_results():
-            runs = self._runs(category)[method]
-            loaded = [queries.load(method, category, run) for run in runs]
-            kept = [scores[row] for scores in loaded if scores is not None]
+            runs = self.summary.runs[category, PRIMARY, method]
+            loaded = {run: queries.load(method, category, run) for run in runs}
+            kept = {run: scores[row] for run, scores in loaded.items() if scores is not None}
             if len(kept) == len(runs):
-                means[method, category] = np.mean(kept, axis=0)
+                shares = self.summary.shares(category, method)
+                means[method, category] = sum(shares[run] * kept[run] for run in runs)
         return means
 
     @cached_property
@@ -294,7 +301,7 @@ class Analysis:
             self._pair(category, a, b, runs)
             for i, a in enumerate(ranked)
             for b in ranked[i + 1 :]
-            if set(runs[a]) & set(runs[b])
+            if self.summary.basis is Basis.SUBSETS or set(runs[a]) & set(runs[b])
         ]
         tested = [p.difference.p_value for p in pairs if p.difference.p_value is not None]
         adjusted = iter(holm(tested))
@@ -308,12 +315,33 @@ class Analysis:
         )
 
     def _ranked(self, category: str) -> list[str]:
-        """The methods by their means over all their runs, the best first."""
-        runs = self._runs(category)
-        means = {m: t_interval(list(values.values())).mean for m, values in runs.items()}
-        return sorted(runs, key=lambda method: -means[method])
+        """The methods by their means, the best first; a control is none."""
+        estimates = self.summary.estimates(category)
+        names = [m for m in self._runs(category) if m not in self.summary.controls]
+        return sorted(names, key=lambda method: -estimates[method].mean)
+
+    def _subsets_pair(self, category: str, a: str, b: str) -> Pair:
+        """Two methods by the trials that they have in common."""
+        rows = self.summary.rows
+        first, second = (self.summary.subsets(rows[category, PRIMARY, m]) for m in (a, b))
+        estimates = self.summary.estimates(category)
+        if len(first[0]) == len(second[0]):
+            difference = paired_subsets_difference(first, second, self.summary.budget)
+        else:
+            difference = estimate_difference(estimates[a], estimates[b])
+        anywhere = None
+        keys = list(self._scores)
+        scored = {(a, category), (b, category)} <= set(keys)
+        if scored and difference.error is not None and difference.degrees is not None:
+            draws = [self._class_draws[:, keys.index((m, category))] for m in (a, b)]
+            noisy = with_noise(draws[0] - draws[1], difference.error, difference.degrees)
+            anywhere = percentile_interval(noisy, difference.mean, len(self._counts))
+        none = (None,) * 6
+        return Pair(category, a, b, difference, None, 0, *none, anywhere)
 
     def _pair(self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]) -> Pair:
+        if self.summary.basis is Basis.SUBSETS:
+            return self._subsets_pair(category, a, b)
         common = [seed for seed in runs[a] if seed in runs[b]]
         first, second = ([runs[method][seed] for seed in common] for method in (a, b))
         if sum(first) < sum(second):

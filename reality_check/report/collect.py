@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import itertools
 from collections import Counter
@@ -25,7 +26,7 @@ from reality_check.results import (
     ResultRow,
     TrialRecord,
 )
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.campaign import Campaign, Retrained
 from reality_check.studies.importance import parameter_importance
 from reality_check.studies.output_folder import gallery_path, query_scores_path
 from reality_check.studies.study import Study
@@ -35,17 +36,22 @@ from reality_check.utils.environment import split_versions
 #: What the title of a report says after the experiment's name.
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
+#: The open studies, by method, stage and number of the search.
+Studies = Mapping[tuple[str, Stage, int], Study]
+
 
 def collect(campaign: Campaign) -> ExperimentResults:
     """Read everything recorded so far. The experiment need not be finished."""
     experiment = campaign.experiment
-    stages = {(work.method, work.stage): work.study for work in campaign.ready_stages()}
+    stages = {
+        (work.method, work.stage, work.search): work.study for work in campaign.ready_stages()
+    }
     methods = tuple(_method(campaign, method, stages) for method in experiment.methods)
     rows = tuple(
         row
         for method in methods
         for stage in STAGES[1:]
-        for row in _rows(experiment, method, stages.get((method.name, stage)))
+        for row in _rows(experiment, method, stage, stages.get((method.name, stage, 0)))
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
@@ -58,7 +64,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         finished=finished,
         methods=methods,
         rows=rows,
-        baselines=tuple(_baseline_rows(experiment, stages[("", Stage.BASELINES)])),
+        baselines=tuple(_baseline_rows(experiment, stages[("", Stage.BASELINES, 0)])),
         deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
         facts=tuple(_facts(campaign, environment)),
         config=experiment.plain(),
@@ -80,16 +86,17 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
     return metrics
 
 
-def _first(campaign: Campaign, stages: Mapping[tuple[str, Stage], Study]) -> Study:
+def _first(campaign: Campaign, stages: Studies) -> Study:
     """The study that was opened first."""
     experiment = campaign.experiment
-    return stages[(experiment.methods[0].name, experiment.protocol.stages[0])]
+    first = next(method for method in experiment.methods if method.starts_from is None)
+    return stages[(first.name, experiment.protocol.stages[0], 0)]
 
 
-def _parallel_methods(stages: Mapping[tuple[str, Stage], Study]) -> list[str]:
-    """Methods of which two search trials ran at the same time."""
-    parallel = []
-    for (method, stage), study in stages.items():
+def _parallel_methods(stages: Studies) -> list[str]:
+    """Methods of which two trials of one search ran at the same time."""
+    parallel: dict[str, None] = {}
+    for (method, stage, _), study in stages.items():
         if stage is not Stage.SEARCH:
             continue
         spans = sorted(
@@ -98,40 +105,63 @@ def _parallel_methods(stages: Mapping[tuple[str, Stage], Study]) -> list[str]:
             if trial.started is not None and trial.ended is not None
         )
         if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
-            parallel.append(method)
-    return parallel
+            parallel[method] = None
+    return list(parallel)
 
 
-def _method(
-    campaign: Campaign, method: Method, stages: Mapping[tuple[str, Stage], Study]
-) -> MethodResults:
+def _method(campaign: Campaign, method: Method, stages: Studies) -> MethodResults:
     protocol = campaign.experiment.protocol
     gallery = gallery_path(campaign.out_dir, method.name) if protocol.gallery else None
-    records = {
-        stage: _records(method.name, stage, stages.get((method.name, stage))) for stage in STAGES
-    }
-    search = stages.get((method.name, Stage.SEARCH))
-    space = search.space if search is not None else {}
+    searches = [
+        stages.get((method.name, Stage.SEARCH, number)) for number in range(campaign.searches)
+    ]
+    plan = _plan(campaign, method, searches)
+    search = tuple(
+        dataclasses.replace(record, search=number)
+        for number, study in enumerate(searches)
+        for record in _records(method.name, Stage.SEARCH, study)
+    )
+    space = searches[0].space if searches[0] is not None else {}
     return MethodResults(
         name=method.name,
         loss=method.loss,
-        search=records[Stage.SEARCH],
-        reproductions=records[Stage.REPRODUCTIONS],
-        final=records[Stage.FINAL],
-        winner=_winner(search),
+        search=search,
+        reproductions=_retrainings(method.name, Stage.REPRODUCTIONS, plan, stages),
+        final=_retrainings(method.name, Stage.FINAL, plan, stages),
+        retrained=tuple(
+            dict.fromkeys(
+                (one.search, one.trial_index) for one in plan if one.trial_index is not None
+            )
+        ),
         searched=tuple(space),
         logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
-        importance=parameter_importance(space, records[Stage.SEARCH]),
+        importance=parameter_importance(space, search),
+        control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
     )
 
 
-def _winner(search: Study | None) -> int | None:
-    """The trial index whose parameters are reproduced; ``None`` before the search is complete."""
-    best = search.best() if search is not None and search.is_complete() else None
-    return None if best is None else best.trial_index
+def _plan(campaign: Campaign, method: Method, searches: Sequence[Study | None]) -> list[Retrained]:
+    """What is retrained; nothing before all searches are complete, or without one."""
+    if all(study is not None and study.is_complete() for study in searches):
+        return campaign.retrained(method)
+    return []
+
+
+def _retrainings(
+    method: str, stage: Stage, plan: Sequence[Retrained], stages: Studies
+) -> tuple[TrialRecord, ...]:
+    """The records of a stage after the searches, each with what it trained again."""
+    records = _records(method, stage, stages.get((method, stage, 0)))
+    if not plan:
+        return records
+    return tuple(
+        dataclasses.replace(record, search=one.search, retrained=one.trial_index)
+        for record in records
+        for one in plan[record.trial_index : record.trial_index + 1]
+    )
 
 
 def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecord, ...]:
@@ -158,7 +188,7 @@ def _record(
         trial_index=trial.trial_index,
         state=trial.state,
         value=trial.value,
-        params=dict(study.fixed if study.fixed is not None else trial.params),
+        params=study.params_of(trial.trial_index) or dict(trial.params),
         fold_values=tuple(trial.fold_values),
         fold_epochs=tuple(trial.fold_epochs),
         diverged=trial.diverged,
@@ -170,21 +200,30 @@ def _record(
     )
 
 
-def _rows(experiment: Experiment, method: MethodResults, study: Study | None) -> list[ResultRow]:
+def _rows(
+    experiment: Experiment, method: MethodResults, stage: Stage, study: Study | None
+) -> list[ResultRow]:
     """The scores of the complete reproductions. A diverged one counts as 0 in every category."""
     if study is None:
         return []
-    rows = []
-    stage = study.name.rpartition("/")[2]
-    for trial_index, trial in study.complete().items():
-        scores = trial.scores or _zero_scores(experiment, method, stage)
-        rows += [
-            ResultRow(experiment.name, method.name, category, trial_index, metric, value)
-            for category, metrics in scores.items()
-            if category in experiment.protocol.categories
-            for metric, value in metrics.items()
-        ]
-    return rows
+    records = {record.trial_index: record for record in getattr(method, stage)}
+    searched = Stage.SEARCH in experiment.protocol.stages
+    return [
+        ResultRow(
+            experiment.name,
+            method.name,
+            category,
+            index,
+            metric,
+            value,
+            records[index].search if searched else None,
+            records[index].retrained,
+        )
+        for index, trial in study.complete().items()
+        for category, metrics in (trial.scores or _zero_scores(experiment, method, stage)).items()
+        if category in experiment.protocol.categories
+        for metric, value in metrics.items()
+    ]
 
 
 def _zero_scores(
@@ -207,14 +246,14 @@ def _baseline_rows(experiment: Experiment, study: Study) -> list[ResultRow]:
     ]
 
 
-def costs(stages: Mapping[tuple[str, Stage], Study]) -> tuple[Cost, ...]:
+def costs(stages: Studies) -> tuple[Cost, ...]:
     """What each stage of each method took on each kind of device, over all attempts.
 
     Args:
-        stages: by (method, stage); what belongs to no method has the name ``""``.
+        stages: by (method, stage, search); what belongs to no method has the name ``""``.
     """
     hours: dict[tuple[str, str, str], list[float]] = {}
-    for (method, stage), study in stages.items():
+    for (method, stage, _), study in stages.items():
         for trial in study.trials():
             if trial.hours:
                 hours.setdefault((method, stage, trial.device_kind), []).append(trial.hours)
@@ -254,24 +293,38 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
         *_own_facts(experiment),
         (
             "Search",
-            f"{protocol.search.trials} trials of {protocol.split.folds} folds per method, "
-            f"sampler {protocol.search.sampler}"
-            if Stage.SEARCH in stages
-            else "none: all values are fixed",
+            _search_fact(protocol) if Stage.SEARCH in stages else "none: all values are fixed",
         ),
         (
             "Reproductions",
-            f"{protocol.reproductions} per method, fresh seeds; the tuned winner "
-            "itself is not among them"
+            f"{_runs_fact(protocol)}, fresh seeds; the tuned winner itself is not among them"
             if Stage.REPRODUCTIONS in stages
-            else f"{protocol.reproductions} networks on all trainval classes per method, fresh "
-            "seeds",
+            else f"{_runs_fact(protocol)}, each a network on all trainval classes, fresh seeds",
         ),
         ("Seed", str(experiment.seed)),
         ("Device", data.get("device", "not recorded")),
         ("Versions", environment.get("versions", "not recorded")),
         ("Machine", environment.get("machine", "not recorded")),
     ]
+
+
+def _search_fact(protocol: Protocol) -> str:
+    search = protocol.search
+    text = f"{search.trials} trials of {protocol.split.folds} folds, sampler {search.sampler}"
+    if search.repeats > 1:
+        return f"{search.repeats} independent searches per method, each of {text}"
+    if search.retrain_best is not None:
+        return f"one per method of {text}; all its subsets of {search.budget} trials are searches"
+    return f"one per method of {text}"
+
+
+def _runs_fact(protocol: Protocol) -> str:
+    search = protocol.search
+    if search.repeats > 1:
+        return f"{protocol.reproductions} of the winner of each of {search.repeats} searches"
+    if search.retrain_best is not None:
+        return f"{protocol.reproductions} of each of the best {search.retrain_best} trials"
+    return f"{protocol.reproductions} per method"
 
 
 def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:

@@ -105,9 +105,10 @@ def groups(sources: Sequence[Source]) -> list[list[Source]]:
 def combine(sources: Sequence[Source]) -> ExperimentResults:
     """Return the results of comparable folders as those of one experiment.
 
-    A method that several folders have carries its folder's label in its name. Where seeds differ,
-    the reproductions of the later seeds get numbers of their own, because reproductions of the
-    same number count as trained with common seeds.
+    A method that several folders searched with other seeds, all else being the same, is one method
+    with the searches of all of them. Any other that several folders have carries its folder's label
+    in its name. Where seeds differ, the reproductions of the later seeds get numbers of their own,
+    because reproductions of the same number count as trained with common seeds.
 
     Args:
         sources: of one group of :func:`groups`.
@@ -122,7 +123,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         first,
         name=" + ".join(names),
         finished=finished,
-        methods=tuple(method for part in parts for method in part.methods),
+        methods=_joined(parts),
         rows=tuple(row for part in parts for row in part.rows),
         baselines=_baselines(sources),
         deviations=_deviations(sources),
@@ -140,15 +141,74 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
 # -- one folder's results under the names of the whole -------------------------------------------
 
 
+def unlike(one: ExperimentResults, other: ExperimentResults, method: str) -> list[str]:
+    """The dotted keys in which a method of two folders differs, its own code among them."""
+    settings = [results.settings_of(method) for results in (one, other)]
+    codes = [results.config.get("code") or {} for results in (one, other)]
+    used = set(_texts(settings[0])) | set(_texts(settings[1]))
+    changed = [f"code.{name}" for name in sorted(used) if codes[0].get(name) != codes[1].get(name)]
+    return [*differing_keys(settings[0], settings[1]), *changed]
+
+
+def _pooled(sources: Sequence[Source]) -> set[str]:
+    """Names of methods whose folders hold further searches of them: other seeds, else the same."""
+    places: dict[str, list[ExperimentResults]] = {}
+    for source in sources:
+        for method in source.results.methods:
+            places.setdefault(method.name, []).append(source.results)
+    return {name for name, results in places.items() if _are_searches(name, results)}
+
+
+def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
+    seeds = {one.config.get("seed") for one in results}
+    protocol = results[0].config.get("protocol") or {}
+    if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
+        return False
+    if protocol["search"].get("retrain_best") or protocol.get("selects_on") != "validation":
+        return False
+    return not any(unlike(results[0], other, name) for other in results[1:])
+
+
 def _names(source: Source, sources: Sequence[Source]) -> dict[str, str]:
     """From each method of a folder to its name among all."""
     taken = [m.name for other in sources for m in other.results.methods]
+    pooled = _pooled(sources)
     return {
         method.name: f"{method.name} ({source.label})"
-        if taken.count(method.name) > 1
+        if taken.count(method.name) > 1 and method.name not in pooled
         else method.name
         for method in source.results.methods
     }
+
+
+def _searches_before(source: Source, sources: Sequence[Source], method: str) -> int:
+    """What is added to the numbers of a folder's searches of a method."""
+    if method not in _pooled(sources):
+        return 0
+    before = sources[: sources.index(source)]
+    own = [m for other in before for m in other.results.methods if m.name == method]
+    return sum(1 + max((trial.search for trial in m.search), default=0) for m in own)
+
+
+def _joined(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
+    """The methods of all folders; further searches of one are put behind its own."""
+    methods: dict[str, MethodResults] = {}
+    for method in (method for part in parts for method in part.methods):
+        known = methods.get(method.name)
+        methods[method.name] = method if known is None else _with_searches(known, method)
+    return tuple(methods.values())
+
+
+def _with_searches(first: MethodResults, second: MethodResults) -> MethodResults:
+    return dataclasses.replace(
+        first,
+        search=first.search + second.search,
+        reproductions=first.reproductions + second.reproductions,
+        final=first.final + second.final,
+        retrained=first.retrained + second.retrained,
+        origin=f"{first.origin}, {second.origin}",
+        importance=None,
+    )
 
 
 def _offset(source: Source, sources: Sequence[Source]) -> int:
@@ -169,17 +229,22 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
     names, offset = _names(source, sources), _offset(source, sources)
     results = source.results
 
+    before = {m.name: _searches_before(source, sources, m.name) for m in results.methods}
+
     def row(one: ResultRow) -> ResultRow:
         number = one.reproduction + offset
         name = names.get(one.method, one.method)
-        return dataclasses.replace(one, method=name, reproduction=number)
+        search = None if one.search is None else one.search + before[one.method]
+        return dataclasses.replace(one, method=name, reproduction=number, search=search)
 
     def renamed(spent: _Spent) -> _Spent:
         return dataclasses.replace(spent, method=names.get(spent.method, spent.method))
 
     return dataclasses.replace(
         results,
-        methods=tuple(_method(m, names[m.name], offset, source.label) for m in results.methods),
+        methods=tuple(
+            _method(m, names[m.name], offset, before[m.name], source.label) for m in results.methods
+        ),
         rows=tuple(map(row, results.rows)),
         costs=tuple(map(renamed, results.costs)),
         energy=tuple(map(renamed, results.energy)),
@@ -187,10 +252,15 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
     )
 
 
-def _method(method: MethodResults, name: str, offset: int, label: str) -> MethodResults:
+def _method(
+    method: MethodResults, name: str, offset: int, before: int, label: str
+) -> MethodResults:
     def records(trials: tuple[TrialRecord, ...], added: int) -> tuple[TrialRecord, ...]:
         return tuple(
-            dataclasses.replace(r, method=name, trial_index=r.trial_index + added) for r in trials
+            dataclasses.replace(
+                r, method=name, trial_index=r.trial_index + added, search=r.search + before
+            )
+            for r in trials
         )
 
     return dataclasses.replace(
@@ -200,6 +270,7 @@ def _method(method: MethodResults, name: str, offset: int, label: str) -> Method
         search=records(method.search, 0),
         reproductions=records(method.reproductions, offset),
         final=records(method.final, offset),
+        retrained=tuple((search + before, trial) for search, trial in method.retrained),
     )
 
 
@@ -241,9 +312,12 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
-    deviations = [several]
+    deviations = [several, *_apart(sources)]
     if len({_seed(source) for source in sources}) > 1:
-        text = "The folders have different seeds, so methods are paired within a folder only."
+        text = (
+            "The folders have different seeds, so methods are paired within a folder only; those "
+            "that are otherwise the same are further searches of one method."
+        )
         deviations.append(Deviation("seeds", text))
     for fact in ("Versions", "Device", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
@@ -253,6 +327,24 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
         deviations.append(dataclasses.replace(deviation, text=deviation.text + some))
     return tuple(deviations)
+
+
+def _apart(sources: Sequence[Source]) -> Iterator[Deviation]:
+    """Methods of one name that are no searches of one method, and why."""
+    pooled = _pooled(sources)
+    places: dict[str, Source] = {}
+    for source in sources:
+        for method in source.results.methods:
+            first = places.setdefault(method.name, source)
+            if first is source or method.name in pooled:
+                continue
+            keys = unlike(first.results, source.results, method.name)
+            if keys and _seed(first) != _seed(source):
+                yield Deviation(
+                    "searches apart",
+                    f"{method.name} of {first.label} and of {source.label} are not searches of one "
+                    f"method: they differ in {', '.join(keys[:5])}.",
+                )
 
 
 def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
@@ -282,7 +374,8 @@ def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
         for metric in (part.config.get("protocol") or {}).get("final_metrics") or []
     ]
     protocol["final_metrics"] = list(dict.fromkeys(metrics))
-    methods = [method for part in parts for method in part.config["methods"]]
+    named = {method["name"]: method for part in parts for method in part.config["methods"]}
+    methods = list(named.values())
     return first | {"name": name, "protocol": protocol, "methods": methods}
 
 
@@ -293,19 +386,21 @@ def _queries(sources: Sequence[Source]) -> QueryScores | None:
         return None
     first = known[0][1]
     assert first is not None
-    origins: dict[str, tuple[QueryScores, str, int]] = {}
+    origins: dict[tuple[str, int], tuple[QueryScores, str, int]] = {}
     for source, queries in known:
         assert queries is not None
         same = np.array_equal(queries.labels, first.labels)
         if same and queries.class_names == first.class_names:
             offset = _offset(source, sources)
-            for name, shown in _names(source, sources).items():
-                origins[shown] = (queries, name, offset)
+            names = _names(source, sources)
+            for row in source.results.rows:
+                own = (names[row.method], row.reproduction + offset)
+                origins[own] = (queries, row.method, offset)
 
     def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
-        if method not in origins:
+        if (method, reproduction) not in origins:
             return None
-        queries, name, offset = origins[method]
+        queries, name, offset = origins[method, reproduction]
         return queries.load(name, category, reproduction - offset)
 
     return QueryScores(first.labels, first.class_names, load)

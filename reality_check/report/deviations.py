@@ -49,6 +49,7 @@ def find_deviations(
         *_cut_short(experiment, methods),
         *against_reference(experiment),
         *own_ranges(experiment),
+        *_searches(experiment, methods),
         *_restarts(methods),
         *_parallel_search(parallel),
     ]
@@ -132,9 +133,9 @@ def _missing_work(
     if finished:
         return
     protocol = experiment.protocol
-    wanted = dict.fromkeys(protocol.stages, protocol.reproductions)
+    wanted = dict.fromkeys(protocol.stages, protocol.runs)
     if Stage.SEARCH in wanted:
-        wanted[Stage.SEARCH] = protocol.search.trials
+        wanted[Stage.SEARCH] = protocol.search.trials * protocol.search.repeats
     for method in methods:
         missing = []
         for stage, count in wanted.items():
@@ -199,6 +200,33 @@ def _cut_short(experiment: Experiment, methods: Sequence[MethodResults]) -> Iter
             f"Trainings of the reproductions whose best epoch was the last of the {common} "
             f"allowed, so that longer ones might have been better: {', '.join(cut)}.",
         )
+
+
+def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    """What may be said of these searches, and which of them did not begin at random."""
+    protocol = experiment.protocol
+    if Stage.SEARCH not in protocol.stages:
+        return
+    for method in experiment.methods:
+        if method.starts_from is not None:
+            yield Deviation(
+                "starts from",
+                f"The first trial of each search of {method.name} is the winner of the same search "
+                f"of {method.starts_from.method}.",
+            )
+    lost = {
+        method.name: protocol.search.repeats - len({search for search, _ in method.retrained})
+        for method in methods
+        if method.retrained
+    }
+    for name, count in lost.items():
+        if count:
+            yield Deviation(
+                "diverged",
+                f"All trials of {count} of {protocol.search.repeats} searches of {name} diverged; "
+                "these searches count with 0.",
+                True,
+            )
 
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:

@@ -2,21 +2,66 @@
 
 from __future__ import annotations
 
+import enum
 import math
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from statistics import fmean
 from typing import Any
 
 from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
-from reality_check.report.statistics import Comparison, compare_pairs
-from reality_check.results import ExperimentResults, Folder, MethodResults, TrialRecord
+from reality_check.report.statistics import (
+    Comparison,
+    Difference,
+    Estimate,
+    all_subsets,
+    compare_estimates,
+    estimate_difference,
+    over_searches,
+    subset_shares,
+)
+from reality_check.results import (
+    ExperimentResults,
+    Folder,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
 
-_PLANS = {
-    Stage.SEARCH: ("protocol", "search", "trials"),
-    Stage.REPRODUCTIONS: ("protocol", "reproductions"),
-    Stage.FINAL: ("protocol", "reproductions"),
-}
+#: Category, metric and method.
+Place = tuple[str, str, str]
+
+
+class Basis(enum.Enum):
+    """What the intervals of an experiment are over, and so what its verdicts are about.
+
+    ``SEARCHES``: repeated searches of each method, so about the losses. ``SUBSETS``: all subsets of
+    the trials of one random search, so about the losses too. ``SETTINGS``: retrainings of the
+    winner of one search, so about the settings that it found. ``VALUES``: trainings with values
+    that were given, so about these.
+    """
+
+    SEARCHES = "searches"
+    SUBSETS = "subsets"
+    SETTINGS = "settings"
+    VALUES = "values"
+
+    @property
+    def units(self) -> str:
+        """What n counts in tables."""
+        return {
+            Basis.SEARCHES: "searches",
+            Basis.SUBSETS: "trials of one random search",
+            Basis.SETTINGS: "reproductions of one search's winner",
+            Basis.VALUES: "reproductions",
+        }[self]
+
+    @property
+    def of_losses(self) -> bool:
+        """Whether verdicts are about the losses, tuned with this budget."""
+        return self in (Basis.SEARCHES, Basis.SUBSETS)
 
 
 @dataclass(frozen=True)
@@ -44,13 +89,52 @@ class Summary:
         self.results = results
 
     @cached_property
-    def values(self) -> dict[tuple[str, str, str], dict[int, float]]:
-        """By (category, metric, method): the value of each reproduction, in their order."""
-        values: dict[tuple[str, str, str], dict[int, float]] = {}
+    def basis(self) -> Basis:
+        """What intervals and verdicts are about."""
+        searches = {row.search for row in self.results.rows} - {None}
+        if not searches:
+            return Basis.VALUES
+        if _lookup(self.results.config, "protocol", "search", "budget"):
+            return Basis.SUBSETS
+        return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
+
+    @cached_property
+    def rows(self) -> dict[Place, list[ResultRow]]:
+        """The rows of each category, metric and method, by reproduction."""
+        rows: dict[Place, list[ResultRow]] = {}
         for row in sorted(self.results.rows, key=lambda row: row.reproduction):
-            key = (row.category, row.metric, row.method)
-            values.setdefault(key, {})[row.reproduction] = float(row.value)
-        return values
+            rows.setdefault((row.category, row.metric, row.method), []).append(row)
+        return rows
+
+    @cached_property
+    def runs(self) -> dict[Place, dict[int, float]]:
+        """The value of each reproduction, in their order."""
+        return {
+            place: {row.reproduction: float(row.value) for row in rows}
+            for place, rows in self.rows.items()
+        }
+
+    @cached_property
+    def units(self) -> dict[Place, dict[int, tuple[float, ...]]]:
+        """The values of each search's reproductions, or of each reproduction where none repeats."""
+        return {place: self._by_unit(rows) for place, rows in self.rows.items()}
+
+    def _by_unit(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
+        units: dict[int, tuple[float, ...]] = {}
+        for row in rows:
+            searched = self.basis is Basis.SEARCHES and row.search is not None
+            unit = row.search if searched else row.reproduction
+            assert unit is not None
+            units[unit] = (*units.get(unit, ()), float(row.value))
+        return units
+
+    @cached_property
+    def values(self) -> dict[Place, dict[int, float]]:
+        """The mean of each unit that methods are compared by: of a search, or of a run."""
+        return {
+            place: {unit: fmean(values) for unit, values in units.items()}
+            for place, units in self.units.items()
+        }
 
     @cached_property
     def methods(self) -> tuple[str, ...]:
@@ -76,14 +160,97 @@ class Summary:
         present = {row.category for row in self.results.rows} | set(wanted)
         return tuple(dict.fromkeys([c for c in CATEGORIES if c in present] + sorted(present)))
 
+    @cached_property
+    def controls(self) -> dict[str, str]:
+        """By method that is a second copy of another one, that other one."""
+        return {m.name: m.control_of for m in self.results.methods if m.control_of is not None}
+
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
-        """The values of each method that has some, one per reproduction."""
-        runs = {m: self.values.get((category, metric, m), {}) for m in self.methods}
-        return {method: tuple(values.values()) for method, values in runs.items() if values}
+        """The values of each method that has some: one a search, or one a reproduction."""
+        units = {m: self.values.get((category, metric, m), {}) for m in self.methods}
+        return {method: tuple(values.values()) for method, values in units.items() if values}
+
+    def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
+        """What each method that has results scores, with the interval over its units."""
+        places = {method: (category, metric, method) for method in self.methods}
+        return {
+            method: self.estimate(self.rows[place])
+            for method, place in places.items()
+            if place in self.rows
+        }
+
+    def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
+        """What a method scores.
+
+        Args:
+            rows: of one method, category and metric, at least one; or differences of such.
+        """
+        if self.basis is Basis.SUBSETS:
+            return all_subsets(*self.subsets(rows), self.budget)
+        return over_searches(list(self._by_unit(rows).values()))
+
+    def shares(self, category: str, method: str) -> dict[int, float]:
+        """What each reproduction counts in the estimate of a method; together they are 1."""
+        rows = self.rows[category, PRIMARY, method]
+        if self.basis is not Basis.SUBSETS:
+            units = self.units[category, PRIMARY, method]
+            searched = self.basis is Basis.SEARCHES
+            size = {unit: len(values) * len(units) for unit, values in units.items()}
+            return {
+                row.reproduction: 1 / size[row.search if searched else row.reproduction]  # type: ignore[index]
+                for row in rows
+            }
+        validation, tests = self.subsets(rows)
+        share = subset_shares(validation, tests, self.budget)
+        position = self._positions(method)
+        times = Counter(row.trial for row in rows)
+        return {
+            row.reproduction: share.get(position.get(row.trial, -1), 0.0) / times[row.trial]
+            for row in rows
+        }
+
+    @property
+    def budget(self) -> int:
+        """With one random search: the number of trials of a search that is estimated for."""
+        return int(_lookup(self.results.config, "protocol", "search", "budget"))
+
+    def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
+        """Of one random search: each trial's validation, and the test of those retrained."""
+        method = rows[0].method
+        search = next(m.search for m in self.results.methods if m.name == method)
+        trials = [trial for trial in search if trial.state == "complete"]
+        position = self._positions(method)
+        tests: dict[int, list[float]] = {
+            number: [0.0] for number, trial in enumerate(trials) if trial.diverged is not None
+        }
+        for row in rows:
+            if row.trial in position:
+                tests.setdefault(position[row.trial], []).append(float(row.value))
+        validation = [trial.value or 0.0 for trial in trials]
+        return validation, {number: fmean(values) for number, values in tests.items()}
+
+    def _positions(self, method: str) -> dict[int | None, int]:
+        """Of one random search: where each complete trial is among them, by its number."""
+        search = next(m.search for m in self.results.methods if m.name == method)
+        complete = [trial.trial_index for trial in search if trial.state == "complete"]
+        return {trial_index: number for number, trial_index in enumerate(complete)}
 
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
-        """Every pair of methods on one metric in one category; the best two come first."""
-        return compare_pairs(self.samples(category, metric))
+        """Every pair of methods on one metric in one category; the best two come first.
+
+        A control is compared with its own method only: see :meth:`control_differences`.
+        """
+        estimates = self.estimates(category, metric)
+        return compare_estimates({m: e for m, e in estimates.items() if m not in self.controls})
+
+    def control_differences(self, category: str, metric: str = PRIMARY) -> dict[str, Difference]:
+        """By control: it minus the method that it is a second copy of."""
+        estimates = self.estimates(category, metric)
+        return {
+            control: estimate_difference(estimates[control], estimates[method])
+            for control, method in self.controls.items()
+            if {control, method} <= set(estimates)
+        }
 
     @cached_property
     def other_geometries(self) -> dict[str, str]:
@@ -114,17 +281,47 @@ class Summary:
             return Progress(done, None)
         if stage is Stage.REPRODUCTIONS and self.categories == ("complete",) and not records:
             return Progress(done, None)
-        planned = _lookup(self.results.config, *_PLANS[stage])
+        planned = self._planned(stage)
         known = len(records) or None
-        return Progress(done, max(planned, len(records)) if isinstance(planned, int) else known)
+        return Progress(done, known if planned is None else max(planned, len(records)))
+
+    def planned_units(self, method: MethodResults, stage: Stage) -> int | None:
+        """How many units the estimate of a method will have."""
+        if self.basis is Basis.SUBSETS:
+            return None  # an estimate before the last retraining says so itself
+        if self.basis is Basis.SEARCHES:
+            return len({trial.search for trial in method.search}) or None
+        return self.progress(method, stage).planned
+
+    def _planned(self, stage: Stage) -> int | None:
+        """How many trials or runs of a stage each method gets, over all its searches."""
+        config, search = self.results.config, ("protocol", "search")
+        repeats = _lookup(config, *search, "repeats") or 1
+        if stage is Stage.SEARCH:
+            each, times = _lookup(config, *search, "trials"), repeats
+        else:
+            each = _lookup(config, "protocol", "reproductions")
+            times = _lookup(config, *search, "retrain_best") or repeats
+        return each * times if isinstance(each, int) else None
+
+
+def retrained_trials(method: MethodResults) -> list[TrialRecord]:
+    """The trials that are retrained; before all searches are complete, the best of each so far."""
+    if method.retrained:
+        trials = {(trial.search, trial.trial_index): trial for trial in method.search}
+        return [trials[key] for key in method.retrained if key in trials]
+    best: dict[int, TrialRecord] = {}
+    for trial in method.search:
+        if completed(trial) and trial.diverged is None:
+            known = best.setdefault(trial.search, trial)
+            if (trial.value or 0.0) > (known.value or 0.0):
+                best[trial.search] = trial
+    return [best[search] for search in sorted(best)]
 
 
 def winner(method: MethodResults) -> TrialRecord | None:
-    """The trial whose parameters are reproduced; before the search is complete, the best so far."""
-    if method.winner is not None:
-        return next((t for t in method.search if t.trial_index == method.winner), None)
-    able = [t for t in method.search if completed(t) and t.diverged is None]
-    return max(able, key=lambda trial: (trial.value or 0.0, -trial.trial_index), default=None)
+    """The best trial of all searches of a method; of equals, the first."""
+    return max(retrained_trials(method), key=lambda trial: trial.value or 0.0, default=None)
 
 
 def completed(record: TrialRecord) -> bool:

@@ -9,17 +9,37 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from reality_check.config.metrics import METRICS, is_fraction, stage_of
-from reality_check.report.statistics import Interval, t_interval
-from reality_check.report.summary import Summary
+from reality_check.report.statistics import Estimate
+from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ResultRow
 
 #: Header of ``results.csv`` and ``baselines.csv``.
-COLUMNS = ("experiment", "method", "category", "reproduction", "metric", "value")
+COLUMNS = (
+    "experiment",
+    "method",
+    "category",
+    "search",
+    "trial",
+    "reproduction",
+    "metric",
+    "value",
+)
 
 #: How a mean that is not below the best for certain is marked, and what the mark says.
 CLOSE_MARK = "†"
+CLOSE_NOTES = {
+    Basis.SETTINGS: (
+        "what its search found is not distinguishable from the best of its column (Welch test, "
+        "Holm-corrected, 95 %)"
+    )
+}
 CLOSE_NOTE = "not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
+
+
+def close_note(summary: Summary) -> str:
+    """What the mark says."""
+    return CLOSE_NOTES.get(summary.basis, CLOSE_NOTE)
 
 
 @dataclass(frozen=True)
@@ -33,7 +53,7 @@ class Cell:
         fraction: whether the numbers are fractions, which are printed in percent.
     """
 
-    interval: Interval | None
+    interval: Estimate | None
     best: bool = False
     close: bool = False
     fraction: bool = True
@@ -104,6 +124,8 @@ def csv_text(rows: Iterable[ResultRow]) -> str:
                 row.experiment,
                 row.method,
                 row.category,
+                "" if row.search is None else row.search,
+                "" if row.trial is None else row.trial,
                 int(row.reproduction),
                 row.metric,
                 repr(float(row.value)),
@@ -114,8 +136,7 @@ def csv_text(rows: Iterable[ResultRow]) -> str:
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     """The cells of one metric: means, the best of them, and those too close to it."""
-    samples = summary.samples(category, metric)
-    intervals = {method: t_interval(values) for method, values in samples.items()}
+    intervals = summary.estimates(category, metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
     top = max(finite) if len(finite) > 1 else math.inf
     comparisons = summary.comparisons(category, metric)
@@ -133,11 +154,11 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
-    """The number of reproductions behind a row, with what is planned while some are missing."""
+    """The number of units behind a row, with what is planned while some are missing."""
     sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
     stage = stage_of(category)
     record = next((m for m in summary.results.methods if m.name == method), None)
-    planned = summary.progress(record, stage).planned if record else None
+    planned = summary.planned_units(record, stage) if record else None
     short = planned is not None and (not sizes or sizes[0] < planned)
     return f"{text} of {planned}" if short else (text if sizes else NOTHING)

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reality_check.report.statistics import Interval
+    from reality_check.report.statistics import Centred
 
 #: What an empty cell shows.
 NOTHING = "—"
@@ -48,7 +48,7 @@ def number(value: float) -> str:
     return rounded(value, 3)
 
 
-def interval_text(interval: Interval, fraction: bool = True) -> str:
+def interval_text(interval: Centred, fraction: bool = True) -> str:
     """``"25.25 ± 0.13"``, or the mean alone where no interval can be given.
 
     Args:

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reality_check.config.metrics import PRIMARY
-from reality_check.report.statistics import t_interval, welch_difference
+from reality_check.report.statistics import Estimate, estimate_difference, over_searches
 from reality_check.report.summary import Summary
 
 #: The baseline that the networks of the methods start from.
@@ -46,8 +46,8 @@ def untrained(summary: Summary) -> list[Untrained]:
         if row.category == CATEGORY and row.metric == PRIMARY and math.isfinite(row.value):
             values.setdefault(row.method, []).append(float(row.value))
     methods = {
-        method: sample
-        for method, sample in summary.samples(CATEGORY, PRIMARY).items()
+        method: estimate
+        for method, estimate in summary.estimates(CATEGORY).items()
         if not summary.results.settings_of(method).get("model")
     }
     if not methods:
@@ -57,17 +57,15 @@ def untrained(summary: Summary) -> list[Untrained]:
             name,
             math.fsum(there) / len(there),
             len(there),
-            tuple(method for method, sample in methods.items() if not _is_above(sample, there)),
+            tuple(method for method, own in methods.items() if not _is_above(own, there)),
         )
         for name, there in values.items()
     ]
     return sorted(baselines, key=lambda one: -one.mean)
 
 
-def _is_above(values: Sequence[float], baseline: Sequence[float]) -> bool:
-    difference = (
-        t_interval([value - baseline[0] for value in values])
-        if len(baseline) == 1
-        else welch_difference(values, baseline)
-    )
+def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
+    if len(baseline) == 1:
+        return (estimate.mean if estimate.low is None else estimate.low) > baseline[0]
+    difference = estimate_difference(estimate, over_searches([[value] for value in baseline]))
     return (difference.mean if difference.low is None else difference.low) > 0

@@ -7,7 +7,7 @@ from the storage every time, so a worker can stop or be killed at any moment.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from statistics import fmean
@@ -19,21 +19,45 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
+from reality_check.studies.output_folder import place
 from reality_check.studies.storage import holds_study, open_storage
-from reality_check.studies.study import Space, Study
+from reality_check.studies.study import Study
 from reality_check.studies.trial import StoredTrial
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
 
+#: More untrained networks than this say nothing new.
+MOST_BASELINES = 10
+
 
 @dataclass(frozen=True)
 class StageWork:
-    """A stage of a method that can be worked on now; the baselines belong to no method."""
+    """A stage of a method that can be worked on now; the baselines belong to no method.
+
+    ``search`` is the number of the search, for that stage.
+    """
 
     method: str
     stage: Stage
     study: Study
+    search: int = 0
+
+
+@dataclass(frozen=True)
+class Retrained:
+    """What a reproduction trains with: the parameters of a trial of a search.
+
+    ``trial`` is ``None`` where all trials of that search diverged, so that it has no winner.
+    """
+
+    search: int
+    trial: StoredTrial | None
+
+    @property
+    def trial_index(self) -> int | None:
+        """The number of that trial."""
+        return None if self.trial is None else self.trial.trial_index
 
 
 class Campaign:
@@ -51,25 +75,36 @@ class Campaign:
         self.experiment = experiment
         self.out_dir = out_dir
         self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
-        self._studies: dict[tuple[str, Stage], Study] = {}
+        self._studies: dict[tuple[str, Stage, int], Study] = {}
 
     def ready_stages(self) -> Iterator[StageWork]:
         """All stages whose predecessors are complete, in working order."""
         for stage in STAGES:
-            for method in self.experiment.methods:
-                study = self.study(method, stage)
-                if study is not None:
-                    yield StageWork(method.name, stage, study)
+            for search in self.searches_of(stage):
+                for method in self.experiment.methods:
+                    study = self.study(method, stage, search)
+                    if study is not None:
+                        yield StageWork(method.name, stage, study, search)
         yield StageWork("", Stage.BASELINES, self.baselines())
+
+    @property
+    def searches(self) -> int:
+        """How many searches a method has."""
+        return self.experiment.protocol.search.repeats
+
+    def searches_of(self, stage: Stage) -> range:
+        """The numbers of a stage's studies: a search is one, all reproductions are."""
+        return range(self.searches if stage is Stage.SEARCH else 1)
 
     def is_complete(self) -> bool:
         """Whether every stage of every method is complete."""
         ready = list(self.ready_stages())
-        names = {(work.method, work.stage) for work in ready}
+        names = {(work.method, work.stage, work.search) for work in ready}
         wanted = {
-            (method.name, stage)
+            (method.name, stage, search)
             for method in self.experiment.methods
             for stage in self.stages_of(method)
+            for search in self.searches_of(stage)
         }
         return wanted <= names and all(work.study.is_complete() for work in ready)
 
@@ -99,40 +134,65 @@ class Campaign:
         for work in self.ready_stages():
             work.study.tidy()
 
-    def winner(self, method: Method) -> StoredTrial | None:
+    def winner(self, method: Method, search: int = 0) -> StoredTrial | None:
         """The best trial of a complete search; ``None`` before that, or if all diverged."""
-        search = self.study(method, Stage.SEARCH)
-        return search.best() if search is not None and search.is_complete() else None
+        study = self.study(method, Stage.SEARCH, search)
+        return study.best() if study is not None and study.is_complete() else None
+
+    def retrained(self, method: Method) -> list[Retrained]:
+        """What each reproduction of a method trains with, once all its searches are complete.
+
+        The reproductions of one trial follow each other; those of the searches are in the order of
+        the searches, those of the best trials of one search in that of their values.
+        """
+        search = self.experiment.protocol.search
+        if search.retrain_best is None:
+            trials = [
+                Retrained(number, self.winner(method, number)) for number in range(self.searches)
+            ]
+        else:
+            study = self.study(method, Stage.SEARCH)
+            assert study is not None
+            trials = [Retrained(0, trial) for trial in study.ranked()[: search.retrain_best]]
+        return [one for one in trials for _ in range(self.experiment.protocol.reproductions)]
 
     def has_complete_trials(self, name: str) -> bool:
         """Whether any trial of that method's first stage is complete."""
-        first = self.study(self.experiment.method(name), self.experiment.protocol.stages[0])
-        return first is not None and bool(first.complete())
+        method, first = self.experiment.method(name), self.experiment.protocol.stages[0]
+        studies = [self.study(method, first, search) for search in range(self.searches)]
+        return any(study is not None and study.complete() for study in studies)
 
-    def final_epochs(self, method: Method) -> tuple[int, int]:
-        """Epochs of both phases of the final run, from the reproductions (protocol section 6).
+    def final_epochs(self, method: Method, index: int) -> tuple[int, int]:
+        """Epochs of both phases of a final run, from the reproductions (protocol section 6).
 
         The means of the total and of the follow-up epochs over all fold runs of the reproductions
-        are each rounded up; the first phase gets the difference. Where no category needs
-        reproductions, they are those of the search's winner.
+        of the same trial are each rounded up; the first phase gets the difference. Where no
+        category needs reproductions, they are those of that trial.
         """
-        reproduced = Stage.REPRODUCTIONS in self.experiment.protocol.stages
-        study = self.study(method, Stage.REPRODUCTIONS if reproduced else Stage.SEARCH)
-        assert study is not None
-        if reproduced:
-            trials = [trial for trial in study.complete().values() if trial.diverged is None]
-        else:
-            trials = [trial for trial in [study.best()] if trial is not None]
+        plan = self.retrained(method)
+        trials = [one.trial for one in plan[index : index + 1] if one.trial is not None]
+        if Stage.REPRODUCTIONS in self.experiment.protocol.stages:
+            study = self.study(method, Stage.REPRODUCTIONS)
+            assert study is not None
+            runs = study.complete()
+            alike = [runs[other] for other, one in enumerate(plan) if one == plan[index]]
+            trials = [run for run in alike if run.diverged is None]
         totals = [epoch for trial in trials for epoch in trial.fold_epochs]
         follow_ups = [epoch for trial in trials for epoch in trial.follow_up_epochs]
         step = self.experiment.protocol.complete.round_epochs_up_to
         return final_epochs(totals, follow_ups, step)
 
-    def study(self, method: Method, stage: Stage) -> Study | None:
-        """The study of a stage; ``None`` while its predecessor is not complete."""
-        key = (method.name, stage)
+    def study(self, method: Method, stage: Stage, search: int = 0) -> Study | None:
+        """The study of a stage; ``None`` while what it needs is not complete.
+
+        Args:
+            method: of the experiment.
+            stage: of the method.
+            search: which one, for that stage.
+        """
+        key = (method.name, stage, search)
         if key not in self._studies:
-            study = self._make_study(method, stage)
+            study = self._make_study(method, stage, search)
             if study is None:
                 return None
             self._studies[key] = study
@@ -140,28 +200,49 @@ class Campaign:
 
     def baselines(self) -> Study:
         """The study that scores the untrained baselines; it belongs to no method."""
-        key = ("", Stage.BASELINES)
+        key = ("", Stage.BASELINES, 0)
         if key not in self._studies:
-            trials = self.experiment.protocol.reproductions
-            self._studies[key] = self._open(Stage.BASELINES, trials, {}, {})
+            trials = min(self.experiment.protocol.runs, MOST_BASELINES)
+            self._studies[key] = self._fixed_study(Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
-    def _make_study(self, method: Method, stage: Stage) -> Study | None:
+    def _make_study(self, method: Method, stage: Stage, search: int) -> Study | None:
         protocol = self.experiment.protocol
         if stage not in protocol.stages:
             return None
         if stage is Stage.SEARCH:
-            name = f"{method.name}/{stage}"
-            return self._open(name, protocol.search.trials, lambda: self._space(method))
+            return self._search(method, search)
         if stage not in self.stages_of(method):
             return None
         earlier = protocol.stages[: protocol.stages.index(stage)]
-        if earlier:
-            before = self.study(method, earlier[-1])
+        for before in earlier[-1:]:
+            studies = [self.study(method, before, number) for number in self.searches_of(before)]
+            if not all(study is not None and study.is_complete() for study in studies):
+                return None
+        return self._fixed_study(f"{method.name}/{stage}", self._fixed(method, stage))
+
+    def _search(self, method: Method, search: int) -> Study | None:
+        experiment, options = self.experiment, self.experiment.protocol.search
+        first, start = None, method.starts_from
+        if start is not None:
+            before = self.study(experiment.method(start.method), Stage.SEARCH, search)
             if before is None or not before.is_complete():
                 return None
-        fixed = self._fixed(method, stage)
-        return self._open(f"{method.name}/{stage}", protocol.reproductions, {}, fixed)
+            best = before.best()
+            first = None if best is None else {**start.neutral, **best.params}
+        name = f"{method.name}/{place(Stage.SEARCH, search)}"
+        seed = experiment.seed_of(method)
+        return Study(
+            self.storage,
+            study_name(experiment, name),
+            options.trials,
+            lambda: self._space(method),
+            options.sampler,
+            options.startup_trials,
+            derive(experiment.seed, name),
+            derive(seed, place(Stage.SEARCH, search), "draws"),
+            first=first,
+        )
 
     def _space(self, method: Method) -> Mapping[str, Searched]:
         # Torch and the user's loss are needed only where a search begins.
@@ -169,35 +250,36 @@ class Campaign:
 
         return search_space(method, self.experiment.protocol)
 
-    def _fixed(self, method: Method, stage: Stage) -> dict[str, Any]:
+    def _fixed(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
         """What every run of a stage after the search trains with; without a search, no more."""
-        if Stage.SEARCH not in self.experiment.protocol.stages:
-            return {}
-        winner = self.winner(method)
-        assert winner is not None
-        fixed = dict(winner.params)
-        if stage is Stage.FINAL:
-            fixed["epochs"], fixed["follow_up_epochs"] = self.final_epochs(method)
+        protocol = self.experiment.protocol
+        if Stage.SEARCH not in protocol.stages:
+            return [{}] * protocol.runs
+        fixed: list[dict[str, Any] | None] = []
+        for index, one in enumerate(self.retrained(method)):
+            params = None if one.trial is None else dict(one.trial.params)
+            if params is not None and stage is Stage.FINAL:
+                params["epochs"], params["follow_up_epochs"] = self.final_epochs(method, index)
+            fixed.append(params)
         return fixed
 
-    def _open(
-        self, name: str, trials: int, space: Space, fixed: dict[str, Any] | None = None
-    ) -> Study:
-        search = self.experiment.protocol.search
+    def _fixed_study(self, name: str, fixed: Sequence[Mapping[str, Any] | None]) -> Study:
         return Study(
             self.storage,
             study_name(self.experiment, name),
-            trials,
-            space,
-            search.sampler,
-            search.startup_trials,
+            len(fixed),
+            {},
+            "random",
+            1,
             derive(self.experiment.seed, name),
-            fixed,
+            fixed=fixed,
         )
 
     def _all_diverged(self, method: Method) -> bool:
-        search = self.study(method, Stage.SEARCH)
-        return search is not None and search.is_complete() and search.best() is None
+        searches = [self.study(method, Stage.SEARCH, number) for number in range(self.searches)]
+        return all(
+            study is not None and study.is_complete() and study.best() is None for study in searches
+        )
 
 
 def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:

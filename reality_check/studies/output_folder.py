@@ -22,14 +22,16 @@ from reality_check.utils.locks import try_lock
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 
 
-def trial_folder(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:
+def place(stage: Stage, search: int = 0) -> str:
+    """What a stage is called in folders and studies: of further searches with their number."""
+    return stage.value if search == 0 else f"{stage}_{search}"
+
+
+def trial_folder(
+    out_dir: Path, method: str, stage: Stage, trial_index: int, search: int = 0
+) -> Path:
     """Where the fold runs of a trial live."""
-    return out_dir / method / stage / f"{trial_index:03d}"
-
-
-def fold_folder(out_dir: Path, method: str, stage: Stage, trial_index: int, fold: int) -> Path:
-    """Where one fold run lives."""
-    return trial_folder(out_dir, method, stage, trial_index) / f"fold_{fold}"
+    return out_dir / method / place(stage, search) / f"{trial_index:03d}"
 
 
 def query_scores_path(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:

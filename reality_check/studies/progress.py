@@ -15,6 +15,7 @@ from typing import Any
 from reality_check.config import load_experiment
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign, study_name
+from reality_check.studies.output_folder import place
 from reality_check.studies.storage import holds_study
 from reality_check.studies.study import Study
 from reality_check.studies.trial import StoredTrial, complete_by_index
@@ -25,8 +26,8 @@ from reality_check.utils.processes import is_alive, shares_process_ids
 _STALE_SECONDS = 3600.0
 
 
-#: A method's name, or none for the baselines, and a stage of it.
-_StudyKey = tuple[str, Stage]
+#: A method's name, or none for the baselines, a stage of it, and the number of its search.
+_StudyKey = tuple[str, Stage, int]
 #: What one unit of work of a stage is called.
 UNIT_NAMES = {
     Stage.SEARCH: "trial",
@@ -36,12 +37,20 @@ UNIT_NAMES = {
 }
 
 
+def unit_name(stage: str, work: Mapping[str, Any]) -> str:
+    """``"trial 3"``, ``"search 2, trial 3"``: what a worker is at, counted from 1."""
+    index, search = work.get("trial_index"), work.get("search") or 0
+    name = UNIT_NAMES[Stage(stage)] if index is None else f"{UNIT_NAMES[Stage(stage)]} {index + 1}"
+    return f"search {search + 1}, {name}" if search else name
+
+
 @dataclass(frozen=True)
 class Row:
-    """One stage of one method: how many of its units are complete."""
+    """One stage of one method, or one of its searches: how many of its units are complete."""
 
     method: str
     stage: Stage
+    search: int
     done: int
     wanted: int
     best: float | None
@@ -61,41 +70,50 @@ def _begun(campaign: Campaign) -> dict[_StudyKey, Study]:
     def is_begun(name: str) -> bool:
         return holds_study(campaign.storage, study_name(experiment, name))
 
-    methods = [method for method in experiment.methods if is_begun(f"{method.name}/{first}")]
+    searches = campaign.searches_of(first)
     begun: dict[_StudyKey, Study] = {}
     for stage in STAGES:
-        for method in methods:
-            study = campaign.study(method, stage)
-            if study is not None:
-                begun[method.name, stage] = study
+        for search in campaign.searches_of(stage):
+            for method in experiment.methods:
+                if stage is first:
+                    able = is_begun(f"{method.name}/{place(stage, search)}")
+                else:
+                    able = all((method.name, first, number) in begun for number in searches)
+                study = campaign.study(method, stage, search) if able else None
+                if study is not None:
+                    begun[method.name, stage, search] = study
     if is_begun(Stage.BASELINES):
-        begun["", Stage.BASELINES] = campaign.baselines()
+        begun["", Stage.BASELINES, 0] = campaign.baselines()
     return begun
 
 
 def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
     protocol = campaign.experiment.protocol
-    rows = []
+    rows, first = [], protocol.stages[0]
     for method in campaign.experiment.methods:
-        is_begun = (method.name, protocol.stages[0]) in begun
+        searches = campaign.searches_of(first)
+        is_begun = all((method.name, first, number) in begun for number in searches)
         stages = campaign.stages_of(method) if is_begun else protocol.stages
         for stage in (stage for stage in STAGES if stage in stages):
-            wanted = protocol.search.trials if stage is Stage.SEARCH else protocol.reproductions
-            rows.append(_row(method.name, stage, wanted, begun.get((method.name, stage))))
+            wanted = protocol.search.trials if stage is Stage.SEARCH else protocol.runs
+            for search in campaign.searches_of(stage):
+                study = begun.get((method.name, stage, search))
+                rows.append(_row(method.name, stage, search, wanted, study))
     return rows
 
 
-def _row(method: str, stage: Stage, wanted: int, study: Study | None) -> Row:
+def _row(method: str, stage: Stage, search: int, wanted: int, study: Study | None) -> Row:
     if study is None:
-        return Row(method, stage, 0, wanted, None, None)
+        return Row(method, stage, search, 0, wanted, None, None)
     complete = study.complete()
     seconds = [trial.seconds for trial in complete.values() if trial.seconds is not None]
     best = study.best()
     return Row(
         method,
         stage,
+        search,
         len(complete),
-        wanted,
+        study.num_trials,
         None if best is None else best.value,
         fmean(seconds) if seconds else None,
     )
@@ -158,18 +176,19 @@ def status(campaign: Campaign) -> dict[str, Any]:
         {
             "method": row.method,
             "stage": row.stage,
+            "search": row.search,
             "wanted": row.wanted,
             "done": row.done,
             "best": row.best,
             "mean_seconds": row.seconds,
-            "failure": failures.get((row.method, row.stage), {}).get("message"),
-            **_attempts(attempts.get((row.method, row.stage), []), row.wanted),
+            "failure": failures.get((row.method, row.stage, row.search), {}).get("message"),
+            **_attempts(attempts.get((row.method, row.stage, row.search), []), row.wanted),
         }
         for row in rows
     ]
     running = [
-        _running(campaign, method, stage, trial, told)
-        for (method, stage), trials in attempts.items()
+        _running(campaign, key, trial, told)
+        for key, trials in attempts.items()
         for trial in trials
         if trial.state == "running" and not trial.duplicate
     ]
@@ -184,8 +203,8 @@ def status(campaign: Campaign) -> dict[str, Any]:
         "seconds_left": None if complete else seconds_left(rows, working or 1),
         "hours": _hours(itertools.chain.from_iterable(attempts.values())),
         "failures": [
-            {"method": method, "stage": stage, "reason": failure["message"]}
-            for (method, stage), failure in failures.items()
+            {"method": method, "stage": stage, "search": search, "reason": failure["message"]}
+            for (method, stage, search), failure in failures.items()
         ],
         "stages": stages,
         "running": running,
@@ -223,33 +242,30 @@ def _attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
 
 def _running(
     campaign: Campaign,
-    method: str,
-    stage: str,
+    key: _StudyKey,
     trial: StoredTrial,
     told: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
     """One running trial, with what its worker last said; that worker is taken out of ``told``."""
-    worker, trial_index = trial.worker, trial.trial_index
+    (method, stage, search), worker, trial_index = key, trial.worker, trial.trial_index
     state: dict[str, Any] = {}
     if worker is not None and _key(worker) in told:
         said = told.pop(_key(worker))
-        same = (said.get("method"), said.get("doing"), said.get("trial_index")) == (
-            method,
-            stage,
-            trial_index,
-        )
+        said_of = tuple(said.get(name) for name in ("method", "doing", "search", "trial_index"))
+        same = said_of == (method, stage, search, trial_index)
         # What it said of another trial still tells where it is.
         state = said if same else {key: said.get(key) for key in ("number", "device", "time")}
     entry = _entry(campaign, worker, state)
     entry["device"] = entry["device"] or trial.device
     if entry["since"] is None and trial.started is not None:
         entry["since"] = trial.started.timestamp()
-    return {"method": method, "stage": stage, "trial_index": trial_index, **entry}
+    about = {"method": method, "stage": stage, "search": search, "trial_index": trial_index}
+    return {**about, **entry}
 
 
 def _between(campaign: Campaign, state: dict[str, Any]) -> dict[str, Any]:
     """A worker that the storage knows no running trial of: it waits, starts or ends one."""
-    unit = {key: state.get(key) for key in ("method", "trial_index")}
+    unit = {key: state.get(key) for key in ("method", "search", "trial_index")}
     stage = state["doing"] if state.get("method") is not None else None
     return {**unit, "stage": stage, **_entry(campaign, state["worker"], state)}
 

@@ -33,6 +33,7 @@ from reality_check.studies.trial import (
     best_trial,
     complete_by_index,
     note,
+    ranked_trials,
 )
 from reality_check.utils.environment import describe_environment
 from reality_check.utils.errors import WorkFailed
@@ -67,9 +68,13 @@ class Study:
         space: what is searched; empty when parameters are fixed. A study that was begun before has
             its own.
         sampler: ``tpe``, ``gp`` or ``random``.
-        startup_trials: random trials before the sampler starts to model.
+        startup_trials: random trials before the sampler starts to model, at least; at most as many
+            as there are parameters to search.
         seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
-        fixed: parameters that every trial uses instead of sampling.
+        seed_of_draws: of random draws, see :class:`IndexedSampler`; by default that of the study.
+        fixed: by trial index, the parameters to use instead of sampling; ``None`` where there are
+            none to use.
+        first: what the first trial uses instead of sampling.
     """
 
     def __init__(
@@ -81,7 +86,9 @@ class Study:
         sampler: str,
         startup_trials: int,
         seed: int,
-        fixed: Mapping[str, Any] | None = None,
+        seed_of_draws: int | None = None,
+        fixed: Sequence[Mapping[str, Any] | None] | None = None,
+        first: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.num_trials = num_trials
@@ -89,18 +96,24 @@ class Study:
         self._unsigned = HeartbeatMonitor()
         self._complete: dict[int, StoredTrial] = {}
         self._lost_race = 0  # number of this worker's last trial, if its index was taken
-        self.fixed = dict(fixed) if fixed is not None else None
+        self._fixed = fixed
+        self._first = first
         self.study = optuna.create_study(
             study_name=name,
             storage=storage,
             direction="maximize",
-            sampler=IndexedSampler(sampler, startup_trials, seed),
             pruner=optuna.pruners.NopPruner(),
             load_if_exists=True,
         )
         about = self.noted("about")
         if about is None:
             self.space = dict(space() if callable(space) else space)
+        else:
+            self.space = parse_value(about["space"])
+        startup_trials = min(num_trials, max(startup_trials, len(self.space)))
+        seed_of_draws = seed if seed_of_draws is None else seed_of_draws
+        self.study.sampler = IndexedSampler(sampler, startup_trials, seed, seed_of_draws)
+        if about is None:
             about = {
                 "sampler": sampler,
                 "sampler_arguments": sampler_arguments(sampler, startup_trials),
@@ -108,8 +121,11 @@ class Study:
                 **describe_environment(),
             }
             self.note("about", about)
-        else:
-            self.space = parse_value(about["space"])
+
+    def params_of(self, index: int) -> dict[str, Any] | None:
+        """The fixed parameters of a trial; ``None`` where they are searched, or there are none."""
+        fixed = None if self._fixed is None else self._fixed[index]
+        return None if fixed is None else dict(fixed)
 
     def note(self, key: str, value: Any) -> None:
         """Keep plain data with the study."""
@@ -137,9 +153,17 @@ class Study:
         """Whether every trial has its complete attempt."""
         return len(self.complete()) == self.num_trials
 
+    def is_idle(self) -> bool:
+        """Whether trials are left and no worker is at one."""
+        return not self.is_complete() and all(t.state != "running" for t in self.trials())
+
     def best(self) -> StoredTrial | None:
         """The best complete trial so far; ``None`` if all diverged."""
         return best_trial(self.complete())
+
+    def ranked(self) -> list[StoredTrial]:
+        """The complete trials that did not diverge, the best first; of equals, the earlier."""
+        return ranked_trials(self.complete())
 
     def failure(self) -> dict[str, Any] | None:
         """Why the study was stopped by an exception, if it was."""
@@ -278,7 +302,8 @@ class Study:
             )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")
-        self.study.enqueue_trial(self._known_params(earlier), user_attrs={"trial_index": free})
+        params = self._known_params(free, earlier)
+        self.study.enqueue_trial(params, user_attrs={"trial_index": free})
         return True
 
     def _choose(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
@@ -293,12 +318,14 @@ class Study:
         running = sum(trial.state == "running" for trial in trials)
         return random.SystemRandom().choice(free) if running > 1 else free[0]
 
-    def _known_params(self, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
-        """The parameters that a trial must use: the fixed ones, or those of an earlier attempt."""
-        if self.fixed is not None:
+    def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
+        """What a trial must use instead of sampling: what an earlier attempt drew, for one."""
+        if self._fixed is not None:
             return {}
         whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
-        return dict(whole[-1]) if whole else {}
+        if whole:
+            return dict(whole[-1])
+        return dict(self._first) if self._first is not None and index == 0 else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
         """Sign the trial and make sure that no earlier attempt holds its index."""
@@ -312,10 +339,10 @@ class Study:
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
-        params = self.fixed
-        if params is None:
+        params = self.params_of(index)
+        if self._fixed is None:
             params = {name: _suggest(trial, name, value) for name, value in self.space.items()}
-        return TrialContext(index, dict(params), self._lease(trial).renew)
+        return TrialContext(index, params, self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
         """That a trial is this worker's own; without heartbeats nobody takes it away."""

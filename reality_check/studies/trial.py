@@ -137,14 +137,14 @@ class TrialContext:
 
     Attributes:
         trial_index: its number within the study.
-        params: what to train with.
+        params: what to train with; ``None`` for a search without a sound trial to retrain.
         renew_lease: to be called before files of the trial are touched; returns until when (by
             ``time.monotonic``) it need not be called again, and raises ``LeaseLost`` when the trial
             went to another worker, because this one's heartbeat had stopped.
     """
 
     trial_index: int
-    params: dict[str, Any]
+    params: dict[str, Any] | None
     renew_lease: LeaseCheck = no_lease
 
 
@@ -168,8 +168,13 @@ def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[in
 
 def best_trial(trials: Mapping[int, StoredTrial]) -> StoredTrial | None:
     """The complete trial with the highest value; ``None`` if all diverged, or there is none."""
+    return next(iter(ranked_trials(trials)), None)
+
+
+def ranked_trials(trials: Mapping[int, StoredTrial]) -> list[StoredTrial]:
+    """The complete trials that did not diverge, the best first; of equals, the earlier."""
     sound = [trial for trial in trials.values() if trial.diverged is None]
-    return max(sound, key=lambda trial: trial.value or 0.0, default=None)
+    return sorted(sound, key=lambda trial: -(trial.value or 0.0))
 
 
 Work = Callable[[TrialContext], TrialResult]

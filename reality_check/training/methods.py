@@ -12,7 +12,7 @@ from reality_check.config.classes import build, find_class
 from reality_check.config.method import Method, SecondPhase
 from reality_check.config.protocol import Protocol
 from reality_check.config.training import Training
-from reality_check.config.values import Range, Searched, fill_in, find_searched, is_number
+from reality_check.config.values import Choices, Range, Searched, fill_in, find_searched, is_number
 from reality_check.utils.errors import UsageError
 
 #: What the names of learning rates of a part of the loss begin with.
@@ -50,6 +50,57 @@ class MethodSettings:
 def search_space(method: Method, protocol: Protocol) -> dict[str, Searched]:
     """Everything that is searched for a method, by dotted name, in a fixed order."""
     return dict(sorted(find_searched(_tunable(method, protocol), "")))
+
+
+def check_start(method: Method, first: Method, protocol: Protocol) -> None:
+    """Make sure that the winner of one method's search can be a trial of another one's.
+
+    Args:
+        method: that starts from the other one.
+        first: the other one.
+        protocol: of the experiment.
+
+    Raises:
+        UsageError: a parameter of ``first`` is not searched, or not as widely, or one that only
+            ``method`` has lacks a neutral value in its range.
+    """
+    assert method.starts_from is not None
+    own, other = search_space(method, protocol), search_space(first, protocol)
+    neutral = method.starts_from.neutral
+    names = f"method {method.name!r} starts from {first.name!r}"
+    for name, value in other.items():
+        if name not in own:
+            raise UsageError(
+                f"{names}, which searches {name}, but {method.name!r} does not; search it in both."
+            )
+        ends = value.choices if isinstance(value, Choices) else (value.low, value.high)
+        if not all(_holds(own[name], end) for end in ends):
+            raise UsageError(
+                f"{names}, whose {name} may have values that are not in the range of "
+                f"{method.name!r}; give both the same range."
+            )
+    extra = [name for name in own if name not in other]
+    unknown = [name for name in neutral if name not in extra]
+    if unknown:
+        raise UsageError(
+            f"{names}: neutral has {unknown[0]!r}, which is not one of the parameters that only "
+            f"{method.name!r} searches ({', '.join(extra) or 'there are none'})."
+        )
+    for name in extra:
+        if name not in neutral:
+            raise UsageError(
+                f"{names}: neutral lacks {name}, which {first.name!r} does not search; write the "
+                f"value at which {method.name!r} is {first.name!r}."
+            )
+        if not _holds(own[name], neutral[name]):
+            raise UsageError(f"{names}: the neutral {name}={neutral[name]} is not in its range.")
+
+
+def _holds(value: Searched, number: Any) -> bool:
+    """Whether a searched value can be that."""
+    if isinstance(value, Choices):
+        return number in value.choices
+    return is_number(number) and value.low <= number <= value.high
 
 
 def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any]) -> MethodSettings:

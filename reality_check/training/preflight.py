@@ -21,6 +21,7 @@ from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
     build_loss,
     build_miner,
+    check_start,
     enter_second_phase,
     fill_settings,
     middle_params,
@@ -156,6 +157,18 @@ def _check_class_sizes(dataset: ImageSet, splits: ClassSplits) -> None:
                 f"All {len(classes)} classes of {dataset.name!r} for {name} have a single image, "
                 "but retrieval needs at least 2 of a class; add images."
             )
+
+
+def check_starts(experiment: Experiment) -> None:
+    """Make sure that every search that starts from another one's winner can.
+
+    Raises:
+        UsageError: see :func:`reality_check.training.methods.check_start`.
+    """
+    for method in experiment.methods:
+        if method.starts_from is not None:
+            first = experiment.method(method.starts_from.method)
+            check_start(method, first, experiment.protocol)
 
 
 def check_model(experiment: Experiment, dataset: ImageSet) -> None:

@@ -96,7 +96,7 @@ def test_the_code_of_classes_within_a_list_counts() -> None:
         "name": "lists",
         "dataset": "glyphs",
         "model": "conv4",
-        "protocol": "quick",
+        "protocol": "quick_one_search",
         "methods": [{"loss": "MultipleLosses", "arguments": {"losses": [{"class": "mine.Loss"}]}}],
     }
     assert uses_class(compose(raw).methods[0], "mine.Loss")

@@ -14,7 +14,7 @@ EXPERIMENT = """\
 dataset: {name: blobs, reader: npz, path: blobs.npz}
 model: {base: conv4, arguments: {width: 4}}
 protocol:
-  base: quick
+  base: quick_one_search
   split: {folds: 2}
   training: {iterations_per_epoch: 3, max_epochs: 2, embedding_size: 8, batch_size: 4}
   search: {trials: 2, startup_trials: 1}

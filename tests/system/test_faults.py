@@ -31,7 +31,7 @@ dataset: {name: blobs, reader: npz, path: blobs.npz}
 model: {base: conv4, arguments: {width: 8}}
 device: cpu
 protocol:
-  base: quick
+  base: quick_one_search
   training: {iterations_per_epoch: 12, max_epochs: 6, embedding_size: 8, batch_size: 8}
   search: {trials: 2, startup_trials: 2}
   reproductions: 1

@@ -22,7 +22,7 @@ EXPERIMENT = """\
 dataset: {name: blobs, reader: npz, path: blobs.npz}
 model: {base: conv4, arguments: {width: 8}}
 protocol:
-  base: quick
+  base: quick_one_search
   training: {iterations_per_epoch: 12, max_epochs: 8, embedding_size: 8, batch_size: 8}
   search: {trials: 4, startup_trials: 2}
   reproductions: 2

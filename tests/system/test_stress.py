@@ -228,7 +228,7 @@ def check_results(units: list[StageWork], made: Experiment, folder: Path) -> Non
         )
         for trial_index in num_trials[:2]:
             trial = unit.study.complete()[trial_index]
-            params = trial.params if unit.study.fixed is None else unit.study.fixed
+            params = unit.study.params_of(trial.trial_index) or trial.params
             outcome = again.do(unit, TrialContext(trial_index, dict(params)))
             found = json.loads(json.dumps(outcome.attributes))
             told = {key: getattr(trial, key) for key in found}

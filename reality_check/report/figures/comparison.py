@@ -26,7 +26,7 @@ from reality_check.report.figures.plotting import (
     shorten,
     title,
 )
-from reality_check.report.statistics import Ranking, t_interval
+from reality_check.report.statistics import Estimate, Ranking
 from reality_check.report.summary import Summary
 
 _SMALL: dict[str, Any] = {"fontsize": SMALL, "color": INK, "parse_math": False}
@@ -39,9 +39,11 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     for index, axes in enumerate(panels(figure, count, max(1, count), sharey=True)):
         category = summary.categories[index]
         samples = summary.samples(category, metric)
+        estimates = summary.estimates(category, metric)
         for row, method in enumerate(summary.methods):
             if method in samples:
-                _interval_row(axes, row, samples[method], COLOURS[row % len(COLOURS)])
+                colour = COLOURS[row % len(COLOURS)]
+                _interval_row(axes, row, samples[method], estimates[method], colour)
         title(axes, category)
         axes.set_xlabel(f"{METRICS.get(metric, metric)} (%)", fontsize=TEXT, color=INK)
         axes.xaxis.set_major_locator(MaxNLocator(5))
@@ -56,12 +58,13 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
     return figure
 
 
-def _interval_row(axes: Axes, row: int, values: tuple[float, ...], colour: str) -> None:
+def _interval_row(
+    axes: Axes, row: int, values: tuple[float, ...], interval: Estimate, colour: str
+) -> None:
     """One method in one category: its dots above its interval."""
     finite = [100 * value for value in values if math.isfinite(value)]
     lift = [row - 0.17 - 0.10 * (index % 2) for index in range(len(finite))]
     axes.plot(finite, lift, "o", color=colour, markersize=3.4, alpha=0.65, markeredgewidth=0)
-    interval = t_interval(values)
     if not math.isfinite(interval.mean):
         return
     mean = 100 * interval.mean

@@ -19,14 +19,19 @@ from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
     INK,
+    SMALL,
     TEXT,
+    WIDTH,
+    dress,
     legend,
+    new_figure,
     note,
     panel_grid,
     panels,
     shorten,
     title,
 )
+from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Summary, completed, winner
 from reality_check.results import Importance, MethodResults, TrialRecord
 
@@ -39,6 +44,8 @@ _BEST_EPOCH: dict[str, Any] = {
 _ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100)))
 #: What curves begin with.
 UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
+#: Lines of methods beyond the colours.
+_LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 #: More labels would overlap in a narrow panel.
 _MOST_TICKS = 4
 
@@ -51,6 +58,14 @@ class BestCurve:
     curve: Array
     low: Array
     high: Array
+
+
+@dataclass(frozen=True)
+class BudgetCurve:
+    """What a method scores by the number of trials that it is tuned with."""
+
+    method: str
+    estimates: Mapping[int, Estimate]
 
 
 def search_figure(summary: Summary) -> Figure:
@@ -153,6 +168,34 @@ def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
         axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
     figure.supxlabel("trials", fontsize=TEXT, color=INK)
     figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
+    return figure
+
+
+def budget_figure(curves: Sequence[BudgetCurve], budget: int) -> Figure:
+    """Return all methods in one panel: scores in percent by number of trials, with intervals.
+
+    A dashed line marks the number of trials that the verdicts are at.
+    """
+    figure = new_figure(WIDTH, 2.7)
+    axes = figure.add_subplot(1, 1, 1)
+    dress(axes, SMALL)
+    axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
+    handles = []
+    for index, curve in enumerate(curves):
+        colour, line = COLOURS[index % len(COLOURS)], _LINES[index // len(COLOURS) % len(_LINES)]
+        counts = np.array(list(curve.estimates), dtype=float)
+        means = 100 * np.array([one.mean for one in curve.estimates.values()])
+        halves = 100 * np.array([one.half_width or 0.0 for one in curve.estimates.values()])
+        axes.fill_between(
+            counts, means - halves, means + halves, color=colour, alpha=0.10, linewidth=0
+        )
+        axes.plot(counts, means, color=colour, linewidth=1.8, linestyle=line)
+        label = shorten(curve.method, 26)
+        handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
+    axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
+    axes.set_xlabel("trials of the search", fontsize=TEXT, color=INK)
+    axes.set_ylabel(f"test {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
+    legend(figure, handles)
     return figure
 
 

@@ -49,7 +49,8 @@ def _row(category: str, pair: Pair) -> list[str]:
     effects: list[float | None] = []
     for bounds in (pair.effect, pair.standardised, pair.improvement, pair.dominance):
         effects += _three(bounds)
-    names = [category, PRIMARY, pair.better, pair.other, str(pair.seeds), str(pair.won)]
+    won = "" if pair.won is None else str(pair.won)
+    names = [category, PRIMARY, pair.better, pair.other, str(pair.seeds), won]
     return [*names, *map(_text, numbers), str(pair.tested), *map(_text, effects)]
 
 

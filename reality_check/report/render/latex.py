@@ -13,6 +13,7 @@ from reality_check.report.tables import (
     Cell,
     ComparisonTable,
     TableRow,
+    close_note,
     comparison_tables,
     other_tables,
 )
@@ -48,10 +49,7 @@ _MISSING = {*"ÐÞðþĄąĐđĘęĦħĮįĸĿŀŉŊŋŦŧŲųſ", *map(chr, ran
 #: From here on columns are many.
 _MANY_COLUMNS = 6
 
-_MARKS = (
-    r" Best means are bold; $\dagger$: not distinguishable from the best "
-    r"(Welch test, Holm-corrected)."
-)
+_MARKS = r" Best means are bold; $\dagger$: "
 
 
 def escape(text: str) -> str:
@@ -208,15 +206,16 @@ def _caption(summary: Summary) -> str:
     protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     text = (
-        f"{results.name}: mean and 95 % t-interval over n reproductions, in percent. "
+        f"{results.name}: mean and 95 % interval over n {summary.basis.units}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )
-    return escape(text) + _MARKS
+    return escape(text) + _MARKS + escape(f"{close_note(summary)}.")
 
 
 def _other_caption(summary: Summary) -> str:
     text = (
-        f"{summary.results.name}, other metrics: mean and 95 % t-interval over n reproductions. "
+        f"{summary.results.name}, other metrics: mean and 95 % interval over n "
+        f"{summary.basis.units}. "
         f"{other_note(summary)}"
     )
-    return escape(text) + _MARKS
+    return escape(text) + _MARKS + escape(f"{close_note(summary)}.")

@@ -15,12 +15,12 @@ from typing import Any
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.sections.verdict import headline, pair_sentence
-from reality_check.report.statistics import CONFIDENCE, Bounds, Comparison, t_interval
+from reality_check.report.statistics import CONFIDENCE, Bounds, Centred, Comparison, t_interval
 from reality_check.report.summary import Summary, winner
 from reality_check.results import Cost, Energy, MethodResults, ResultRow
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
-VERSION = 1
+VERSION = 2
 
 #: Endings of the metrics that were measured on the geometry that a method does not use.
 _GEOMETRIES = ("_raw", "_normalized")
@@ -41,11 +41,18 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "environment": _environment(summary),
         "metrics": _metrics(summary),
         "methods": [_method(summary, method) for method in results.methods],
-        "results": list(_scores(results.rows)),
+        "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
+        "basis": summary.basis.value,
+        "controls": [
+            {"control": control, "method": summary.controls[control], "category": category}
+            | _interval(difference)
+            for category in summary.categories
+            for control, difference in summary.control_differences(category).items()
+        ],
         "verdict": headline(summary),
         "verdicts": [
-            _verdict(category, comparison)
+            _verdict(summary, category, comparison)
             for category in summary.categories
             for comparison in summary.comparisons(category)
         ],
@@ -117,8 +124,15 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
         "samples_per_class": own.get("samples_per_class"),
         "normalize_embeddings": method.normalize_embeddings,
         "searched": list(method.searched),
+        "control_of": method.control_of,
         "best_trial": best
-        and {"number": best.trial_index, "value": best.value, "params": best.params},
+        and {
+            "search": best.search,
+            "number": best.trial_index,
+            "value": best.value,
+            "params": best.params,
+        },
+        "retrained": [{"search": search, "number": number} for search, number in method.retrained],
         "stages": {stage: _progress(summary, method, stage) for stage in STAGES},
     }
 
@@ -133,8 +147,27 @@ def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str
     }
 
 
+def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
+    """What each method scores, by category and metric: see ``basis``."""
+    for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
+        for method, estimate in summary.estimates(category, metric).items():
+            runs = summary.runs[category, metric, method]
+            yield {
+                "method": method,
+                "category": category,
+                "metric": metric,
+                "n": estimate.n,
+                "runs": len(runs),
+                **_interval(estimate),
+            }
+
+
+def _interval(number: Centred) -> dict[str, float | None]:
+    return {"mean": number.mean, "low": number.low, "high": number.high}
+
+
 def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
-    """Mean and interval of each method, category and metric, in the rows' order."""
+    """Mean and interval of each baseline, category and metric, in the rows' order."""
     scores: dict[tuple[str, str, str], list[float]] = {}
     for row in rows:
         scores.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
@@ -145,13 +178,11 @@ def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
             "category": category,
             "metric": metric,
             "n": interval.n,
-            "mean": interval.mean,
-            "low": interval.low,
-            "high": interval.high,
+            **_interval(interval),
         }
 
 
-def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
+def _verdict(summary: Summary, category: str, comparison: Comparison) -> dict[str, Any]:
     """Welch's test of one pair, as in the report's verdicts."""
     difference = comparison.difference
     return {
@@ -159,6 +190,7 @@ def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
         "metric": PRIMARY,
         "better": comparison.better,
         "other": comparison.other,
+        "about": "losses" if summary.basis.of_losses else "settings",
         "verdict": "above" if comparison.distinct else "cannot tell",
         "difference": difference.mean,
         "low": difference.low,
@@ -167,7 +199,7 @@ def _verdict(category: str, comparison: Comparison) -> dict[str, Any]:
         "p": difference.p_value,
         "holm_p": comparison.adjusted_p,
         "pairs_tested": comparison.pairs,
-        "sentence": pair_sentence(comparison),
+        "sentence": pair_sentence(comparison, basis=summary.basis),
     }
 
 

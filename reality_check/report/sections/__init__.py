@@ -23,6 +23,7 @@ from reality_check.report.sections.ranks import ranks_section
 from reality_check.report.sections.reproductions import reproductions_section
 from reality_check.report.sections.search import search_section
 from reality_check.report.sections.settings import reproduce_section, settings_section
+from reality_check.report.sections.tuning import tuning_section
 from reality_check.report.sections.untrained import baselines_section
 from reality_check.report.sections.verdict import verdict_section
 
@@ -34,6 +35,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
     summary = analysis.summary
     sections = (
         overview_section(summary),
+        tuning_section(summary),
         deviations_section(summary),
         folders_section(summary),
         comparison_section(summary),

@@ -52,10 +52,10 @@ def curse_sentence(gaps: list[Interval]) -> str:
 
 
 def _agreement(summary: Summary, category: str) -> Iterator[str]:
-    tests = summary.samples(category, PRIMARY)
+    tests = summary.estimates(category)
     best = {m.name: first.value for m in summary.results.methods if (first := winner(m))}
     both = [m for m in tests if best.get(m) is not None]
-    means = [t_interval(tests[m]).mean for m in both]
+    means = [tests[m].mean for m in both]
     if len(both) > 1 and all(map(math.isfinite, means)):
         agreement = rank_agreement([([best[m] or 0.0 for m in both], means)])
         yield agreement_sentence(agreement, category, "methods", "Winners' validation")
@@ -71,7 +71,7 @@ def _runs(
     summary: Summary, method: MethodResults, category: str
 ) -> tuple[list[float], list[float]] | None:
     """Validation and test of each reproduction that has both."""
-    tests = summary.values.get((category, PRIMARY, method.name), {})
+    tests = summary.runs.get((category, PRIMARY, method.name), {})
     sound = [
         run
         for run in sound_reproductions(method)
@@ -104,8 +104,15 @@ Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]
 
 def _curse(method: MethodResults) -> Curse | None:
     best = winner(method)
-    sound = tuple(run.value or 0.0 for run in sound_reproductions(method))
-    if best is None or best.value is None or not sound or len(method.search) < 2:
+    if best is None or best.value is None or len(method.search) < 2:
+        return None
+    again = [
+        run
+        for run in sound_reproductions(method)
+        if run.retrained is None or (run.search, run.retrained) == (best.search, best.trial_index)
+    ]
+    sound = tuple(run.value or 0.0 for run in again)
+    if not sound:
         return None
     return method, best.value, selection_gap(best.value, sound), sound
 

@@ -16,19 +16,10 @@ from reality_check.report.sections.blocks import (
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
-    CLOSE_NOTE,
+    close_note,
     comparison_table,
     comparison_tables,
     other_tables,
-)
-
-#: What the numbers and marks of the tables mean.
-LEGEND = Note(
-    (
-        "Percent, mean ± half-width of the 95 % t-interval over n reproductions. ",
-        Strong("Bold"),
-        f": best mean of its column. {CLOSE_MARK}: {CLOSE_NOTE}.",
-    )
 )
 
 
@@ -40,7 +31,7 @@ def comparison_section(summary: Summary) -> Section:
     blocks: list[Block] = [
         Filter((*tables, *others)),
         ComparisonTables(tables, summary.origins),
-        LEGEND,
+        legend(summary),
     ]
     if others:
         blocks += [Heading("Other metrics"), other_note(summary)]
@@ -50,6 +41,17 @@ def comparison_section(summary: Summary) -> Section:
         geometries = (comparison_table(summary, c, names) for c in summary.categories)
         blocks.append(Folded(title, (ComparisonTables(tuple(geometries), summary.origins),)))
     return Section("comparison", "Comparison", tuple(blocks))
+
+
+def legend(summary: Summary) -> Note:
+    """What the numbers and marks of the tables mean."""
+    return Note(
+        (
+            f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.units}. ",
+            Strong("Bold"),
+            f": best mean of its column. {CLOSE_MARK}: {close_note(summary)}.",
+        )
+    )
 
 
 def other_note(summary: Summary) -> str:

@@ -12,7 +12,7 @@ from reality_check.report.sections.blocks import (
     Section,
     Strong,
 )
-from reality_check.report.summary import Summary, winner
+from reality_check.report.summary import Basis, Summary, winner
 from reality_check.report.text import counted, listed
 from reality_check.results import Deviation, MethodResults
 
@@ -54,6 +54,11 @@ def _opening(summary: Summary) -> str:
     elif results.protocol != results.reference:
         parts.append(
             f"The protocol is “{results.protocol}”, measured here against “{results.reference}”."
+        )
+    if summary.basis is Basis.SETTINGS:
+        parts.append(
+            "As published, each method was searched once: this compares the settings that were "
+            "found and says nothing about losses."
         )
     if not results.deviations:
         so_far = "" if results.finished else " so far"

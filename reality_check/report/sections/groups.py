@@ -20,7 +20,7 @@ from reality_check.report.sections.blocks import (
     Section,
     WholeReport,
 )
-from reality_check.report.sections.comparison import LEGEND
+from reality_check.report.sections.comparison import legend
 from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.folders import folder_table
 from reality_check.report.sections.intervals import interval_figures
@@ -114,7 +114,7 @@ def _section(number: int, group: Group) -> Section:
         results = [
             Heading("Comparison"),
             tables,
-            LEGEND,
+            legend(summary),
             *interval_figures(summary, f"{folder}/")[:1],
         ]
     blocks = (WholeReport(folder), *overview_section(summary).blocks, box, *results)

@@ -8,9 +8,16 @@ from reality_check.config.metrics import METRICS
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import Folded, Section
-from reality_check.report.statistics import t_interval
-from reality_check.report.summary import Summary
+from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import interval_text
+
+#: What a dot of a figure is.
+_DOTS = {
+    Basis.SEARCHES: "the mean of every search",
+    Basis.SUBSETS: "every retrained trial",
+    Basis.SETTINGS: "every reproduction",
+    Basis.VALUES: "every reproduction",
+}
 
 
 def intervals_section(summary: Summary) -> Section | None:
@@ -34,7 +41,7 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
     return [
         ReportFigure(
             f"intervals_{metric}",
-            f"{label} of every reproduction (dots), mean and 95 % t-interval (line). Each category "
+            f"{label}: {_DOTS[summary.basis]} (dots), mean and 95 % interval (line). Each category "
             "has its own scale.",
             _alt(summary, metric),
             partial(intervals_figure, summary, metric),
@@ -50,8 +57,8 @@ def _alt(summary: Summary, metric: str) -> str:
     parts = []
     for category in summary.categories:
         means = [
-            f"{method} {interval_text(t_interval(values))} (n = {len(values)})"
-            for method, values in summary.samples(category, metric).items()
+            f"{method} {interval_text(estimate)} (n = {estimate.n})"
+            for method, estimate in summary.estimates(category, metric).items()
         ]
         parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")
     return f"{METRICS.get(metric, metric)} in percent. " + " ".join(parts)

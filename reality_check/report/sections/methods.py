@@ -9,7 +9,6 @@ from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import UNTRAINED_NOTE, curves_figure, slices_figure
 from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
 from reality_check.report.sections.parameters import importance_sentence
-from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary, winner
 from reality_check.report.text import (
     NOTHING,
@@ -56,8 +55,8 @@ def _sentence(summary: Summary, method: MethodResults) -> str:
     geometry = "unit vectors" if method.normalize_embeddings else "embeddings as they are"
     results = []
     for category in summary.categories:
-        if values := summary.samples(category, PRIMARY).get(method.name):
-            results.append(f"{category} {interval_text(t_interval(values))}")
+        if estimate := summary.estimates(category).get(method.name):
+            results.append(f"{category} {interval_text(estimate)}")
     scores = f"; test {_METRIC} in percent: {listed(results)}" if results else ""
     return f"Loss {method.loss}, measured on {geometry}{scores}."
 

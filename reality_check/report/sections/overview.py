@@ -2,18 +2,82 @@
 
 from __future__ import annotations
 
-from reality_check.config.metrics import STAGES, Stage
-from reality_check.report.sections.blocks import Block, Bullets, Facts, Section, Strong, Verdict
+import math
+from statistics import fmean
+
+from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
+from reality_check.report.sections.blocks import (
+    Block,
+    Bullets,
+    Facts,
+    Note,
+    PlainTable,
+    Section,
+    Strong,
+    Verdict,
+)
 from reality_check.report.sections.cost import hours_text
-from reality_check.report.sections.verdict import cautions, headline, leaders
+from reality_check.report.sections.verdict import (
+    cautions,
+    control_sentences,
+    headline,
+    leaders,
+)
+from reality_check.report.statistics import smallest_detectable
 from reality_check.report.summary import Summary
-from reality_check.report.text import listed
+from reality_check.report.text import interval_text, listed, percent, points
+from reality_check.report.untrained import CATEGORY, untrained
 
 
 def overview_section(summary: Summary) -> Section:
     """Return the section."""
-    facts = overview_facts(summary)
-    return Section("overview", "Overview", (_verdict(summary), Facts(tuple(facts))))
+    blocks: list[Block] = [_verdict(summary)]
+    if summary.controls:
+        blocks.append(Bullets(tuple(control_sentences(summary))))
+    if (table := ranking_table(summary)) is not None:
+        blocks.append(table)
+    if sentence := resolution(summary):
+        blocks.append(Note(sentence))
+    return Section("overview", "Overview", (*blocks, Facts(tuple(overview_facts(summary)))))
+
+
+def ranking_table(summary: Summary) -> PlainTable | None:
+    """The methods of the first category by their scores, and what is there without training."""
+    category = next((c for c in summary.categories if summary.samples(c, PRIMARY)), None)
+    if category is None:
+        return None
+    estimates = summary.estimates(category)
+    ranked = sorted(estimates, key=lambda method: -estimates[method].mean)
+    rows = [(method, interval_text(estimates[method])) for method in ranked]
+    if category == CATEGORY:
+        rows += [(f"{one.name} (not trained)", percent(one.mean)) for one in untrained(summary)]
+    caption = (
+        f"{METRICS[PRIMARY]} in percent, {category}: mean ± half-width of the 95 % interval over "
+        f"{summary.basis.units}."
+    )
+    return PlainTable(caption, ("Method", METRICS[PRIMARY]), tuple(rows))
+
+
+def resolution(summary: Summary) -> str:
+    """How small a difference between losses such an experiment finds; empty where none."""
+    if not summary.basis.of_losses or not summary.results.finished:
+        return ""
+    category = summary.categories[0]
+    estimates = [e for m, e in summary.estimates(category).items() if m not in summary.controls]
+    errors = [e.error for e in estimates if e.error is not None]
+    degrees = [e.degrees for e in estimates if e.degrees is not None]
+    if len(errors) < 2 or len(errors) < len(estimates):
+        return ""
+    error = math.sqrt(fmean(error**2 for error in errors))
+    pairs = math.comb(len(estimates), 2)
+    least = smallest_detectable(error, min(degrees), pairs=pairs)
+    if not math.isfinite(least):
+        return ""
+    return (
+        f"Between two losses of this experiment ({category}), a true difference of "
+        f"{points(least)} points would be found in 4 of 5 such experiments; smaller ones are "
+        "mostly not distinguishable, which does not make them zero."
+    )
 
 
 def _verdict(summary: Summary) -> Verdict:

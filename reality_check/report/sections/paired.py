@@ -10,14 +10,31 @@ from reality_check.report.figures.comparison import paired_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
 from reality_check.report.statistics import Bounds
+from reality_check.report.summary import Basis
 from reality_check.report.text import NOTHING, counted, listed, p_text, points, true_minus
 
 _METRIC = METRICS[PRIMARY]
-_INTRODUCTION = (
+_RUNS = (
     "Reproductions of the same number share their seed: weights, batches and augmentation. The "
     "differences here are taken seed by seed, which the verdict above does not do, so that noise "
     "common to two methods falls out. Pairs of a category are tested together (paired t, Holm)."
 )
+_INTRODUCTIONS = {
+    Basis.SEARCHES: (
+        "Searches of the same number share their start-up draws by the names of the parameters, "
+        "and their reproductions share seeds. The differences here are taken search by search, "
+        "which the verdict above does not do, so that luck common to two methods falls out. Pairs "
+        "of a category are tested together (paired t over the means of searches, Holm)."
+    ),
+    Basis.SUBSETS: (
+        "Trials of the same number share their draws by the names of the parameters. The "
+        "differences here leave out the same trials of both methods (joint jackknife), which the "
+        "verdict above does not do, so that luck common to two methods falls out. Pairs of a "
+        "category are tested together (Holm)."
+    ),
+    Basis.SETTINGS: _RUNS,
+    Basis.VALUES: _RUNS,
+}
 _CLASSES_NOTE = (
     "“Any classes”: 95 % interval of the difference if other test classes of the kind had been "
     "drawn and the networks had been trained again (classes resampled with all their queries, "
@@ -29,19 +46,24 @@ _TABLE_NOTE = (
     "With few seeds the intervals are wide: a large d_z is no large difference, only a steady one."
 )
 
+#: What a pair is compared at, in the singular.
+_UNITS = {Basis.SEARCHES: "common search", Basis.SUBSETS: "common trial"}
+
 
 def paired_section(analysis: Analysis) -> Section | None:
     """Return the section; ``None`` where no two methods share a seed."""
     shown = {category: pairs for category, pairs in analysis.pairs.items() if pairs}
     if not shown:
         return None
-    blocks: list[Block] = [_INTRODUCTION]
+    blocks: list[Block] = [_INTRODUCTIONS[analysis.summary.basis]]
     if figure := _figure(analysis):
         blocks.append(figure)
     lines = [line for category in shown for line in _of_the_best(analysis, category)]
     blocks.append(Bullets(tuple(lines)))
     for category, pairs in shown.items():
-        more = tuple(map(pair_sentence, analysis.against_best[category].pairs[1:]))
+        basis = analysis.summary.basis
+        further = analysis.against_best[category].pairs[1:]
+        more = tuple(pair_sentence(pair, basis) for pair in further)
         table = _table(category, pairs)
         title = f"{category}: {counted(len(pairs), 'pair')}"
         blocks.append(Folded(title, (Bullets(more), table) if more else (table,)))
@@ -55,7 +77,8 @@ def paired_section(analysis: Analysis) -> Section | None:
 def _of_the_best(analysis: Analysis, category: str) -> list[str]:
     """The best method and the next one with common seeds, and what seeds make of the best."""
     against = analysis.against_best[category]
-    first = [f"{category}: {pair_sentence(pair)}" for pair in against.pairs[:1]]
+    basis = analysis.summary.basis
+    first = [f"{category}: {pair_sentence(pair, basis)}" for pair in against.pairs[:1]]
     return [*first, *seed_sentences(category, against)]
 
 
@@ -93,13 +116,17 @@ def _against_verdict(analysis: Analysis) -> Note:
     )
 
 
-def pair_sentence(pair: Pair) -> str:
+def pair_sentence(pair: Pair, basis: Basis = Basis.VALUES) -> str:
     """Return one sentence on one pair, the higher one first, differences in percentage points."""
     if pair.difference.mean < 0:
         pair = pair.turned()
     a, b, gap = pair.better, pair.other, f"{points(pair.difference.mean)} points {_METRIC}"
+    relation = f"{a} is above {b}"
+    if basis is Basis.SETTINGS:
+        a, b = f"what was found for {a}", f"what was found for {b}"
+        relation = f"{a} retrains above {b}"
     tie = f"{a} is not distinguishable from {b}"
-    over = f"over {counted(pair.seeds, 'common seed')}"
+    over = f"over {counted(pair.seeds, _UNITS.get(basis, 'common seed'))}"
     low, high = pair.difference.low, pair.difference.high
     if low is None or high is None or pair.adjusted_p is None:
         return f"{tie}: {gap} apart {over}, too few for a test."
@@ -108,7 +135,7 @@ def pair_sentence(pair: Pair) -> str:
     if not pair.distinct:
         reason = f" once {pair.tested} pairs are tested" if low > 0 and pair.tested > 1 else ""
         return f"{tie}{reason}: {gap} apart ({evidence})."
-    return f"{a} beats {b} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
+    return f"{relation} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
 
 
 def _elsewhere(pair: Pair) -> str:
@@ -149,7 +176,7 @@ def _row(pair: Pair) -> tuple[str, ...]:
         points_range(seeds),
         points_range(pair.anywhere),
         NOTHING if pair.adjusted_p is None else p_text(pair.adjusted_p).lstrip("p= "),
-        f"{pair.won} of {pair.seeds}",
+        NOTHING if pair.won is None else f"{pair.won} of {pair.seeds}",
         bounds_text(pair.effect),
         bounds_text(pair.improvement),
         NOTHING if pair.dominance is None else true_minus(pair.dominance.value),
@@ -190,7 +217,10 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         line for category, against in drawn.items() for line in seed_sentences(category, against)
     ]
     alt = " ".join(
-        ["Differences seed by seed.", *(f"{name}: {pair_sentence(pair)}" for name, pair in pairs)]
+        [
+            "Differences seed by seed.",
+            *(f"{name}: {pair_sentence(pair, analysis.summary.basis)}" for name, pair in pairs),
+        ]
     )
     draw = partial(paired_figure, analysis.summary, drawn)
     return ReportFigure("paired_differences", " ".join([caption, *notes]), alt, draw)

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.published import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
-from reality_check.report.statistics import t_interval
+from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, interval_text, points, true_minus
 
@@ -95,14 +95,14 @@ def _rows(
 ) -> list[tuple[str, ...]]:
     """The rows of one method: what there is of it, in the table (with its digits) or here."""
     values = {metric: _measured(summary, category, method, metric) for metric in metrics}
-    runs = max(map(len, values.values()), default=0)
+    runs = max((measured.n for measured in values.values() if measured is not None), default=0)
     names = (method, category)
     rows: list[tuple[str, ...]] = []
     if figures:
         printed = [_printed(figures.get(metric), digits) for metric in metrics]
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
-        measured = [_found(metric, values[metric]) for metric in metrics]
+        measured = [_measured_text(metric, values[metric]) for metric in metrics]
         rows.append((*names, _ROWS[1], *measured, str(runs)))
     if figures and runs:
         apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
@@ -110,14 +110,11 @@ def _rows(
     return rows
 
 
-def _measured(summary: Summary, category: str, method: str, metric: str) -> tuple[float, ...]:
-    """The value of each network. Recall@1 is P@1, which is always measured."""
+def _measured(summary: Summary, category: str, method: str, metric: str) -> Estimate | None:
+    """What was measured. Recall@1 is P@1, which is always measured."""
     names = [metric, "precision_at_1"] if metric == "recall_at_1" else [metric]
-    for name in names:
-        values = summary.values.get((category, name, method))
-        if values:
-            return tuple(values.values())
-    return ()
+    every = (summary.estimates(category, name).get(method) for name in names)
+    return next((estimate for estimate in every if estimate is not None), None)
 
 
 def _digits(published: PublishedResults) -> tuple[int, int]:
@@ -142,14 +139,13 @@ def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
     return " ± ".join(f"{value:.{n}f}" for value, n in zip(figure, digits, strict=False))
 
 
-def _found(metric: str, values: tuple[float, ...]) -> str:
-    return interval_text(t_interval(values), is_fraction(metric)) if values else NOTHING
+def _measured_text(metric: str, measured: Estimate | None) -> str:
+    return NOTHING if measured is None else interval_text(measured, is_fraction(metric))
 
 
-def _difference(metric: str, figure: tuple[float, ...] | None, values: tuple[float, ...]) -> str:
-    if figure is None or not values:
+def _difference(metric: str, figure: tuple[float, ...] | None, measured: Estimate | None) -> str:
+    if figure is None or measured is None:
         return NOTHING
-    mean = sum(values) / len(values)
     if not is_fraction(metric):
-        return true_minus(mean - figure[0], 3, plus=True)
-    return points(mean - figure[0] / 100, plus=True)
+        return true_minus(measured.mean - figure[0], 3, plus=True)
+    return points(measured.mean - figure[0] / 100, plus=True)

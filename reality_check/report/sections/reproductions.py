@@ -26,9 +26,19 @@ def reproduction_table(summary: Summary) -> PlainTable:
     rows = []
     for method in summary.methods:
         for category in summary.categories:
-            numbers = {n for m in METRICS for n in summary.values.get((category, m, method), {})}
+            numbers = {n for m in METRICS for n in summary.runs.get((category, m, method), {})}
             rows += [_reproduction_row(summary, method, category, n) for n in sorted(numbers)]
-    header = ("Method", "Category", "Run", *METRICS.values(), "Time", "Attempts", "Remarks")
+    header = (
+        "Method",
+        "Category",
+        "Search",
+        "Trial",
+        "Run",
+        *METRICS.values(),
+        "Time",
+        "Attempts",
+        "Remarks",
+    )
     words = ("Method", "Category", "Remarks")
     return PlainTable("Metrics in percent, time per run.", header, tuple(rows), words)
 
@@ -37,12 +47,19 @@ def _reproduction_row(
     summary: Summary, method: str, category: str, reproduction: int
 ) -> tuple[str, ...]:
     record = _record(summary, method, category, reproduction)
-    values = [summary.values.get((category, m, method), {}).get(reproduction) for m in METRICS]
+    values = [summary.runs.get((category, m, method), {}).get(reproduction) for m in METRICS]
+    row = next(
+        row
+        for metric in METRICS
+        for row in summary.rows.get((category, metric, method), [])
+        if row.reproduction == reproduction
+    )
+    place = [NOTHING if number is None else str(number) for number in (row.search, row.trial)]
     run = (NOTHING, NOTHING, "")
     if record is not None:
         remark = f"diverged: {record.diverged}" if record.diverged else ""
         run = (duration(record.seconds), str(record.attempts), remark)
-    return (method, category, str(reproduction), *map(percent, values), *run)
+    return (method, category, *place, str(reproduction), *map(percent, values), *run)
 
 
 def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:

@@ -5,19 +5,46 @@ from __future__ import annotations
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading, Note, Section
 from reality_check.report.sections.untrained import untrained_note
-from reality_check.report.statistics import CONFIDENCE, Comparison
-from reality_check.report.summary import Summary
+from reality_check.report.statistics import CONFIDENCE, Comparison, Difference
+from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import counted, listed, p_text, points
 
 #: More sentences of a category than this are folded away.
 _SHOWN = 3
 
 #: What an interval of this report covers, and what it does not.
-NOISE_NOTE = (
-    "Every interval covers training noise only (the winner retrained with fresh seeds). It covers "
-    "neither the choice of classes (another split) nor the luck of the hyper-parameter search."
-)
+NOISE_NOTES = {
+    Basis.SEARCHES: (
+        "Every interval is over independent searches, so it covers the luck of the search and of "
+        "the training. It does not cover the choice of classes (another split)."
+    ),
+    Basis.SUBSETS: (
+        "Every interval is over all subsets of one random search (jackknife over its trials), so "
+        "it covers the luck of the search and of the training. It does not cover the choice of "
+        "classes (another split)."
+    ),
+    Basis.SETTINGS: (
+        "Every method was searched once; intervals cover the retraining of what was found only. "
+        "Another search finds other settings, and that can change more than a retraining: nothing "
+        "here says that one loss is better than another (protocol.search.repeats: 3 or more, or "
+        "retrain_best, would)."
+    ),
+    Basis.VALUES: (
+        "Every interval covers training noise only (the same values retrained with fresh seeds). "
+        "It covers neither the choice of classes (another split) nor that of the values."
+    ),
+}
 
+#: How a result is counted, in sentences.
+_UNITS = {
+    Basis.SEARCHES: "searches",
+    Basis.SUBSETS: "trials",
+    Basis.SETTINGS: "retrainings",
+    Basis.VALUES: "",
+}
+
+#: What a verdict from one search of each method is to be read with.
+ONE_SEARCH = "One search of each method cannot tell losses apart."
 
 #: The verdict before anything has been measured.
 NO_RESULTS = "No results yet: no reproduction has been scored."
@@ -25,7 +52,7 @@ NO_RESULTS = "No results yet: no reproduction has been scored."
 
 def verdict_section(summary: Summary) -> Section:
     """Return the section: for each category the best two, every other pair, who is missing."""
-    blocks: list[Block] = [NOISE_NOTE]
+    blocks: list[Block] = [NOISE_NOTES[summary.basis]]
     for category in summary.categories:
         sentences = tuple(category_sentences(summary, category))
         shown, further = sentences[:_SHOWN], sentences[_SHOWN:]
@@ -38,26 +65,34 @@ def verdict_section(summary: Summary) -> Section:
     return Section("verdict", "Verdict", tuple(blocks))
 
 
-def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
+def pair_sentence(
+    comparison: Comparison, metric: str = PRIMARY, basis: Basis = Basis.VALUES
+) -> str:
     """Return one sentence on one pair of methods, differences in percentage points.
 
     Args:
         comparison: the pair, better method first.
         metric: key of ``METRICS``.
+        basis: what it is about.
     """
     a, b, difference = comparison.better, comparison.other, comparison.difference
+    relation = f"{a} is above {b}"
+    if basis is Basis.SETTINGS:
+        a, b = f"what was found for {a}", f"what was found for {b}"
+        relation = f"{a} retrains above {b}"
     gap = f"{points(difference.mean)} points {METRICS.get(metric, metric)}"
     tie = f"{a} is not distinguishable from {b}"
-    sizes = f"n = {difference.n[0]} and {difference.n[1]}"
+    unit = _UNITS[basis]
+    sizes = f"n = {difference.n[0]} and {difference.n[1]}{unit and ' '}{unit}"
     if difference.half_width is None or comparison.adjusted_p is None:
-        return f"{tie}: {gap} apart, but no test with fewer than three runs ({sizes})."
+        return f"{tie}: {gap} apart, but no test with fewer than three {unit or 'runs'} ({sizes})."
     low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
     evidence = f"{CONFIDENCE:.0%} interval {points(low)} to {points(high)}, {sizes}"
     evidence = evidence.replace("%", " %")
     if comparison.pairs > 1:
         evidence += f", Holm {p_text(comparison.adjusted_p)}"
     if comparison.distinct:
-        return f"{a} is above {b} by {gap} ({evidence})."
+        return f"{relation} by {gap} ({evidence})."
     if low > 0:
         evidence += f"; alone {p_text(difference.p_value or 0.0)}"
         reason = f" once {comparison.pairs} pairs are tested"
@@ -68,7 +103,8 @@ def pair_sentence(comparison: Comparison, metric: str = PRIMARY) -> str:
 def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -> list[str]:
     """Return the sentences of one category: the best two, every other pair, who is missing."""
     samples = summary.samples(category, metric)
-    sentences = [pair_sentence(c, metric) for c in summary.comparisons(category, metric)]
+    pairs = summary.comparisons(category, metric)
+    sentences = [pair_sentence(pair, metric, summary.basis) for pair in pairs]
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
     sentences += _divergence(summary, category)
@@ -77,6 +113,27 @@ def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -
         verb = "has" if len(missing) == 1 else "have"
         sentences.append(f"{listed(missing)} {verb} no results in this category yet.")
     return sentences
+
+
+def control_sentences(summary: Summary) -> list[str]:
+    """Return how far each control is from the method that it is a copy of, in each category."""
+    return [
+        control_sentence(control, summary.controls[control], category, difference)
+        for category in summary.categories
+        for control, difference in summary.control_differences(category).items()
+    ]
+
+
+def control_sentence(control: str, method: str, category: str, difference: Difference) -> str:
+    """Return one sentence on a method that ran twice."""
+    text = f"{category}: the same loss against itself ({control} minus {method}) differs by "
+    text += f"{points(difference.mean)} points here"
+    if difference.low is None or difference.high is None:
+        return f"{text}."
+    return (
+        f"{text} (95 % interval {points(difference.low)} to {points(difference.high)}): smaller "
+        "differences mean nothing."
+    )
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
@@ -100,7 +157,7 @@ def correction_note(summary: Summary, category: str, metric: str = PRIMARY) -> s
         return ""
     return (
         f"{pairs} pairs are tested here, so p-values carry Holm's correction; "
-        "the intervals are those of single pairs (Welch)."
+        "the intervals are those of single pairs."
     )
 
 
@@ -127,7 +184,8 @@ def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
     serious = sum(deviation.serious for deviation in summary.results.deviations)
     which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
-    sentences = [untrained_note(summary), f"Read it with {which} below." if serious else ""]
+    sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
+    sentences += [untrained_note(summary), f"Read it with {which} below." if serious else ""]
     return [sentence for sentence in sentences if sentence]
 
 
@@ -142,6 +200,14 @@ def _leader(summary: Summary, category: str) -> str:
     if not close:
         how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
         others = f"{how_many} other methods" if len(rivals) > 1 else rivals[0].other
+        if summary.basis is Basis.SETTINGS:
+            others = f"those of {others}" if len(rivals) > 1 else f"those found for {others}"
+            return f"the settings found for {best} retrain above {others} on {METRICS[PRIMARY]}"
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
     rivals_named = f"{len(close)} others" if len(close) > 3 else listed(close)
-    return f"{best} leads on {METRICS[PRIMARY]}, but is not distinguishable from {rivals_named}"
+    lead = f"{best} leads on {METRICS[PRIMARY]}"
+    if summary.basis is Basis.SETTINGS:
+        lead = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
+        rivals_named = f"those of {rivals_named}"
+        return f"{lead}, but are not distinguishable from {rivals_named}"
+    return f"{lead}, but is not distinguishable from {rivals_named}"

@@ -38,7 +38,13 @@ from reality_check.report.statistics._effects import (
     paired_effect,
     probability_of_improvement,
 )
-from reality_check.report.statistics._intervals import CONFIDENCE, Bounds, Interval, t_interval
+from reality_check.report.statistics._intervals import (
+    CONFIDENCE,
+    Bounds,
+    Centred,
+    Interval,
+    t_interval,
+)
 from reality_check.report.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.report.statistics._search import (
     Lead,
@@ -77,6 +83,7 @@ __all__ = [
     "MIN_TESTED",
     "Agreement",
     "Bounds",
+    "Centred",
     "Comparison",
     "Difference",
     "Estimate",

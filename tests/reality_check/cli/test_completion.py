@@ -83,7 +83,7 @@ def test_what_is_offered_exists(capsys: pytest.CaptureFixture[str]) -> None:
         print_listing("no such thing")
     words = str(caught.value).partition("write one of ")[2].partition(", the name")[0].split(", ")
     assert sorted(words) == sorted(LISTINGS)
-    values = {"protocol.search.trials": 3, "protocol.reproductions": 2, "seed": 4}
+    values = {"protocol.search.trials": 30, "protocol.reproductions": 2, "seed": 4}
     for key in offered("run", "quickstart", ""):
         name = key.removesuffix("=")
         named = offered("run", "quickstart", key) or [f"{key}{values[name]}"]

@@ -159,9 +159,9 @@ def test_show_losses_tells_arguments_and_hides_what_is_no_loss(
 def test_show_prints_an_experiment_that_loads_again(
     capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    assert main(["show", "quickstart", "protocol.search.trials=7"]) == 0
+    assert main(["show", "quickstart", "protocol.search.trials=9"]) == 0
     (tmp_path / "again.yaml").write_text(capsys.readouterr().out)
-    expected = load_experiment("quickstart", ["protocol.search.trials=7"])
+    expected = load_experiment("quickstart", ["protocol.search.trials=9"])
     assert load_experiment(tmp_path / "again.yaml") == expected
 
 
@@ -190,7 +190,7 @@ def test_init_in_another_folder(
     monkeypatch.chdir(tmp_path / "a b")
     monkeypatch.syspath_prepend(tmp_path / "a b")
     monkeypatch.delitem(sys.modules, "my_losses", raising=False)
-    small = ["dataset.classes=24", "dataset.images_per_class=6", "protocol.training.batch_size=8"]
+    small = ["dataset.classes=40", "dataset.images_per_class=6", "protocol.training.batch_size=8"]
     assert main(["check", "mine.yaml", *small]) == 0
     monkeypatch.delitem(sys.modules, "my_losses")
 
@@ -339,15 +339,15 @@ def test_workers_that_are_gone_are_not_shown(half_done: Campaign) -> None:
 
 def test_time_to_go_counts_what_is_left() -> None:
     rows = [
-        Row("one", Stage.SEARCH, 1, 4, 0.5, 10.0),
-        Row("one", Stage.REPRODUCTIONS, 0, 2, None, None),
-        Row("one", Stage.FINAL, 0, 2, None, None),
-        Row("other", Stage.SEARCH, 4, 4, 0.5, 10.0),
+        Row("one", Stage.SEARCH, 0, 1, 4, 0.5, 10.0),
+        Row("one", Stage.REPRODUCTIONS, 0, 0, 2, None, None),
+        Row("one", Stage.FINAL, 0, 0, 2, None, None),
+        Row("other", Stage.SEARCH, 0, 4, 4, 0.5, 10.0),
     ]
     # 3 trials and 2 reproductions of 10 s; one fold is taken to be half of a cross-validation.
     assert seconds_left(rows, 1) == 3 * 10 + 2 * 10 + 2 * 5
     assert seconds_left(rows, 2) == 30
-    assert seconds_left([Row("one", Stage.SEARCH, 0, 4, None, None)], 2) is None
+    assert seconds_left([Row("one", Stage.SEARCH, 0, 0, 4, None, None)], 2) is None
 
 
 @pytest.mark.slow

@@ -37,7 +37,7 @@ def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:
             "name": "tiny",
             "dataset": "glyphs",
             "model": "conv4",
-            "protocol": {"base": "quick", "search": {"trials": 2}, "reproductions": 1},
+            "protocol": {"base": "quick_one_search", "search": {"trials": 2}, "reproductions": 1},
             "methods": ["contrastive", "warped_softmax"],
             "device": "cpu",
         }
@@ -105,6 +105,7 @@ def test_where_and_how_far_a_trial_is(campaign: Campaign) -> None:
         3,
         doing="search",
         method="contrastive",
+        search=0,
         trial_index=0,
         since=since,
         device="cuda:1",
@@ -168,7 +169,16 @@ def test_a_worker_of_another_container_is_not_known_to_be_alive(
     """Both are process 7 of the same machine: what one says is not taken for the other's."""
     one, other = ({**this_process(), "namespace": f"pid:[{n}]", "pid": 7} for n in (1, 2))
     claim(search_of(campaign, "contrastive"), one)
-    say(campaign, 0, worker=one, doing="search", method="contrastive", trial_index=0, epoch=3)
+    say(
+        campaign,
+        0,
+        worker=one,
+        doing="search",
+        method="contrastive",
+        search=0,
+        trial_index=0,
+        epoch=3,
+    )
     say(campaign, 1, worker=other, doing="waiting for other workers")
     running = status(campaign)["running"]
     assert [(entry["pid"], entry["alive"], entry["epoch"]) for entry in running] == [
@@ -317,6 +327,7 @@ def test_the_text_fits_the_terminal(campaign: Campaign, width: int) -> None:
         0,
         doing="search",
         method="contrastive",
+        search=0,
         trial_index=0,
         fold=0,
         epoch=1,

@@ -24,7 +24,7 @@ def experiment(*claims: dict[str, Any]) -> dict[str, Any]:
         "name": "mine",
         "dataset": "glyphs",
         "model": "conv4",
-        "protocol": {"base": "quick", "final_metrics": ["NMI", "separability"]},
+        "protocol": {"base": "quick_one_search", "final_metrics": ["NMI", "separability"]},
         "methods": ["contrastive", "triplet_margin"],
         "claims": list(claims),
     }

@@ -28,7 +28,7 @@ VALID: dict[str, Any] = {
     "name": "mine",
     "dataset": "glyphs",
     "model": "conv4",
-    "protocol": "quick",
+    "protocol": "quick_one_search",
     "methods": ["contrastive"],
 }
 METHODS = sorted(shipped_files("methods"))
@@ -135,7 +135,7 @@ def test_yaml_that_is_no_mapping_no_text_or_endless_is_refused(tmp_path: Path) -
 
 
 def test_the_name_of_an_experiment_is_that_of_its_file(tmp_path: Path) -> None:
-    text = "dataset: glyphs\nmodel: conv4\nprotocol: quick\nmethods: [contrastive]\n"
+    text = "dataset: glyphs\nmodel: conv4\nprotocol: quick_one_search\nmethods: [contrastive]\n"
     path = write(tmp_path / "my_comparison.yaml", text)
     assert load_experiment(path).name == "my_comparison"
     assert load_experiment(str(path), ["name=other"]).name == "other"
@@ -245,7 +245,7 @@ def test_a_circle_of_bases_is_refused(elsewhere: Path) -> None:
 
 
 def test_composing_does_not_change_the_given_data() -> None:
-    raw = {**VALID, "protocol": {"base": "quick"}, "methods": [{"base": "contrastive"}]}
+    raw = {**VALID, "protocol": {"base": "quick_one_search"}, "methods": [{"base": "contrastive"}]}
     before = repr(raw)
     compose(raw, ["protocol.reproductions=2", "methods.contrastive.note=x"])
     assert repr(raw) == before
@@ -293,7 +293,7 @@ def test_an_override_changes_one_optimiser_though_the_yaml_shares_one_anchor() -
 def test_data_that_shares_a_mapping_is_not_changed_in_two_places() -> None:
     shared = {"name": "Adam", "lr": 0.1}
     optimizers = {"trunk": shared, "embedder": shared, "loss": shared}
-    protocol = {"base": "quick", "training": {"optimizers": optimizers}}
+    protocol = {"base": "quick_one_search", "training": {"optimizers": optimizers}}
     found = compose(
         {**VALID, "protocol": protocol}, ["protocol.training.optimizers.loss.lr=2"]
     ).protocol.training.optimizers

@@ -22,7 +22,7 @@ KINDS = {"methods": "Method", "models": "Model", "protocols": "Protocol"}
 STARTER = """\
 dataset: glyphs
 model: {trunk: conv4}
-protocol: {base: quick, training: {max_epochs: 5}}
+protocol: {base: quick_one_search, training: {max_epochs: 5}}
 methods: [contrastive]
 """
 
@@ -79,8 +79,11 @@ def test_resolved_experiments_are_valid(schema: dict[str, Any], tiny: Path) -> N
         ({"seed": -1}, "less than the minimum of 0"),
         ({"dataset": {"name": "x", "reader": "folder", "path": "y"}}, "not valid under any"),
         ({"model": {"trunk": "conv4", "pooling": "mean"}}, "not valid under any"),
-        ({"protocol": {"base": "quick", "trainings": 1}}, "not valid under any"),
-        ({"protocol": {"base": "quick", "search": {"trials": "many"}}}, "not valid under any"),
+        ({"protocol": {"base": "quick_one_search", "trainings": 1}}, "not valid under any"),
+        (
+            {"protocol": {"base": "quick_one_search", "search": {"trials": "many"}}},
+            "not valid under any",
+        ),
         ({"methods": []}, "not valid under any"),
         ({"methods": [{"loss": "ArcFaceLoss", "samples_per_clas": 2}]}, "not valid under any"),
         ({"methods": [{"loss": "ArcFaceLoss", "phase2": {"lr_factor": {"low": 1}}}]}, "not valid"),

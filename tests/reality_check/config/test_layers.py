@@ -14,7 +14,7 @@ from reality_check.utils.errors import UsageError
 BASE: dict[str, Any] = {
     "dataset": "glyphs",
     "model": "conv4",
-    "protocol": "quick",
+    "protocol": "quick_one_search",
     "methods": ["quick/contrastive", "quick/normalized_softmax"],
 }
 
@@ -46,7 +46,7 @@ def test_an_experiment_changes_single_keys_of_its_base(tmp_path: Path) -> None:
     assert found.name == "upper"
     assert (found.model.trunk, found.model.pooling) == ("conv4", "flatten")
     assert found.model.arguments == {"width": 4}
-    assert (found.protocol.name, found.protocol.reproductions) == ("quick", 2)
+    assert (found.protocol.name, found.protocol.reproductions) == ("quick_one_search", 2)
     assert [method.name for method in found.methods] == ["contrastive", "normalized_softmax"]
 
 

@@ -13,7 +13,7 @@ VALID: dict[str, Any] = {
     "name": "mine",
     "dataset": "glyphs",
     "model": "conv4",
-    "protocol": "quick",
+    "protocol": "quick_one_search",
     "methods": ["contrastive"],
 }
 
@@ -23,7 +23,7 @@ def method(**keys: Any) -> dict[str, Any]:
 
 
 def training(**keys: Any) -> dict[str, Any]:
-    return {"protocol": {"base": "quick", "training": keys}}
+    return {"protocol": {"base": "quick_one_search", "training": keys}}
 
 
 def trunk(**keys: Any) -> dict[str, Any]:
@@ -44,7 +44,10 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
         ["'dataset.chek_counts'", "mean 'check_counts'?"],
     ),
     ({"model": {"base": "conv4", "poling": "max"}}, ["'model.poling'", "mean 'pooling'?"]),
-    ({"protocol": {"base": "quick", "serch": {}}}, ["'protocol.serch'", "mean 'search'?"]),
+    (
+        {"protocol": {"base": "quick_one_search", "serch": {}}},
+        ["'protocol.serch'", "mean 'search'?"],
+    ),
     (training(patiance=3), ["'protocol.training.patiance'", "mean 'patience'?"]),
     (
         trunk(weightdecay=1),
@@ -69,11 +72,11 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"model": {"base": "conv4", "pooling": "avg"}}, ["model.pooling", "mean 'average'?"]),
     (trunk(name="RMSProp"), ["optimizers.trunk.name", "mean 'RMSprop'?"]),
     (
-        {"protocol": {"base": "quick", "categories": ["agregate"]}},
+        {"protocol": {"base": "quick_one_search", "categories": ["agregate"]}},
         ["protocol.categories", "mean 'aggregate'?"],
     ),
     (
-        {"protocol": {"base": "quick", "reference": "mlrcc"}},
+        {"protocol": {"base": "quick_one_search", "reference": "mlrcc"}},
         ["protocol.reference", "mean 'mlrc'?"],
     ),
     # wrong types and ranges
@@ -101,12 +104,18 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ),
     (method(miner={"epsilon": 1}), ["methods.m.miner", "'class'"]),
     (method(samples_per_class=5), ["'m'", "samples_per_class=5", "batch_size=32"]),
-    ({"protocol": {"base": "quick", "split": {"folds": 1}}}, ["protocol.split.folds", "1"]),
     (
-        {"protocol": {"base": "quick", "categories": ["complete", "complete"]}},
+        {"protocol": {"base": "quick_one_search", "split": {"folds": 1}}},
+        ["protocol.split.folds", "1"],
+    ),
+    (
+        {"protocol": {"base": "quick_one_search", "categories": ["complete", "complete"]}},
         ["protocol.categories", "once"],
     ),
-    ({"protocol": {"base": "quick", "categories": []}}, ["protocol.categories", "at least 1"]),
+    (
+        {"protocol": {"base": "quick_one_search", "categories": []}},
+        ["protocol.categories", "at least 1"],
+    ),
     ({"seed": -1}, ["seed", "-1"]),
     ({"seed": "a"}, ["seed", "'a'"]),
     ({"device": "gpu"}, ["device", "cuda", "'gpu'"]),

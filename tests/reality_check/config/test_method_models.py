@@ -16,7 +16,7 @@ RAW: dict[str, Any] = {
     "name": "mine",
     "dataset": "glyphs",
     "model": {"base": "conv4", "arguments": {"width": 4}},
-    "protocol": "quick",
+    "protocol": "quick_one_search",
     "methods": [
         {"base": "contrastive"},
         {"base": "contrastive", "name": "necked", "model": {"neck": "batch_norm"}},

@@ -19,7 +19,7 @@ RAW = {
     "name": "asking",
     "dataset": "glyphs",
     "model": "conv4",
-    "protocol": "quick",
+    "protocol": "quick_one_search",
     "methods": ["contrastive"],
 }
 

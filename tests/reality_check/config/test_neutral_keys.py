@@ -13,7 +13,7 @@ RUNS = {
     *("dataset.path", "dataset.download", "dataset.arguments.path", "code.data set from"),
 }
 EXPERIMENTS = {
-    *("name", "seed", "storage", "methods", "model.name"),
+    *("name", "seed", "storage", "methods", "controls", "model.name", "protocol.search.repeats"),
     *("protocol.name", "protocol.note", "protocol.gallery", "protocol.final_metrics"),
 }
 

@@ -80,7 +80,7 @@ name: with_plugins
 dataset: stripes
 model: {name: mine, trunk: one_layer, arguments: {width: 8}}
 protocol:
-  base: quick
+  base: quick_one_search
   split: {folds: 2}
   training: {batch_size: 8, iterations_per_epoch: 2, max_epochs: 2, embedding_size: 4}
   search: {trials: 1, sampler: random}

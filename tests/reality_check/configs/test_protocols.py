@@ -11,8 +11,11 @@ from reality_check.config.named import named_model
 from reality_check.utils.config_files import shipped_files
 
 PROTOCOLS = sorted(shipped_files("protocols"))
-MLRC = [name for name in PROTOCOLS if name.startswith("mlrc")]
-APPENDIX_D = [name for name in PROTOCOLS if name.startswith("appendix_d")]
+#: The same rules with the budget divided otherwise.
+DIVIDED = {"_5x10": (10, 5, None), "_5x50": (50, 5, None), "_subsets": (50, 1, 10)}
+PUBLISHED = [name for name in PROTOCOLS if not name.endswith(tuple(DIVIDED))]
+MLRC = [name for name in PUBLISHED if name.startswith("mlrc")]
+APPENDIX_D = [name for name in PUBLISHED if name.startswith("appendix_d")]
 #: Evaluation interval and patience in epochs, by data set.
 INTERVALS = {"": (2, 9), "_cars196": (5, 14), "_sop": (20, 39), "_batch256": (2, 9)}
 
@@ -25,6 +28,19 @@ def rules(name: str) -> dict[str, Any]:
 def test_all_data_sets_have_both_protocols() -> None:
     assert MLRC == ["mlrc", "mlrc_batch256", "mlrc_cars196", "mlrc_sop"]
     assert APPENDIX_D == ["appendix_d", "appendix_d_cars196", "appendix_d_sop"]
+
+
+@pytest.mark.parametrize("base", ["mlrc", "appendix_d"])
+@pytest.mark.parametrize("ending", DIVIDED)
+def test_divided_budgets_change_the_search_only(base: str, ending: str) -> None:
+    divided, published = named_protocol(base + ending), named_protocol(base)
+    search = divided.search
+    assert (search.trials, search.repeats, search.budget) == DIVIDED[ending]
+    assert divided.reference == base
+    keys = set(differing_keys(rules(base), rules(base + ending)))
+    assert {key.partition(".")[0] for key in keys} == {"search", "reproductions"}
+    same_price = divided.runs + search.trials * search.repeats
+    assert ending == "_5x50" or same_price <= 1.1 * (published.search.trials + 10)
 
 
 @pytest.mark.parametrize("name", MLRC)

@@ -46,7 +46,7 @@ EXPERIMENT: dict[str, Any] = {
     "dataset": "glyphs",
     "model": {"base": "conv4", "arguments": {"width": 4}},
     "protocol": {
-        "base": "quick",
+        "base": "quick_one_search",
         "split": {"folds": 2},
         "training": {"batch_size": 4, "embedding_size": 4},
         "search": {"trials": 1},

@@ -439,7 +439,7 @@ def test_what_differs_from_the_paper_and_between_methods_is_in_the_box() -> None
     assert "wide" in topics["models"].text
     assert "wide" in topics["training"].text
     assert not any(d.serious for d in found)
-    quick = {"name": "quick", "dataset": "glyphs", "model": "conv4", "protocol": "quick"}
+    quick = {"name": "quick", "dataset": "glyphs", "model": "conv4", "protocol": "quick_one_search"}
     method = {"base": "quick/hist", "model": {"arguments": {"width": 6}}}
     unfair = find_deviations(compose({**quick, "methods": [method, "quick/contrastive"]}), [], True)
     assert [d.topic for d in unfair if d.serious] == ["models"]

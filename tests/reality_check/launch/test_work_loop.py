@@ -3,108 +3,27 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections import Counter
-from collections.abc import Callable
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 import torch
-from sqlalchemy.event import listen
-from support.campaigns import WorkedCampaign
+from support.spied import Handed, Made, experiment
 
-from reality_check.config import Experiment, compose
 from reality_check.config.metrics import Stage
-from reality_check.data import ImageSet
 from reality_check.evaluation.metrics import Diverged
 from reality_check.launch import work_loop
-from reality_check.launch.scorer import Scorer, network_seed
+from reality_check.launch.scorer import network_seed
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
-from reality_check.models.pipeline import Pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import trial_folder
-from reality_check.training.trainer import FoldResult, FoldTask, Trainer
+from reality_check.training.trainer import FoldResult, Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-
-
-def experiment(**changes: Any) -> Experiment:
-    return compose(
-        {
-            "name": "tiny",
-            "dataset": "glyphs",
-            "model": {"base": "conv4", "arguments": {"width": 4}},
-            "protocol": {
-                "base": "quick",
-                "training": {
-                    "batch_size": 4,
-                    "iterations_per_epoch": 1,
-                    "max_epochs": 2,
-                    "evaluate_every": 1,
-                    "embedding_size": 4,
-                },
-                "search": {"trials": 2, "sampler": "random"},
-                "reproductions": 2,
-            },
-            "methods": [
-                {"base": "contrastive", "samples_per_class": 2},
-                {"base": "heated_up_softmax", "samples_per_class": 1},
-            ],
-            "device": "cpu",
-            **changes,
-        }
-    )
-
-
-class Spied(WorkedCampaign):
-    """A campaign on made-up images, whose database does not wait for the disk."""
-
-    def __init__(self, *arguments: Any, **keywords: Any) -> None:
-        super().__init__(*arguments, **keywords)
-        engine = self.storage.engine
-        engine.dispose()
-        listen(engine, "connect", lambda raw, _: raw.execute("PRAGMA synchronous=OFF"))
-
-
-Made = Callable[..., Spied]
-
-
-@pytest.fixture
-def make(
-    make_images: Callable[..., ImageSet], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> Made:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
-
-    def make_campaign(on_progress: Callable[..., None] = lambda _: None, **changes: Any) -> Spied:
-        return Spied(experiment(**changes), tmp_path, make_images(16), on_progress=on_progress)
-
-    return make_campaign
-
-
-Handed = list[tuple[FoldTask, tuple[str, ...], tuple[str, ...] | None, Path]]
-
-
-@pytest.fixture
-def handed(monkeypatch: pytest.MonkeyPatch) -> Handed:
-    """What every fold run is handed; each then ends at once with a made-up result."""
-    seen: Handed = []
-
-    def run(self: Trainer) -> FoldResult:
-        validation = None if self.validation is None else self.validation.class_names
-        seen.append((self.task, self.train_set.class_names, validation, self.folder))
-        return FoldResult(0.1 * (len(seen) % 7), 3, 1, 4, 0.0, ())
-
-    def embeddings(network: None, images: Pipeline, device: torch.device) -> torch.Tensor:
-        generator = torch.Generator().manual_seed(0)
-        return torch.randn(len(images), 4, generator=generator)
-
-    monkeypatch.setattr(Trainer, "run", run)
-    monkeypatch.setattr(Scorer, "load_network", lambda *arguments: None)
-    monkeypatch.setattr("reality_check.evaluation.categories.embed_test", embeddings)
-    return seen
 
 
 def names(labels: range | list[int]) -> tuple[str, ...]:
@@ -185,11 +104,10 @@ def test_seeds_differ_between_runs_and_networks_are_shared_between_methods(
 def test_another_seed_changes_every_seed(make: Made, handed: Handed) -> None:
     make().work()
     first = {seed for task, *_ in handed for seed in (task.network_seed, task.loss_seed)}
-    campaign = make(seed=1)
     for stage, trial_index, fold in itertools.product(
         (Stage.SEARCH, Stage.REPRODUCTIONS), range(2), range(4)
     ):
-        assert network_seed(campaign.prepared, stage, trial_index, fold) not in first
+        assert network_seed(1, stage.category_of_seeds, trial_index, fold) not in first
 
 
 def test_reproductions_retrain_the_winner_of_the_search(make: Made, handed: Handed) -> None:
@@ -203,8 +121,8 @@ def test_reproductions_retrain_the_winner_of_the_search(make: Made, handed: Hand
             trial_index: trial.value for trial_index, trial in stages["search"].complete().items()
         }
         assert winner.trial_index == max(values, key=lambda trial_index: values[trial_index] or 0)
-        assert stages["reproductions"].fixed == winner.params
-        fixed = dict(stages["final"].fixed or {})
+        assert stages["reproductions"].params_of(0) == winner.params
+        fixed = stages["final"].params_of(0) or {}
         assert (fixed.pop("epochs"), fixed.pop("follow_up_epochs")) == (2, 1)
         assert fixed == winner.params
         runs = [task for task, *_, f in handed if f.parts[-4:-2] == (method.name, "final")]

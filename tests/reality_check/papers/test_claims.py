@@ -11,7 +11,7 @@ from scipy import stats
 from reality_check.config import Experiment, compose
 from reality_check.config.metrics import PRIMARY
 from reality_check.papers.claims import ClaimVerdict, Finding, judge
-from reality_check.results import MethodResults, ResultRow, TrialRecord
+from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
 
 #: Ten reproductions around 0 with a standard deviation of about 0.7 points.
 NOISE = [-0.011, -0.007, -0.004, -0.002, -0.001, 0.001, 0.002, 0.005, 0.007, 0.010]
@@ -34,7 +34,7 @@ def experiment(*claims: Mapping[str, Any], **changes: Any) -> Experiment:
             "dataset": "glyphs",
             "model": "conv4",
             "protocol": {
-                "base": "quick",
+                "base": "quick_one_search",
                 "final_metrics": ["separability", "binary_precision_at_1"],
             },
             "methods": [{"base": "contrastive", "name": name} for name in "abc"],
@@ -51,8 +51,12 @@ def rows(samples: Samples) -> Iterable[ResultRow]:
             yield ResultRow("made_up", method, category, number, metric, value)
 
 
+def measured(samples: Samples, *methods: MethodResults) -> ExperimentResults:
+    return ExperimentResults("made_up", "quick", "mlrc", True, methods, tuple(rows(samples)))
+
+
 def verdict(claim: Mapping[str, Any], samples: Samples) -> ClaimVerdict:
-    (found,) = judge(experiment({"pairs": [["a", "b"]], **claim}), rows(samples))
+    (found,) = judge(experiment({"pairs": [["a", "b"]], **claim}), measured(samples))
     return found
 
 
@@ -60,25 +64,25 @@ def verdict(claim: Mapping[str, Any], samples: Samples) -> ClaimVerdict:
 @pytest.mark.parametrize(
     ("test", "margin", "difference", "expected"),
     [
-        ("above", 1, 0.007, "confirmed"),
+        ("above", 1, 0.009, "supported"),
         ("above", 1, 0.0055, "cannot tell"),
-        ("above", 1, 0.0, "not confirmed"),  # certainly within a point
-        ("above", 1, 0.004, "not confirmed"),
+        ("above", 1, 0.0, "smaller than the margin"),  # certainly within a point
+        ("above", 1, 0.002, "smaller than the margin"),
         ("above", 0.4, 0.0, "cannot tell"),  # not certainly within so little
         ("above", 1, -0.0055, "cannot tell"),
-        ("above", 1, -0.02, "not confirmed"),
-        ("not_below", 1, -0.003, "confirmed"),
-        ("not_below", 1, 0.02, "confirmed"),
+        ("above", 1, -0.02, "contradicted"),
+        ("not_below", 1, -0.003, "supported"),
+        ("not_below", 1, 0.02, "supported"),
         ("not_below", 1, -0.007, "cannot tell"),
         ("not_below", 1, -0.013, "cannot tell"),
-        ("not_below", 1, -0.017, "not confirmed"),
-        ("not_below", 2, -0.013, "confirmed"),
-        ("equal", 1, 0.0, "confirmed"),
-        ("equal", 1, -0.004, "confirmed"),
+        ("not_below", 1, -0.017, "contradicted"),
+        ("not_below", 2, -0.013, "supported"),
+        ("equal", 1, 0.0, "supported"),
+        ("equal", 1, -0.002, "supported"),
         ("equal", 1, 0.006, "cannot tell"),
         ("equal", 1, 0.012, "cannot tell"),
-        ("equal", 1, 0.02, "not confirmed"),
-        ("equal", 1, -0.02, "not confirmed"),
+        ("equal", 1, 0.02, "contradicted"),
+        ("equal", 1, -0.02, "contradicted"),
     ],
 )
 def test_what_each_test_says_of_a_difference(
@@ -109,41 +113,41 @@ def test_p_values_of_margins_are_one_sided_tests_against_them() -> None:
 
     equal = verdict({"test": "equal"}, {"a": a, "b": b}).findings[0]
     within = max(p(0.01, "greater"), p(-0.01, "less"))
-    assert equal.p_equal == pytest.approx(within)
-    assert equal.p == pytest.approx(min(1, 2 * min(p(0.01, "less"), p(-0.01, "greater"))))
-    assert verdict({}, {"a": a, "b": b}).findings[0].p_equal == pytest.approx(within)
+    beyond = min(1, 2 * min(p(0.01, "less"), p(-0.01, "greater")))
+    above = float(stats.ttest_ind(a, b, equal_var=False).pvalue)
+    other = verdict({}, {"a": a, "b": b}).findings[0]
+    for tested, p_equal, rest in (
+        (equal.p, equal.p_equal, beyond),
+        (other.p, other.p_equal, above),
+    ):
+        first, second = sorted([within, rest])
+        corrected = {first: min(1, 2 * first), second: max(second, min(1, 2 * first))}
+        assert p_equal == pytest.approx(corrected[within])
+        assert tested == pytest.approx(corrected[rest])
     below = verdict({"test": "not_below"}, {"a": a, "b": b}).findings[0]
     assert below.p == pytest.approx(2 * p(0.01, "greater"))
     assert below.p_equal is None
 
 
-def test_holm_counts_all_comparisons_of_the_experiment() -> None:
-    samples = {"a": around(0.307), "b": around(0.3, turn=3), "c": around(0.3, turn=5)}
-    alone = verdict({}, samples)
-    assert alone.verdict == "confirmed"
+def test_holm_counts_all_tests_of_the_experiment() -> None:
+    samples = {"a": around(0.307), "b": around(0.3, turn=3)}
+    welch = stats.ttest_ind(samples["a"], samples["b"], equal_var=False).pvalue
     pairs = {"pairs": [["a", "b"]]}
-    five = [pairs | {"test": test} for test in ("above", "not_below", "above", "above", "above")]
-    found = judge(experiment(*five), rows(samples))
-    # 4 of the 5 p-values are the same, and one is smaller: 4 times each.
-    assert found[0].findings[0].p == pytest.approx(4 * alone.findings[0].p)
-    assert [one.verdict for one in found] == [
-        "cannot tell",
-        "confirmed",
-        "cannot tell",
-        "cannot tell",
-        "cannot tell",
-    ]
-    # Of "within the margin" there are four, since not_below does not ask.
-    assert found[0].findings[0].p_equal == pytest.approx(4 * alone.findings[0].p_equal)
+    claims = [pairs | {"test": test} for test in ("above", "not_below", "not_below")]
+    judged = judge(experiment(*claims), measured(samples))
+    # Four tests: that the first is above, and that it is within the margin; twice not_below, which
+    # does not ask for the latter and has the smallest p-values. Then the former is one of two.
+    assert judged[0].findings[0].p == pytest.approx(2 * welch)
+    assert [one.verdict for one in judged] == ["cannot tell", "supported", "supported"]
 
 
 def test_a_claim_of_several_comparisons_needs_all_and_falls_with_one() -> None:
     both = {"pairs": [["a", "b"], ["a", "c"]]}
     samples = {"a": around(0.33), "b": around(0.3, turn=3)}
-    for mean, expected in ((0.31, "confirmed"), (0.326, "cannot tell"), (0.36, "not confirmed")):
+    for mean, expected in ((0.31, "supported"), (0.326, "cannot tell"), (0.36, "contradicted")):
         found = verdict(both, {**samples, "c": around(mean, turn=5)})
         assert found.verdict == expected
-        assert found.findings[0].verdict == "confirmed"
+        assert found.findings[0].verdict == "supported"
         assert found.findings[1].verdict == expected
 
 
@@ -162,7 +166,7 @@ def test_one_method_in_two_ways_is_compared_run_by_run() -> None:
         "margin": 2,
     }
     found = verdict(claim, samples)
-    assert found.verdict == "confirmed"
+    assert found.verdict == "supported"
     paired = stats.ttest_rel([value + 0.02 for value in bits], around(0.6, scale=5))
     assert found.findings[0].p == pytest.approx(paired.pvalue)
     assert found.findings[0].difference is not None
@@ -177,8 +181,10 @@ def test_ensemble_and_aggregate_are_of_the_same_networks_and_complete_is_not() -
     one = verdict(claim | {"categories": ["ensemble"]}, samples).findings[0]
     other = verdict(claim | {"categories": ["complete"]}, samples).findings[0]
     values = list(samples.values())
-    assert one.p == pytest.approx(stats.ttest_rel(values[1], values[0]).pvalue)
-    assert other.p == pytest.approx(stats.ttest_ind(values[2], values[0], equal_var=False).pvalue)
+    # Each is one of two tests, and the one with the smaller p-value.
+    assert one.p == pytest.approx(2 * stats.ttest_rel(values[1], values[0]).pvalue)
+    welch = stats.ttest_ind(values[2], values[0], equal_var=False)
+    assert other.p == pytest.approx(2 * welch.pvalue)
 
 
 def test_a_ratio_has_a_margin_of_its_own_unit() -> None:
@@ -187,7 +193,7 @@ def test_a_ratio_has_a_margin_of_its_own_unit() -> None:
         ("a", "aggregate", "separability"): around(0.9, scale=5),
         ("b", "aggregate", "separability"): around(0.9, scale=5, turn=4),
     }
-    assert verdict(separability, samples).verdict == "not confirmed"
+    assert verdict(separability, samples).verdict == "smaller than the margin"
     assert verdict(separability | {"margin": 0.01}, samples).verdict == "cannot tell"
 
 
@@ -216,9 +222,10 @@ def test_comparisons_without_results_do_not_count_for_holm() -> None:
 
 
 def test_runs_without_spread_are_certain() -> None:
-    assert verdict({}, {"a": [0.31] * 5, "b": [0.3] * 5}).verdict == "confirmed"
-    assert verdict({}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "not confirmed"
-    assert verdict({"test": "equal"}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "confirmed"
+    assert verdict({}, {"a": [0.31] * 5, "b": [0.3] * 5}).verdict == "supported"
+    equal = {"a": [0.3] * 5, "b": [0.3] * 5}
+    assert verdict({}, equal).verdict == "smaller than the margin"
+    assert verdict({"test": "equal"}, {"a": [0.3] * 5, "b": [0.3] * 5}).verdict == "supported"
 
 
 def lost(method: str, *runs: int, stage: str = "reproductions") -> MethodResults:
@@ -235,7 +242,7 @@ def judged(
     claim: Mapping[str, Any], samples: Samples, *methods: MethodResults
 ) -> tuple[str, Finding]:
     planned = experiment({"pairs": [["a", "b"]], **claim})
-    (found,) = judge(planned, rows(samples), methods)
+    (found,) = judge(planned, measured(samples, *methods))
     return found.verdict, found.findings[0]
 
 
@@ -248,13 +255,15 @@ def test_methods_that_always_diverged_cannot_be_told(test: str) -> None:
     assert (finding.difference, finding.p, finding.p_equal) == (None, None, None)
     assert finding.diverged == (5, 5)
     told, finding = judged({"test": test}, zeros, gone[0], lost("b", 0, 1, 2, 3))
-    assert told == {"above": "not confirmed"}.get(test, "confirmed"), "one run did score 0"
+    assert told == {"above": "smaller than the margin"}.get(test, "supported"), (
+        "one run did score 0"
+    )
 
 
 def test_one_side_that_always_diverged_is_below() -> None:
     samples = {"a": [0.3, 0.31, 0.3, 0.29, 0.3], "b": [0.0] * 5}
     told, finding = judged({}, samples, lost("a"), lost("b", *range(5)))
-    assert (told, finding.diverged, finding.why) == ("confirmed", (0, 5), "")
+    assert (told, finding.diverged, finding.why) == ("supported", (0, 5), "")
 
 
 def test_what_diverged_is_counted_among_the_runs_that_are_compared() -> None:
@@ -275,4 +284,4 @@ def test_one_method_that_always_diverged_cannot_be_told_from_itself() -> None:
 
 
 def test_an_experiment_without_claims_has_no_verdicts() -> None:
-    assert judge(experiment(), rows({"a": around(0.3)})) == ()
+    assert judge(experiment(), measured({"a": around(0.3)})) == ()

@@ -46,7 +46,7 @@ def experiment(**changes: Any) -> Experiment:
             "name": "made_up",
             "dataset": "glyphs",
             "model": "conv4",
-            "protocol": {"base": "quick", "final_metrics": ["binary_precision_at_1"]},
+            "protocol": {"base": "quick_one_search", "final_metrics": ["binary_precision_at_1"]},
             "methods": [{"base": "contrastive", "name": name} for name in "ab"],
             "claims": CLAIMS,
             "code": {"dataset": "1234"},
@@ -117,12 +117,12 @@ def texts(folders: Sequence[Path], *planned: Experiment) -> list[str]:
 def test_a_folder_says_what_became_of_its_claims(ran: Callable[..., Path]) -> None:
     better, codes = texts([ran()])
     assert re.fullmatch(
-        r"\*\*confirmed\*\*: \+2\.00 points \(\+1\.\d\d to \+2\.\d\d\), p < 0\.001, "
+        r"\*\*supported\*\*: \+2\.00 points \(\+1\.\d\d to \+2\.\d\d\), p < 0\.001, "
         r"within 1 point p = 1, n = 5",
         better,
     )
-    assert codes.startswith("**not confirmed**: `a`: confirmed, −0.50 points (−0.50 to −0.50)")
-    assert "; `b`: not confirmed, −10.00 points" in codes
+    assert codes.startswith("**contradicted**: `a`: supported, −0.50 points (−0.50 to −0.50)")
+    assert "; `b`: contradicted, −10.00 points" in codes
 
 
 def test_a_verdict_names_the_runs_that_diverged(ran: Callable[..., Path]) -> None:
@@ -137,7 +137,7 @@ def test_a_verdict_names_the_runs_that_diverged(ran: Callable[..., Path]) -> Non
 
 def test_a_verdict_names_who_is_not_above_the_untrained_network(ran: Callable[..., Path]) -> None:
     better, codes = texts([ran(untrained=0.31)])
-    assert better.startswith("**confirmed**: +2.00 points")
+    assert better.startswith("**supported**: +2.00 points")
     assert better.endswith("n = 5 [not better than the untrained network: `b`]")
     assert codes.endswith("[not better than the untrained network: `b`]")
     for text in texts([ran(untrained=0.9)]):
@@ -239,7 +239,7 @@ def test_a_folder_without_claims_is_passed_over_and_named(
         ),
     ],
 )
-def test_what_would_confirm_a_claim_in_words(changes: dict[str, Any], text: str) -> None:
+def test_what_would_support_a_claim_in_words(changes: dict[str, Any], text: str) -> None:
     assert criterion(Claim.model_validate(CLAIMS[0] | changes)) == text
 
 
@@ -253,12 +253,12 @@ def test_the_command_prints_claims_and_verdicts(
     lines = capsys.readouterr().out.splitlines()
     assert lines[0] == "made_up:"
     assert lines[1] == "  better (000, Table 1): A beats b"
-    assert lines[2] == "    confirmed if a above b: MAP@R (aggregate)"
-    assert lines[3].startswith("    confirmed: +2.00 points")
+    assert lines[2] == "    supported if a above b: MAP@R (aggregate)"
+    assert lines[3].startswith("    supported: +2.00 points")
     assert lines[-3:] == [
-        "000: 1 confirmed",
-        "001: 1 not confirmed",
-        "in all: 1 confirmed, 1 not confirmed",
+        "000: 1 supported",
+        "001: 1 contradicted",
+        "in all: 1 supported, 1 contradicted",
     ]
 
 
@@ -279,7 +279,7 @@ def test_a_folder_of_another_kind_is_a_usage_error(
     assert "not an output folder" in capsys.readouterr().err
 
 
-def test_the_page_has_every_claim_with_what_would_confirm_it() -> None:
+def test_the_page_has_every_claim_with_what_would_support_it() -> None:
     """All but the last column, which is filled in from runs."""
 
     def decided(text: str) -> list[str]:

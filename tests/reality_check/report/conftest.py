@@ -67,7 +67,7 @@ def method_results(name: str, runs: int, generator: random.Random) -> MethodResu
         search=search,
         reproductions=tuple(run_record(name, "reproductions", i, s) for i, s in enumerate(states)),
         final=tuple(run_record(name, "final", i, s) for i, s in enumerate(states)),
-        winner=max(search, key=lambda record: record.value or 0.0).trial_index,
+        retrained=((0, max(search, key=lambda record: record.value or 0.0).trial_index),),
         searched=("loss.scale", "learning_rates.loss"),
     )
 

@@ -13,9 +13,9 @@ from reality_check.config import compose
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import _on_corrupted
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
-from reality_check.report.collect import _rows, _winner, costs
-from reality_check.results import Cost, MethodResults
-from reality_check.studies.trial import StoredTrial, best_trial
+from reality_check.report.collect import _rows, costs
+from reality_check.results import Cost, MethodResults, TrialRecord
+from reality_check.studies.trial import StoredTrial
 
 ASKED = ["recall_at_2", "NMI", "separability", "binary_precision_at_1", "dropout_precision_at_1"]
 
@@ -51,44 +51,25 @@ def test_a_diverged_run_counts_as_0_wherever_a_scored_one_has_a_value(normalize:
             "name": "tiny",
             "dataset": "glyphs",
             "model": "conv4",
-            "protocol": {"base": "quick", "final_metrics": ASKED, "categories": ["ensemble"]},
+            "protocol": {
+                "base": "quick_one_search",
+                "final_metrics": ASKED,
+                "categories": ["ensemble"],
+            },
             "methods": ["contrastive"],
         }
     )
-    method = MethodResults("m", "L", normalize_embeddings=normalize)
+    runs = tuple(
+        TrialRecord("m", "reproductions", run, "complete", search=1, retrained=4) for run in (0, 1)
+    )
+    method = MethodResults("m", "L", reproductions=runs, normalize_embeddings=normalize)
     study = Scored({"ensemble": scored(normalize)})
-    rows = _rows(experiment, method, cast(Any, study))
+    rows = _rows(experiment, method, Stage.REPRODUCTIONS, cast(Any, study))
     names = [{row.metric for row in rows if row.reproduction == run} for run in (0, 1)]
     assert names[0] == names[1]
     assert ("precision_at_1_raw" in names[1]) == normalize
     assert {row.value for row in rows if row.reproduction == 1} == {0.0}
-
-
-class Searched:
-    """A search of three trials, of which the best diverged later."""
-
-    def __init__(self, finished: bool) -> None:
-        self._finished = finished
-
-    def best(self) -> StoredTrial | None:
-        values = [(0.1, None), (0.3, None), (0.9, "the loss became nan")]
-        return best_trial(
-            {
-                index: StoredTrial(
-                    index, index, "complete", value, trial_index=index, diverged=diverged
-                )
-                for index, (value, diverged) in enumerate(values)
-            }
-        )
-
-    def is_complete(self) -> bool:
-        return self._finished
-
-
-def test_a_search_has_a_winner_once_it_is_complete() -> None:
-    assert _winner(cast(Any, Searched(True))) == 1
-    assert _winner(cast(Any, Searched(False))) is None
-    assert _winner(None) is None
+    assert {(row.search, row.trial) for row in rows} == {(1, 4)}
 
 
 def attempts(*notes: dict[str, Any]) -> Any:
@@ -100,9 +81,9 @@ def test_hours_are_of_all_processes_and_attempts_by_kind_of_device() -> None:
     gpu = {"seconds": 1800.0, "device": "cuda:1", "processes": 2}
     cpu = {"seconds": 3600.0, "device": "cpu"}
     stages = {
-        ("a", Stage.SEARCH): attempts(gpu, gpu | {"diverged": "nan"}, cpu | {"processes": 4}),
-        ("a", Stage.REPRODUCTIONS): attempts({"trial_index": 0}),
-        ("", Stage.BASELINES): attempts({"seconds": 360.0}),
+        ("a", Stage.SEARCH, 0): attempts(gpu, gpu | {"diverged": "nan"}, cpu | {"processes": 4}),
+        ("a", Stage.REPRODUCTIONS, 0): attempts({"trial_index": 0}),
+        ("", Stage.BASELINES, 0): attempts({"seconds": 360.0}),
     }
     assert costs(stages) == (
         Cost("a", "search", "cuda", 2, 2.0),

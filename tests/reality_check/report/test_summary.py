@@ -9,7 +9,7 @@ from reality_check.results import ExperimentResults, MethodResults, TrialRecord
 
 
 def test_the_winner_is_the_one_that_was_recorded(results: ExperimentResults) -> None:
-    method = dataclasses.replace(results.methods[0], winner=3)
+    method = dataclasses.replace(results.methods[0], retrained=((0, 3),))
     best = winner(method)
     assert best is not None
     assert best.trial_index == 3, "though trial 5 has a higher value"

@@ -20,13 +20,13 @@ from reality_check.results import ExperimentResults, ResultRow
 
 def test_csv_is_exact() -> None:
     rows = [
-        ResultRow("e", "warped", "ensemble", 0, "r_precision", 0.1 + 0.2),
+        ResultRow("e", "warped", "ensemble", 0, "r_precision", 0.1 + 0.2, search=2, trial=7),
         ResultRow("e", 'a "quoted", name', "complete", 1, "precision_at_1", np.float64(1e-17)),
     ]
     assert csv_text(rows) == (
-        "experiment,method,category,reproduction,metric,value\n"
-        "e,warped,ensemble,0,r_precision,0.30000000000000004\n"
-        'e,"a ""quoted"", name",complete,1,precision_at_1,1e-17\n'
+        "experiment,method,category,search,trial,reproduction,metric,value\n"
+        "e,warped,ensemble,2,7,0,r_precision,0.30000000000000004\n"
+        'e,"a ""quoted"", name",complete,,,1,precision_at_1,1e-17\n'
     )
 
 
@@ -55,7 +55,10 @@ def test_best_and_close_follow_the_tests_on_all_pairs(finished: ExperimentResult
             far = {frozenset(pair) for pair, value in zip(pairs, p, strict=True) if value < 0.05}
             for row in table.rows:
                 cell = row.cells[column]
-                assert cell.interval == t_interval(values[row.method])
+                assert cell.interval is not None
+                interval = t_interval(values[row.method])
+                assert (cell.interval.mean, cell.interval.n) == (interval.mean, interval.n)
+                assert cell.interval.half_width == pytest.approx(interval.half_width)
                 assert cell.best == (row.method == best)
                 expected = row.method != best and frozenset((row.method, best)) not in far
                 assert cell.close == expected

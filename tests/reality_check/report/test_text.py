@@ -7,6 +7,7 @@ import math
 import pytest
 
 from reality_check.report.sections.published import _difference
+from reality_check.report.statistics import over_searches
 from reality_check.report.text import number, percent, points, rounded, true_minus
 
 
@@ -40,7 +41,7 @@ def test_a_rounded_zero_has_no_sign(text: str, expected: str) -> None:
 
 
 def test_a_difference_from_a_published_figure_has_its_sign() -> None:
-    assert _difference("precision_at_1", (50.0,), (0.4999999,)) == "0.00"
-    assert _difference("precision_at_1", (50.0,), (0.51,)) == "+1.00"
-    assert _difference("separability", (1.0,), (0.99999,)) == "0.000"
-    assert _difference("separability", (1.0,), (0.875,)) == "−0.125"
+    assert _difference("precision_at_1", (50.0,), over_searches([[0.4999999]])) == "0.00"
+    assert _difference("precision_at_1", (50.0,), over_searches([[0.51]])) == "+1.00"
+    assert _difference("separability", (1.0,), over_searches([[0.99999]])) == "0.000"
+    assert _difference("separability", (1.0,), over_searches([[0.875]])) == "−0.125"

@@ -37,7 +37,7 @@ def test_studies_draw_from_seeds_of_their_own_that_follow_from_the_experiments(
 ) -> None:
     seeds: dict[str, int] = {}
 
-    def make(*arguments: Any) -> None:
+    def make(*arguments: Any, **_: Any) -> None:
         seeds[arguments[1]] = arguments[6]
 
     monkeypatch.setattr("reality_check.studies.campaign.Study", make)

@@ -36,7 +36,7 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PatientStorage:
 
 
 def make_stage(storage: PatientStorage, num_trials: int) -> Study:
-    return Study(storage, "stage", num_trials, {}, "random", 1, 0, fixed={})
+    return Study(storage, "stage", num_trials, {}, "random", 1, 0, fixed=[{}] * num_trials)
 
 
 @pytest.mark.parametrize(("num_trials", "workers"), [(8, 5), (5, 8)])

@@ -71,7 +71,7 @@ def test_a_trial_told_twice_is_fine(
 def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed={"a": 1})
+    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed=[{"a": 1}] * 2)
     original, lost = PatientStorage.create_new_trial, []
 
     def twice(storage: PatientStorage, *arguments: Any, **keywords: Any) -> Any:
@@ -95,7 +95,7 @@ def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStor
     """It is away for longer than the grace time; then it answers this worker first."""
     now = [0.0]
     database._monitor = HeartbeatMonitor(lambda: now[0])
-    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed={})
+    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed=[{}] * 2)
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     trial = stage.study.ask()
     trial.set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})

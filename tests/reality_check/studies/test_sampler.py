@@ -33,7 +33,7 @@ def test_each_trial_has_a_sampler_of_its_own_seed_with_all_that_is_recorded(
         return original(**keywords)
 
     monkeypatch.setattr(optuna.samplers, name, make)
-    sampler = IndexedSampler(kind, 3, seed=5)
+    sampler = IndexedSampler(kind, 3, seed=5, seed_of_draws=6)
     study = optuna.create_study(sampler=sampler)
     for index in (7, 2):
         study.enqueue_trial({}, user_attrs={"trial_index": index})

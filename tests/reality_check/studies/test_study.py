@@ -576,20 +576,20 @@ def test_other_seeds_draw_other_parameters(make_study: Open) -> None:
     assert drawn[0] != drawn[1]
 
 
-def test_fixed_parameters_are_the_same_for_every_trial(make_study: Open) -> None:
-    fixed = {"arguments.margin": 0.25, "epochs": 3}
+def test_fixed_parameters_are_those_of_the_trials_number(make_study: Open) -> None:
+    fixed = [{"arguments.margin": 0.25, "epochs": 3}, {"arguments.margin": 0.5, "epochs": 3}, None]
     stage = make_study(3, space={}, fixed=fixed)
-    seen: list[dict[str, Any]] = []
+    seen: list[dict[str, Any] | None] = []
 
     def note(attempt: TrialContext) -> TrialResult:
         seen.append(attempt.params)
-        attempt.params.pop("epochs")  # a worker may change its copy
+        if attempt.params is not None:
+            attempt.params.pop("epochs")  # a worker may change its copy
         return TrialResult(0.0)
 
     finish(stage, note)
-    assert len(seen) == 3
-    assert seen == [{"arguments.margin": 0.25}] * 3
-    assert stage.fixed == fixed
+    assert seen == [{"arguments.margin": 0.25}, {"arguments.margin": 0.5}, None]
+    assert [stage.params_of(index) for index in range(3)] == fixed
 
 
 def test_a_method_without_search_space_still_has_its_trials(make_study: Open) -> None:
@@ -614,7 +614,7 @@ def test_what_is_noted_is_known_to_all_workers(make_study: Open) -> None:
 def test_the_study_records_its_sampler(make_study: Open) -> None:
     about = make_study(sampler="tpe").about()
     assert about["sampler"] == "tpe"
-    assert about["sampler_arguments"]["n_startup_trials"] == 3
+    assert about["sampler_arguments"]["n_startup_trials"] == 4, "as many as there are parameters"
     assert "optuna" in about["versions"]
 
 

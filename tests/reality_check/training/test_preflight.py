@@ -16,7 +16,7 @@ RAW: dict[str, Any] = {
     "name": "x",
     "dataset": "glyphs",
     "model": "conv4",
-    "protocol": "quick",
+    "protocol": "quick_one_search",
     "methods": ["contrastive"],
 }
 

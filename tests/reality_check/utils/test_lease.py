@@ -46,7 +46,7 @@ def test_a_clock_that_jumps_loses_no_living_worker_and_keeps_no_dead_one(
     assert isinstance(storage, PatientStorage)
     now = [0.0]
     storage._monitor = HeartbeatMonitor(lambda: now[0])
-    stage = Study(storage, "s", 2, {}, "random", 1, 0, {})
+    stage = Study(storage, "s", 2, {}, "random", 1, 0, fixed=[{}] * 2)
     elsewhere = {"host": "elsewhere/1", "pid": 1, "started": 1}
     for trial_index in range(2):
         stage.study.enqueue_trial({}, user_attrs={"trial_index": trial_index})
@@ -116,7 +116,7 @@ def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
     monkeypatch.setattr(storages, "STANDSTILL", 3)
     one, other = (open_storage(postgres.url(), wait=True) for _ in range(2))
     assert isinstance(one, PatientStorage)
-    stage = Study(other, "standstill", 1, {}, "random", 1, 0, {})
+    stage = Study(other, "standstill", 1, {}, "random", 1, 0, fixed=[{}])
     with one.engine.connect() as paused:
         lock = sqlalchemy.text("SELECT study_id FROM studies FOR UPDATE")
         paused.execute(lock)

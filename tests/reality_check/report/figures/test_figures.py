@@ -99,7 +99,7 @@ def test_the_dot_is_on_an_epoch_that_training_may_choose(results: ExperimentResu
     curve = ((-1, 0.5), (0, 0.6), (2, 0.3), (4, 0.4), (6, 0.4), (8, 0.2))
     untrained = curve[:2]
     best = dataclasses.replace(method.search[0], value=0.9, curves=(curve, untrained))
-    method = dataclasses.replace(method, search=(best,), winner=best.trial_index)
+    method = dataclasses.replace(method, search=(best,), retrained=((0, best.trial_index),))
     summary = Summary(dataclasses.replace(results, methods=(method,)))
     axes = validation_figure(summary).axes[0]
     dots = [(xs(line), ys(line)) for line in axes.lines if line.get_marker() == "o"]

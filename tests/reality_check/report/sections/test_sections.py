@@ -202,7 +202,7 @@ def test_the_best_method_may_share_no_seed_with_others() -> None:
     assert against.apart == ("a",)
     apart = "ensemble: b, which has the highest mean over all runs, shares no seed with a."
     lines = shown_pairs(found.summary.results)
-    assert lines[0].startswith("ensemble: b beats c by 12.00 points")
+    assert lines[0].startswith("ensemble: b is above c by 12.00 points")
     assert lines[1] == apart
     assert lines[-1].endswith(apart)
     assert apart.partition(": ")[2] in paired_tex(found)
@@ -364,13 +364,13 @@ def pair(**changes: Any) -> Pair:
 
 def test_a_pair_that_differs() -> None:
     assert pair_sentence(pair()) == (
-        "A beats B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over 10 "
-        "common seeds, p = 0.004)."
+        "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
+        "10 common seeds, p = 0.004)."
     )
     assert pair_sentence(pair(tested=6, anywhere=Bounds(0.012, 0.001, 0.023))) == (
-        "A beats B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over 10 "
-        "common seeds, Holm p = 0.004); with other classes of the kind the interval is above 0 too "
-        "(0.10 to 2.30)."
+        "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
+        "10 common seeds, Holm p = 0.004); with other classes of the kind the interval is above 0 "
+        "too (0.10 to 2.30)."
     )
     assert pair_sentence(pair(anywhere=Bounds(0.012, -0.003, 0.027))).endswith(
         "; other classes of the kind could turn it round (−0.30 to 2.70)."

@@ -6,14 +6,14 @@ import dataclasses
 from typing import Any
 
 from reality_check.report.sections.verdict import (
-    NOISE_NOTE,
+    NOISE_NOTES,
     category_sentences,
     correction_note,
     headline,
     pair_sentence,
 )
 from reality_check.report.statistics import Comparison, Difference
-from reality_check.report.summary import Summary
+from reality_check.report.summary import Basis, Summary
 from reality_check.results import ExperimentResults, ResultRow
 
 MAP = "mean_average_precision_at_r"
@@ -101,9 +101,11 @@ def test_the_headline_without_results() -> None:
 
 
 def test_the_note_on_noise_names_what_is_left_out() -> None:
-    assert "training noise only" in NOISE_NOTE
-    assert "split" in NOISE_NOTE
-    assert "search" in NOISE_NOTE
+    assert "training noise only" in NOISE_NOTES[Basis.VALUES]
+    assert "nothing here says that one loss is better" in NOISE_NOTES[Basis.SETTINGS]
+    for basis in (Basis.SEARCHES, Basis.SUBSETS):
+        assert "luck of the search and of the training" in NOISE_NOTES[basis]
+        assert "split" in NOISE_NOTES[basis]
 
 
 def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:

@@ -1,0 +1,101 @@
+"""What a method scores when it is tuned with fewer or more trials, on the test classes."""
+
+from __future__ import annotations
+
+from functools import partial
+
+from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.figures.search import BudgetCurve, budget_figure
+from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
+from reality_check.report.statistics import budget_curve, variance_shares
+from reality_check.report.summary import Basis, Summary
+from reality_check.report.text import NOTHING, percent, points
+
+_METRIC = METRICS[PRIMARY]
+_NOTE = (
+    "A search of fewer trials is any subset of those that were made; the line is the mean over all "
+    "subsets, and the band its 95 % interval, which contains the luck of the search and of the "
+    "training. Numbers of trials at which too many subsets are won by a trial that was not "
+    "retrained, or for which the trials are too few, are left out."
+)
+
+
+def tuning_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` where nothing is known about searches."""
+    blocks: list[Block] = []
+    if summary.basis is Basis.SUBSETS:
+        blocks += _curves(summary)
+    if (table := _shares(summary)) is not None:
+        blocks.append(table)
+    return Section("tuning", "Score and tuning budget", tuple(blocks)) if blocks else None
+
+
+def _curves(summary: Summary) -> list[Block]:
+    category = summary.categories[0]
+    curves = []
+    for method in summary.methods:
+        rows = summary.rows.get((category, PRIMARY, method))
+        if rows is None or method in summary.controls:
+            continue
+        estimates = budget_curve(*summary.subsets(rows))
+        if estimates:
+            curves.append(BudgetCurve(method, estimates))
+    if not curves:
+        return []
+    caption = (
+        f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
+        f"intervals; the verdicts are at {summary.budget}."
+    )
+    alt = f"{caption} " + " ".join(
+        f"{curve.method}: "
+        + ", ".join(f"{percent(e.mean)} with {n}" for n, e in curve.estimates.items())
+        + "."
+        for curve in curves
+    )
+    figure = ReportFigure(
+        "tuning_budget", caption, alt, partial(budget_figure, curves, summary.budget)
+    )
+    return [Bullets(tuple(_leads(curves))), figure, Note(_NOTE)]
+
+
+def _leads(curves: list[BudgetCurve]) -> list[str]:
+    """Say who leads with how many trials."""
+    common = sorted(set.intersection(*(set(curve.estimates) for curve in curves)))
+    if len(curves) < 2 or not common:
+        return []
+    leaders = [max(curves, key=lambda c: c.estimates[n].mean).method for n in common]
+    if len(set(leaders)) == 1:
+        return [
+            f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "
+            f"{common[-1]}."
+        ]
+    last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
+    return [
+        f"With {last} trials and fewer another method has the highest estimate than with "
+        f"{common[-1]} ({leaders[-1]}); the intervals say whether they can be distinguished."
+    ]
+
+
+def _shares(summary: Summary) -> PlainTable | None:
+    """Where the variance of the primary metric comes from, by method and category."""
+    if summary.basis is not Basis.SEARCHES:
+        return None
+    rows = [
+        (method, category, _deviation(shares.search), _deviation(shares.training))
+        for method in summary.methods
+        for category in summary.categories
+        if (units := summary.units.get((category, PRIMARY, method)))
+        for shares in [variance_shares(list(units.values()))]
+    ]
+    caption = (
+        f"Standard deviations of test {_METRIC}, in points: of what searches find, and of the "
+        "training of one winner."
+    )
+    header = ("Method", "Category", "Searches", "Training")
+    known = any(NOTHING not in row for row in rows)
+    return PlainTable(caption, header, tuple(rows), words=("Method", "Category")) if known else None
+
+
+def _deviation(variance: float | None) -> str:
+    return NOTHING if variance is None else points(variance**0.5)

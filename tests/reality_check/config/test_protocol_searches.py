@@ -1,0 +1,126 @@
+"""What a protocol may say about its searches, and the sentence for everything else."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from reality_check.config import Experiment, load_experiment
+from reality_check.config.protocol import LEFT_OUT, least_retrained
+from reality_check.report.planning import resolution_sentence
+from reality_check.report.statistics import MAX_LEFT_OUT
+from reality_check.training.preflight import check_starts
+from reality_check.utils.errors import UsageError
+
+
+def quick(*changes: str) -> Experiment:
+    return load_experiment("quickstart", ["protocol=quick_one_search", *changes])
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (["protocol.search.repeats=0"], ["repeats", "greater than or equal to 1", "got 0"]),
+        (
+            ["protocol.search.trials=4", "protocol.search.startup_trials=5"],
+            ["startup_trials=5 of trials=4", "startup_trials: 2"],
+        ),
+        (["protocol.search.budget=3"], ["sampler is tpe", "sampler: random"]),
+        (
+            ["protocol.search.sampler=random", "protocol.search.budget=7"],
+            ["budget=7 is more than trials=6", "budget: null"],
+        ),
+        (
+            ["protocol.search={sampler: random, trials: 30, repeats: 2, budget: 5}"],
+            ["repeats is 2", "trials: 60"],
+        ),
+        (
+            ["protocol.search={sampler: random, trials: 50, budget: 10, retrain_best: 9}"],
+            ["retrain_best=9", "at least the best 15", "2%"],
+        ),
+        (["protocol.search={retrain_best: 9}"], ["retrain_best=9", "budget: 10"]),
+        (["controls=[contrastve]"], ["contrastve", "no method here", "'contrastive'"]),
+        (["methods.contrastive.starts_from=nobody"], ["starts from 'nobody'", "no method here"]),
+        (
+            [
+                "methods.contrastive.starts_from=normalized_softmax",
+                "methods.normalized_softmax.starts_from=contrastive",
+            ],
+            ["wait for each other", "normalized_softmax -> contrastive -> normalized_softmax"],
+        ),
+        (
+            ["protocol=as_published", "protocol.selects_on=last", "protocol.search.repeats=2"],
+            ["has no search", "search.repeats: 1"],
+        ),
+    ],
+)
+def test_bad_input_gets_one_sentence(changes: list[str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        quick(*changes)
+    assert "\n" not in str(caught.value)
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_fewer_trials_have_fewer_startup_trials() -> None:
+    assert quick("protocol.search.trials=2").protocol.search.startup_trials == 2
+    assert quick("protocol.search.trials=5").protocol.search.startup_trials == 3
+
+
+@pytest.mark.parametrize(("trials", "budget", "least"), [(50, 10, 15), (16, 5, 8), (6, 6, 1)])
+def test_as_few_are_retrained_as_may_be(trials: int, budget: int, least: int) -> None:
+    assert least_retrained(trials, budget) == least
+    left = math.comb(trials - least, budget) / math.comb(trials, budget)
+    more = math.comb(trials - least + 1, budget) / math.comb(trials, budget)
+    assert left <= LEFT_OUT < more
+    assert LEFT_OUT == MAX_LEFT_OUT
+
+
+START = "{method: contrastive, neutral: %s}"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        (
+            ["methods.normalized_softmax.starts_from=contrastive"],
+            ["which searches arguments.neg_margin", "'normalized_softmax' does not"],
+        ),
+        (
+            ["methods.contrastive.arguments={pos_margin: 0, neg_margin: 1}"],
+            ["neutral lacks arguments.temperature"],
+        ),
+        (
+            ["methods.contrastive.arguments={pos_margin: 0, neg_margin: 1}", "{x: 1}"],
+            ["neutral has 'x'", "arguments.temperature"],
+        ),
+        (
+            [
+                "methods.contrastive.arguments={pos_margin: 0, neg_margin: 1}",
+                "{arguments.temperature: 9, learning_rates.loss: 0.01}",
+            ],
+            ["arguments.temperature=9", "not in its range"],
+        ),
+    ],
+)
+def test_what_cannot_start_from_another_method(changes: list[str], words: list[str]) -> None:
+    neutral = changes.pop() if changes[-1].startswith("{") else "{}"
+    start = f"methods.normalized_softmax.starts_from={START % neutral}"
+    with pytest.raises(UsageError) as caught:
+        check_starts(quick(*changes, start))
+    for word in words:
+        assert word in str(caught.value)
+
+
+def test_a_plan_says_what_it_can_show() -> None:
+    one = resolution_sentence(quick().protocol, 4)
+    assert "nothing will be said about losses" in one
+
+    def least(protocol: str) -> float:
+        text = resolution_sentence(load_experiment("quickstart", [protocol]).protocol, 2)
+        return float(text.split()[1])
+
+    # docs/calibration.md: 5 x 10 finds 1.5 to 2.2 points, all subsets 1.2 to 1.5.
+    assert 1.5 < least("protocol=mlrc_5x10") < 2.2
+    assert 1.2 < least("protocol=mlrc_subsets") < 1.6

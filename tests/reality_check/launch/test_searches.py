@@ -1,0 +1,186 @@
+"""Repeated searches, and one random search that stands for many, from the plan to the results."""
+
+from __future__ import annotations
+
+from collections import Counter
+from typing import Any
+
+import pytest
+from support.spied import Handed, Made
+
+from reality_check.config.metrics import PRIMARY, Stage
+from reality_check.report.collect import collect
+from reality_check.report.summary import Basis, Summary
+from reality_check.results import ExperimentResults
+
+pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+METHOD = {"base": "contrastive", "samples_per_class": 2, "loss": "ContrastiveLoss"}
+
+
+def search(reproductions: int = 2, **keys: Any) -> dict[str, Any]:
+    """The protocol of the tests with another search."""
+    return {
+        "base": "quick_one_search",
+        "training": {
+            "batch_size": 4,
+            "iterations_per_epoch": 1,
+            "max_epochs": 2,
+            "evaluate_every": 1,
+            "embedding_size": 4,
+        },
+        "search": {"sampler": "random", **keys},
+        "reproductions": reproductions,
+        "categories": ["aggregate", "complete"],
+    }
+
+
+def drawn(results: ExperimentResults, method: str) -> dict[tuple[int, int], dict[str, Any]]:
+    """The parameters of every trial, by search and number."""
+    (own,) = (one for one in results.methods if one.name == method)
+    return {(trial.search, trial.trial_index): dict(trial.params) for trial in own.search}
+
+
+def test_every_search_has_trials_a_winner_and_reproductions_of_its_own(
+    make: Made, handed: Handed
+) -> None:
+    campaign = make(protocol=search(trials=3, repeats=3))
+    campaign.work()
+    counts = Counter((folder.parts[-4], folder.parts[-3]) for *_, folder in handed)
+    for name in ("contrastive", "heated_up_softmax"):
+        for place in ("search", "search_1", "search_2"):
+            assert counts[name, place] == 3 * 4
+        assert counts[name, "reproductions"] == 3 * 2 * 4
+        assert counts[name, "final"] == 3 * 2
+    folders = [folder for *_, folder in handed]
+    assert len(set(folders)) == len(folders)
+    for method in campaign.experiment.methods:
+        plan = campaign.retrained(method)
+        winners = [campaign.winner(method, number) for number in range(3)]
+        assert [one.search for one in plan] == [0, 0, 1, 1, 2, 2]
+        assert [one.trial for one in plan] == [w for w in winners for _ in range(2)]
+        for stage in (Stage.REPRODUCTIONS, Stage.FINAL):
+            study = campaign.study(method, stage)
+            assert study is not None
+            for index, one in enumerate(plan):
+                params = dict(study.params_of(index) or {})
+                assert one.trial is not None
+                assert params.items() >= one.trial.params.items()
+
+
+def test_results_are_over_searches(make: Made, handed: Handed) -> None:
+    campaign = make(protocol=search(trials=2, repeats=3))
+    campaign.work()
+    results = collect(campaign)
+    rows = [r for r in results.rows if (r.method, r.category) == ("contrastive", "aggregate")]
+    rows = [row for row in rows if row.metric == PRIMARY]
+    assert [(row.search, row.reproduction) for row in rows] == [
+        (0, 0), (0, 1), (1, 2), (1, 3), (2, 4), (2, 5),
+    ]  # fmt: skip
+    assert results.methods[0].retrained == tuple(
+        dict.fromkeys((row.search, row.trial) for row in rows)
+    )
+    summary = Summary(results)
+    assert summary.basis is Basis.SEARCHES
+    estimate = summary.estimates("aggregate")["contrastive"]
+    assert (estimate.n, estimate.degrees) == (3, 2)
+    assert len(summary.samples("aggregate", PRIMARY)["contrastive"]) == 3
+
+
+def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
+    make: Made, handed: Handed
+) -> None:
+    methods = [
+        METHOD | {"name": "one", "arguments": {"pos_margin": {"low": 0, "high": 1}}},
+        METHOD
+        | {
+            "name": "other",
+            "arguments": {
+                "pos_margin": {"low": 0, "high": 2},
+                "neg_margin": {"low": 0.1, "high": 1},
+            },
+        },
+    ]
+    campaign = make(protocol=search(trials=3, repeats=2), methods=methods, controls=["one"])
+    campaign.work()
+    results = collect(campaign)
+    one, other, control = (drawn(results, name) for name in ("one", "other", "one_control"))
+    assert len(one) == 6
+    name = "arguments.pos_margin"
+    for key, params in one.items():
+        assert other[key][name] == pytest.approx(2 * params[name]), "the same share of its range"
+        assert other[key]["learning_rates.trunk"] == params["learning_rates.trunk"]
+        assert control[key][name] != params[name], "a control has seeds of its own"
+    assert len({params[name] for params in one.values()}) == 6, "searches differ"
+    assert results.methods[2].control_of == "one"
+    summary = Summary(results)
+    named = {c.better for c in summary.comparisons("aggregate")}
+    named |= {c.other for c in summary.comparisons("aggregate")}
+    assert named == {"one", "other"}, "a control is no candidate"
+    assert list(summary.control_differences("aggregate")) == ["one_control"]
+
+
+def test_a_random_search_stands_for_all_that_are_in_it(make: Made, handed: Handed) -> None:
+    campaign = make(protocol=search(1, trials=6, budget=2, retrain_best=5))
+    campaign.work()
+    results = collect(campaign)
+    method = results.methods[0]
+    best = sorted(method.search, key=lambda trial: -(trial.value or 0.0))[:5]
+    assert method.retrained == tuple((0, trial.trial_index) for trial in best)
+    runs = {run.trial_index: run for run in method.reproductions}
+    for rank, trial in enumerate(best):
+        assert runs[rank].retrained == trial.trial_index
+        assert runs[rank].params == trial.params
+    summary = Summary(results)
+    assert summary.basis is Basis.SUBSETS
+    assert summary.estimates("aggregate")["contrastive"].n == 6
+    assert sum(summary.shares("aggregate", "contrastive").values()) == pytest.approx(1)
+
+
+def test_a_search_starts_from_the_winner_of_a_simpler_method(make: Made, handed: Handed) -> None:
+    methods = [
+        METHOD
+        | {
+            "name": "wide",
+            "arguments": {
+                "pos_margin": {"low": 0, "high": 1},
+                "neg_margin": {"low": 0, "high": 1},
+            },
+            "starts_from": {"method": "plain", "neutral": {"arguments.neg_margin": 0.5}},
+        },
+        METHOD
+        | {"name": "plain", "arguments": {"pos_margin": {"low": 0, "high": 1}, "neg_margin": 0.5}},
+    ]
+    campaign = make(protocol=search(trials=3, repeats=2), methods=methods)
+    campaign.work()
+    wide = drawn(collect(campaign), "wide")
+    for number in range(2):
+        winner = campaign.winner(campaign.experiment.method("plain"), number)
+        assert winner is not None
+        assert wide[number, 0] == {**winner.params, "arguments.neg_margin": 0.5}
+        assert wide[number, 1]["arguments.neg_margin"] != 0.5
+
+
+def test_a_search_of_which_all_trials_diverge_counts_with_0(
+    make: Made, handed: Handed, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from reality_check.evaluation.metrics import Diverged
+    from reality_check.launch.trial_runner import TrialRunner
+
+    searched = TrialRunner._search
+
+    def diverge(self: TrialRunner, trial: Any) -> Any:
+        if trial.search == 1 and trial.method.name == "contrastive":
+            raise Diverged("the loss became nan")
+        return searched(self, trial)
+
+    monkeypatch.setattr(TrialRunner, "_search", diverge)
+    campaign = make(protocol=search(trials=2, repeats=3))
+    campaign.work()
+    assert campaign.is_complete()
+    results = collect(campaign)
+    summary = Summary(results)
+    values = summary.values["aggregate", PRIMARY, "contrastive"]
+    assert values[1] == 0
+    assert values[0] > 0
+    assert any(d.serious and "1 of 3 searches of contrastive" in d.text for d in results.deviations)
