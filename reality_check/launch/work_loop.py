@@ -14,6 +14,7 @@ from reality_check.config.metrics import Stage
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import remove_checkpoints, trial_folder
+from reality_check.studies.study import Study
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.interrupt import Stopped, check, pause
 from reality_check.utils.text import one_line
@@ -56,7 +57,7 @@ class WorkLoop:
     def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
         """Searches that nobody works on come first: they learn most from one trial at a time."""
         ready = list(self._campaign.ready_stages())
-        idle = [work for work in ready if work.stage is Stage.SEARCH and work.study.is_idle()]
+        idle = [work for work in ready if work.stage is Stage.SEARCH and _is_idle(work.study)]
         for work in (*idle, *ready):
             if work.study.is_complete():  # first, since that is remembered and not asked again
                 continue
@@ -98,6 +99,11 @@ class WorkLoop:
             out_dir = self._campaign.out_dir
             folder = trial_folder(out_dir, work.method, work.stage, index, work.search)
             remove_checkpoints(folder)
+
+
+def _is_idle(study: Study) -> bool:
+    """Whether trials are left and no worker is at one."""
+    return not study.is_complete() and all(trial.state != "running" for trial in study.trials())
 
 
 def _pause(seconds_of_poll: float) -> None:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -17,6 +16,14 @@ from numpy.typing import NDArray
 
 from reality_check.config.differences import differing_keys
 from reality_check.config.neutral_keys import is_table_neutral
+from reality_check.report.pooling import (
+    Source,
+    joined,
+    pooled,
+    searches_before,
+    texts,
+    unlike,
+)
 from reality_check.results import (
     Cost,
     Deviation,
@@ -32,15 +39,6 @@ from reality_check.utils.errors import UsageError
 
 _WHERE = "“How it was run”"
 _Spent = TypeVar("_Spent", Cost, Energy)
-
-
-@dataclass(frozen=True)
-class Source:
-    """One output folder: what the report calls it, where it is, and its results."""
-
-    label: str
-    path: Path
-    results: ExperimentResults
 
 
 def folder_labels(paths: Sequence[Path]) -> list[str]:
@@ -64,7 +62,7 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
 
 def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
     """The dotted keys of the settings that keep two experiments out of one table."""
-    users = set(_texts(one.config.get("methods"))) | set(_texts(other.config.get("methods")))
+    users = set(texts(one.config.get("methods"))) | set(texts(other.config.get("methods")))
     keys = []
     for key in differing_keys(one.config, other.config):
         if is_table_neutral(key):
@@ -75,18 +73,6 @@ def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
             continue  # a method's own class, or one that only one of them uses
         keys.append(key)
     return keys
-
-
-def _texts(value: Any) -> Iterator[str]:
-    """Every text in nested data."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for item in value.values():
-            yield from _texts(item)
-    elif isinstance(value, list | tuple):
-        for item in value:
-            yield from _texts(item)
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
@@ -123,7 +109,7 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         first,
         name=" + ".join(names),
         finished=finished,
-        methods=_joined(parts),
+        methods=joined(parts),
         rows=tuple(row for part in parts for row in part.rows),
         baselines=_baselines(sources),
         deviations=_deviations(sources),
@@ -141,74 +127,16 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
 # -- one folder's results under the names of the whole -------------------------------------------
 
 
-def unlike(one: ExperimentResults, other: ExperimentResults, method: str) -> list[str]:
-    """The dotted keys in which a method of two folders differs, its own code among them."""
-    settings = [results.settings_of(method) for results in (one, other)]
-    codes = [results.config.get("code") or {} for results in (one, other)]
-    used = set(_texts(settings[0])) | set(_texts(settings[1]))
-    changed = [f"code.{name}" for name in sorted(used) if codes[0].get(name) != codes[1].get(name)]
-    return [*differing_keys(settings[0], settings[1]), *changed]
-
-
-def _pooled(sources: Sequence[Source]) -> set[str]:
-    """Names of methods whose folders hold further searches of them: other seeds, else the same."""
-    places: dict[str, list[ExperimentResults]] = {}
-    for source in sources:
-        for method in source.results.methods:
-            places.setdefault(method.name, []).append(source.results)
-    return {name for name, results in places.items() if _are_searches(name, results)}
-
-
-def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
-    seeds = {one.config.get("seed") for one in results}
-    protocol = results[0].config.get("protocol") or {}
-    if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
-        return False
-    if protocol["search"].get("retrain_best") or protocol.get("selects_on") != "validation":
-        return False
-    return not any(unlike(results[0], other, name) for other in results[1:])
-
-
 def _names(source: Source, sources: Sequence[Source]) -> dict[str, str]:
     """From each method of a folder to its name among all."""
     taken = [m.name for other in sources for m in other.results.methods]
-    pooled = _pooled(sources)
+    together = pooled(sources)
     return {
         method.name: f"{method.name} ({source.label})"
-        if taken.count(method.name) > 1 and method.name not in pooled
+        if taken.count(method.name) > 1 and method.name not in together
         else method.name
         for method in source.results.methods
     }
-
-
-def _searches_before(source: Source, sources: Sequence[Source], method: str) -> int:
-    """What is added to the numbers of a folder's searches of a method."""
-    if method not in _pooled(sources):
-        return 0
-    before = sources[: sources.index(source)]
-    own = [m for other in before for m in other.results.methods if m.name == method]
-    return sum(1 + max((trial.search for trial in m.search), default=0) for m in own)
-
-
-def _joined(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
-    """The methods of all folders; further searches of one are put behind its own."""
-    methods: dict[str, MethodResults] = {}
-    for method in (method for part in parts for method in part.methods):
-        known = methods.get(method.name)
-        methods[method.name] = method if known is None else _with_searches(known, method)
-    return tuple(methods.values())
-
-
-def _with_searches(first: MethodResults, second: MethodResults) -> MethodResults:
-    return dataclasses.replace(
-        first,
-        search=first.search + second.search,
-        reproductions=first.reproductions + second.reproductions,
-        final=first.final + second.final,
-        retrained=first.retrained + second.retrained,
-        origin=f"{first.origin}, {second.origin}",
-        importance=None,
-    )
 
 
 def _offset(source: Source, sources: Sequence[Source]) -> int:
@@ -229,7 +157,7 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
     names, offset = _names(source, sources), _offset(source, sources)
     results = source.results
 
-    before = {m.name: _searches_before(source, sources, m.name) for m in results.methods}
+    before = {m.name: searches_before(source, sources, m.name) for m in results.methods}
 
     def row(one: ResultRow) -> ResultRow:
         number = one.reproduction + offset
@@ -331,12 +259,12 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
 
 def _apart(sources: Sequence[Source]) -> Iterator[Deviation]:
     """Methods of one name that are no searches of one method, and why."""
-    pooled = _pooled(sources)
+    together = pooled(sources)
     places: dict[str, Source] = {}
     for source in sources:
         for method in source.results.methods:
             first = places.setdefault(method.name, source)
-            if first is source or method.name in pooled:
+            if first is source or method.name in together:
                 continue
             keys = unlike(first.results, source.results, method.name)
             if keys and _seed(first) != _seed(source):

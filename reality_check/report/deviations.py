@@ -12,11 +12,10 @@ from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
+from reality_check.report.treatment import AS_PUBLISHED, unequal_treatment
 from reality_check.results import Deviation, MethodResults
 from reality_check.utils.config_files import configs_root, shipped_files
 
-#: The protocol of experiments that repeat a paper's table.
-AS_PUBLISHED = "as_published"
 #: Parts of that protocol that each paper decides for itself.
 _OF_A_PAPER = {"training", "reproductions"}
 #: Keys of a protocol that say what it is compared with, not how it is run.
@@ -43,7 +42,7 @@ def find_deviations(
         parallel: methods whose search trials overlapped in time.
     """
     deviations = [
-        *_unequal_treatment(experiment, methods),
+        *unequal_treatment(experiment, methods),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
         *_cut_short(experiment, methods),
@@ -57,74 +56,6 @@ def find_deviations(
 
 
 # -- between the methods, and what happened -------------------------------------------------------
-
-
-def _unequal_treatment(
-    experiment: Experiment, methods: Sequence[MethodResults]
-) -> Iterator[Deviation]:
-    done = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
-    if len(set(done.values())) > 1:
-        counts = ", ".join(f"{name} {count}" for name, count in done.items())
-        yield Deviation(
-            "unequal search", f"The methods have unequal numbers of trials: {counts}.", True
-        )
-    searched = {m.name: len(m.searched) for m in methods}
-    if len(set(searched.values())) > 1:
-        counts = ", ".join(f"{name} {count}" for name, count in searched.items())
-        yield Deviation(
-            "searched parameters",
-            "All methods get the same number of trials, but they search different numbers of "
-            f"hyper-parameters: {counts}.",
-        )
-    two = [m.name for m in experiment.methods if m.phase2 is not None]
-    one = [m.name for m in experiment.methods if m.phase2 is None]
-    if experiment.protocol.training.phases == "method" and two and one:
-        others = ", ".join(one) if len(one) <= 6 else f"the other {len(one)}"
-        yield Deviation(
-            "phases",
-            f"Trained in two phases: {', '.join(two)}; in one: {others}. The limit of epochs is "
-            "the same for all.",
-        )
-    yield from _unequal_models(experiment)
-    yield from _unequal_training(experiment)
-    raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
-    if raw and len(raw) < len(methods):
-        yield Deviation(
-            "geometry",
-            f"Retrieval by raw Euclidean distance: {', '.join(raw)}; on unit vectors: the others. "
-            "results.csv has both geometries for all.",
-        )
-
-
-def _unequal_models(experiment: Experiment) -> Iterator[Deviation]:
-    changes = {m.name: m.model for m in experiment.methods if m.model}
-    if changes:
-        texts = [
-            f"{name} has {', '.join(f'{key} {value}' for key, value in changed.items())}"
-            for name, changed in changes.items()
-        ]
-        yield Deviation(
-            "models",
-            f"The methods do not all train the same network: {'; '.join(texts)}. A difference from "
-            "them is one of loss and network together.",
-            not _is_a_papers_table(experiment),
-        )
-
-
-def _unequal_training(experiment: Experiment) -> Iterator[Deviation]:
-    names = [method.name for method in experiment.methods if method.training is not None]
-    if names:
-        yield Deviation(
-            "training",
-            f"Methods with settings of their own for the training: {', '.join(names)}. A "
-            "difference from them is one of loss and training together.",
-            not _is_a_papers_table(experiment),
-        )
-
-
-def _is_a_papers_table(experiment: Experiment) -> bool:
-    """Whether methods differ because the table that is repeated compares them like this."""
-    return experiment.protocol.reference == AS_PUBLISHED
 
 
 def _missing_work(

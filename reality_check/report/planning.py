@@ -13,7 +13,7 @@ from reality_check.report.statistics import (
     smallest_detectable,
     subset_degrees,
 )
-from reality_check.report.text import points
+from reality_check.report.text import counted, points
 
 #: The luck of searches of ten trials and of trainings in ``docs/calibration.md``: standard
 #: deviations of 0.80 and 0.47 points, means over its three losses.
@@ -45,6 +45,6 @@ def resolution_sentence(protocol: Protocol, methods: int) -> str:
     least = smallest_detectable(error, degrees, pairs=max(1, pairs))
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "
-        f"in 4 of 5 such experiments ({pairs} pairs; if searches and trainings scatter as in "
-        "docs/calibration.md, by 0.8 and 0.5 points); smaller ones mostly are not"
+        f"in 4 of 5 such experiments ({counted(pairs, 'pair')}; if searches and trainings scatter "
+        "as in docs/calibration.md, by 0.8 and 0.5 points); smaller ones mostly are not"
     )

@@ -153,10 +153,6 @@ class Study:
         """Whether every trial has its complete attempt."""
         return len(self.complete()) == self.num_trials
 
-    def is_idle(self) -> bool:
-        """Whether trials are left and no worker is at one."""
-        return not self.is_complete() and all(t.state != "running" for t in self.trials())
-
     def best(self) -> StoredTrial | None:
         """The best complete trial so far; ``None`` if all diverged."""
         return best_trial(self.complete())
@@ -302,8 +298,8 @@ class Study:
             )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")
-        params = self._known_params(free, earlier)
-        self.study.enqueue_trial(params, user_attrs={"trial_index": free})
+        attributes = {"trial_index": free}
+        self.study.enqueue_trial(self._known_params(free, earlier), user_attrs=attributes)
         return True
 
     def _choose(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:
