@@ -19,13 +19,13 @@ from reality_check.launch.slurm import SlurmWorkers
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
-    Source,
     combine,
     describe,
     differences,
     folder_labels,
     groups,
 )
+from reality_check.report.pooling import Source
 from reality_check.report.writing import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign
