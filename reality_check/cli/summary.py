@@ -7,9 +7,9 @@ from rich.table import Table
 
 from reality_check.config.metrics import CATEGORIES
 from reality_check.report.sections.untrained import untrained_note
-from reality_check.report.sections.verdict import leaders
+from reality_check.report.sections.verdict import ONE_SEARCH, leaders
 from reality_check.report.statistics import Estimate
-from reality_check.report.summary import Summary
+from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import listed
 from reality_check.results import ExperimentResults
 
@@ -32,6 +32,8 @@ def print_summary(results: ExperimentResults) -> None:
     Console().print(table)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
+    if summary.basis is Basis.SETTINGS:
+        print(ONE_SEARCH)
     if note := untrained_note(summary):
         print(note)
     if results.deviations:

@@ -50,10 +50,15 @@ def test_loading_gives_what_the_run_gave_and_leaves_the_folder_alone(finished: A
 def test_records_are_the_lines_of_the_csv_files(finished: Any) -> None:
     folder, results = finished
     expected = []
+    numbers = ("search", "trial", "reproduction")
     for name in ("results.csv", "baselines.csv"):
         with open(folder / name, encoding="utf-8", newline="") as file:
             expected += [
-                {**row, "reproduction": int(row["reproduction"]), "value": float(row["value"])}
+                {
+                    **row,
+                    **{key: int(row[key]) if row[key] else None for key in numbers},
+                    "value": float(row["value"]),
+                }
                 for row in csv.DictReader(file)
             ]
     assert results.records(baselines=True) == expected

@@ -17,6 +17,7 @@ from reality_check.config.metrics import METRICS
 
 #: Small enough that the whole way takes seconds.
 TINY = [
+    "protocol=quick_one_search",
     "dataset.classes=24",
     "dataset.images_per_class=6",
     "protocol.training.iterations_per_epoch=3",
@@ -90,13 +91,16 @@ def test_run_writes_all_results(finished: tuple[Path, str]) -> None:
     folder, said = finished
     out = folder / "runs" / "experiment"
     assert "Report: runs/experiment/report.html" in said
-    assert re.search(r"^\S+ (leads|is above).* \(.*aggregate.*\)\.$", said, re.M)
+    assert re.search(r"^the settings found for \S+ (lead|retrain).* \(.*aggregate", said, re.M)
+    assert "One search of each method cannot tell losses apart." in said
     for name in ("my_loss", "normalized_softmax", "contrastive"):
         assert name in said
     for file in ("report.html", "report.md", "tables.tex", "results.csv", "experiment.yaml"):
         assert (out / file).stat().st_size > 0
     rows = rows_of(out / "results.csv")
-    assert list(rows[0]) == ["experiment", "method", "category", "reproduction", "metric", "value"]
+    places = ["experiment", "method", "category", "search", "trial", "reproduction"]
+    assert list(rows[0]) == [*places, "metric", "value"]
+    assert {row["search"] for row in rows} == {"0"}
     keys = [(r["method"], r["category"], r["reproduction"], r["metric"]) for r in rows]
     assert sorted(keys) == sorted(
         (method, category, reproduction, metric)
