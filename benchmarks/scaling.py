@@ -589,7 +589,7 @@ def pretended_experiment(trials: int, studies: int, url: str | None) -> Experime
             "protocol": {
                 "base": "quick_one_search",
                 "training": small,
-                "search": {"trials": trials, "startup_trials": 10},
+                "search": {"trials": trials, "startup_trials": min(trials, 10)},
                 "reproductions": 1,
                 "categories": ["aggregate"],
             },
