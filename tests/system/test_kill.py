@@ -24,11 +24,11 @@ model: {base: conv4, arguments: {width: 8}}
 protocol:
   base: quick_one_search
   training: {iterations_per_epoch: 12, max_epochs: 8, embedding_size: 8, batch_size: 8}
-  search: {trials: 4, startup_trials: 2}
-  reproductions: 2
+  search: {trials: 2, repeats: 2, startup_trials: 1}
+  reproductions: 1
 methods: [warped_softmax, contrastive]
 """
-STAGES = {"search": 4, "reproductions": 2, "final": 2}
+STAGES = {"search": 2, "search_1": 2, "reproductions": 2, "final": 2}
 
 
 def prepare(folder: Path) -> None:
