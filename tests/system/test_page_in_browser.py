@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 import pytest
 from matplotlib.image import imread
+from support.made_up_results import make_results
 
 from reality_check.report.writing import write_report
 
@@ -49,10 +50,10 @@ Browse = Callable[..., str]
 
 
 @pytest.fixture(scope="module")
-def page(build: Any, tmp_path_factory: pytest.TempPathFactory) -> Path:
+def page(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The report of the made-up experiment."""
     folder = tmp_path_factory.mktemp("page")
-    write_report(build(), folder)
+    write_report(make_results(), folder)
     return folder / "report.html"
 
 
