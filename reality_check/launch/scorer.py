@@ -21,7 +21,7 @@ from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geome
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.models.network import Network, preprocessing
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
-from reality_check.studies.output_folder import query_scores_path, trial_folder
+from reality_check.studies.output_folder import fold_folder, query_scores_path
 from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.utils.seeds import derive
@@ -139,7 +139,7 @@ class Scorer:
         Raises:
             FileNotFoundError: it is not there.
         """
-        folder = trial_folder(self._out_dir, method.name, stage, trial_index) / f"fold_{fold}"
+        folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
         shape = input_shape(self._prepared.dataset, method.training)
         return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
 

@@ -26,6 +26,7 @@ from reality_check.launch.fold_executors import (
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.studies.campaign import StageWork
 from reality_check.studies.output_folder import (
+    fold_folder,
     gallery_path,
     place,
     remove_checkpoints,
@@ -231,8 +232,7 @@ class TrialRunner:
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
         method, index = trial.method.name, trial.context.trial_index
-        folder = trial_folder(self.out_dir, method, trial.stage, index, trial.search)
-        return folder / f"fold_{fold}"
+        return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
         renew_lease: LeaseCheck = trial.context.renew_lease

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import time
 from collections.abc import Callable
 from typing import Any, Literal
@@ -56,9 +57,10 @@ class WorkLoop:
 
     def _work_on_first_free_stage(self) -> Literal["worked", "wait", "done"]:
         """Searches that nobody works on come first: they learn most from one trial at a time."""
-        ready = list(self._campaign.ready_stages())
-        idle = [work for work in ready if work.stage is Stage.SEARCH and _is_idle(work.study)]
-        for work in (*idle, *ready):
+        ready = self._campaign.ready_stages
+        searches = (work for work in ready() if work.stage is Stage.SEARCH)
+        idle = (work for work in searches if _is_idle(work.study))
+        for work in itertools.chain(idle, ready()):
             if work.study.is_complete():  # first, since that is remembered and not asked again
                 continue
             failure = work.study.failure()

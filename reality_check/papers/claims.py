@@ -45,7 +45,7 @@ from reality_check.report.statistics import (
     holm,
 )
 from reality_check.report.summary import Basis, Summary
-from reality_check.report.untrained import UNTRAINED_NETWORK, untrained
+from reality_check.report.untrained import not_above_untrained
 from reality_check.results import ExperimentResults, MethodResults
 
 Verdict = Literal[
@@ -110,8 +110,9 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
         In the order of the claims.
     """
     summary, lost = Summary(results), _diverged(results.methods)
+    idle = not_above_untrained(summary)
     comparisons = [
-        _Comparison(claim, summary, *(_Side(place, summary, lost) for place in places))
+        _Comparison(claim, summary, idle, *(_Side(place, summary, lost) for place in places))
         for claim in experiment.claims
         for places in claim.comparisons()
     ]
@@ -178,9 +179,11 @@ class _Side:
 class _Comparison:
     """One comparison before the correction."""
 
-    def __init__(self, claim: Claim, summary: Summary, first: _Side, second: _Side) -> None:
+    def __init__(
+        self, claim: Claim, summary: Summary, idle: Collection[str], first: _Side, second: _Side
+    ) -> None:
         self.claim, self.first, self.second = claim, first, second
-        self._summary = summary
+        self._summary, self._idle = summary, idle
         self._paired = first.networks == second.networks
         if self._paired:
             for side, other in ((first, second), (second, first)):
@@ -194,20 +197,19 @@ class _Comparison:
         self.p_equal = self._p_equal() if tests and claim.test != "not_below" else None
 
     def _one_search(self) -> bool:
-        """Whether two losses are compared by one search of each, which cannot be told apart."""
+        """Whether two losses are compared by one search of each, which decides nothing."""
         return self._summary.basis is Basis.SETTINGS and (
             self.first.place.method != self.second.place.method
         )
 
     def _nothing(self) -> str:
         """Why there is nothing to compare; empty where there is."""
-        sides = (self.first, self.second)
-        for side in sides:
+        for side in self._sides:
             if not side.rows:
                 return f"{side.place.method} has no results"
-        if any(side.lost < len(side.rows) for side in sides):
+        if any(side.lost < len(side.rows) for side in self._sides):
             return ""
-        methods = dict.fromkeys(side.place.method for side in sides)
+        methods = dict.fromkeys(side.place.method for side in self._sides)
         return f"every run of {' and '.join(methods)} diverged"
 
     def _shifted(self, shift: float) -> Difference:
@@ -268,9 +270,7 @@ class _Comparison:
 
     def _learned_nothing(self) -> bool:
         """Whether neither side is better than the untrained network."""
-        baselines = {one.name: one.unbeaten for one in untrained(self._summary)}
-        idle = baselines.get(UNTRAINED_NETWORK, ())
-        return all(side.place.method in idle for side in self._sides)
+        return all(side.place.method in self._idle for side in self._sides)
 
     def _why(self) -> str:
         if self._one_search() and self.difference is not None:

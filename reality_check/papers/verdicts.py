@@ -18,7 +18,7 @@ from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
 from reality_check.report.collect import collect
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed, true_minus
-from reality_check.report.untrained import UNTRAINED_NETWORK, untrained
+from reality_check.report.untrained import not_above_untrained
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError
@@ -122,8 +122,7 @@ def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
     results = collect(Campaign(locked, folder))
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
-    baselines = {one.name: one.unbeaten for one in untrained(Summary(results))}
-    idle = baselines.get(UNTRAINED_NETWORK, ())
+    idle = not_above_untrained(Summary(results))
     return [
         (one.verdict, _verdict_text(one) + _idle(one.claim, idle)) for one in judge(locked, results)
     ]

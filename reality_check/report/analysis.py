@@ -32,9 +32,7 @@ from reality_check.report.statistics import (
     probability_of_improvement,
     rank_methods,
     resampled_means,
-    t_interval,
     with_noise,
-    with_training_noise,
 )
 from reality_check.report.summary import Basis, Summary
 
@@ -324,19 +322,13 @@ class Analysis:
         """Two methods by the trials that they have in common."""
         rows = self.summary.rows
         first, second = (self.summary.subsets(rows[category, PRIMARY, m]) for m in (a, b))
-        estimates = self.summary.estimates(category)
         if len(first[0]) == len(second[0]):
             difference = paired_subsets_difference(first, second, self.summary.budget)
         else:
+            estimates = self.summary.estimates(category)
             difference = estimate_difference(estimates[a], estimates[b])
-        anywhere = None
-        keys = list(self._scores)
-        scored = {(a, category), (b, category)} <= set(keys)
-        if scored and difference.error is not None and difference.degrees is not None:
-            draws = [self._class_draws[:, keys.index((m, category))] for m in (a, b)]
-            noisy = with_noise(draws[0] - draws[1], difference.error, difference.degrees)
-            anywhere = percentile_interval(noisy, difference.mean, len(self._counts))
         none = (None,) * 6
+        anywhere = self._anywhere(category, a, b, difference)
         return Pair(category, a, b, difference, None, 0, *none, anywhere)
 
     def _pair(self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]) -> Pair:
@@ -346,11 +338,13 @@ class Analysis:
         first, second = ([runs[method][seed] for seed in common] for method in (a, b))
         if sum(first) < sum(second):
             a, b, first, second = b, a, second, first
+        difference = paired_difference(first, second)
+        alike = set(runs[a]) == set(runs[b])
         return Pair(
             category,
             a,
             b,
-            paired_difference(first, second),
+            difference,
             None,
             0,
             sum(x > y for x, y in zip(first, second, strict=True)),
@@ -359,21 +353,18 @@ class Analysis:
             cohens_d(first, second),
             probability_of_improvement(first, second),
             cliffs_delta(first, second),
-            self._anywhere(category, a, b, runs),
+            self._anywhere(category, a, b, difference) if alike else None,
         )
 
-    def _anywhere(
-        self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]
-    ) -> Bounds | None:
+    def _anywhere(self, category: str, a: str, b: str, difference: Difference) -> Bounds | None:
         keys = list(self._scores)
-        if not {(a, category), (b, category)} <= set(keys) or set(runs[a]) != set(runs[b]):
+        if not {(a, category), (b, category)} <= set(keys):
             return None
-        gaps = [runs[a][seed] - runs[b][seed] for seed in runs[a]]
-        if len(gaps) < 2:
+        if difference.error is None or difference.degrees is None:
             return None
         first, second = (self._class_draws[:, keys.index((m, category))] for m in (a, b))
-        draws = with_training_noise(first - second, gaps)
-        return percentile_interval(draws, t_interval(gaps).mean, len(self._counts))
+        draws = with_noise(first - second, difference.error, difference.degrees)
+        return percentile_interval(draws, difference.mean, len(self._counts))
 
     def _runs(self, category: str) -> dict[str, dict[int, float]]:
         """MAP@R by method and reproduction, of the methods that have some, all of them finite."""

@@ -87,6 +87,7 @@ class Summary:
 
     def __init__(self, results: ExperimentResults) -> None:
         self.results = results
+        self._estimates: dict[tuple[str, str], dict[str, Estimate]] = {}
 
     @cached_property
     def basis(self) -> Basis:
@@ -122,11 +123,14 @@ class Summary:
     def _by_unit(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
         units: dict[int, tuple[float, ...]] = {}
         for row in rows:
-            searched = self.basis is Basis.SEARCHES and row.search is not None
-            unit = row.search if searched else row.reproduction
-            assert unit is not None
+            unit = self._unit(row)
             units[unit] = (*units.get(unit, ()), float(row.value))
         return units
+
+    def _unit(self, row: ResultRow) -> int:
+        if self.basis is Basis.SEARCHES and row.search is not None:
+            return row.search
+        return row.reproduction
 
     @cached_property
     def values(self) -> dict[Place, dict[int, float]]:
@@ -172,12 +176,14 @@ class Summary:
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
         """What each method that has results scores, with the interval over its units."""
-        places = {method: (category, metric, method) for method in self.methods}
-        return {
-            method: self.estimate(self.rows[place])
-            for method, place in places.items()
-            if place in self.rows
-        }
+        if (category, metric) not in self._estimates:  # every section and figure asks for them
+            places = {method: (category, metric, method) for method in self.methods}
+            self._estimates[category, metric] = {
+                method: self.estimate(self.rows[place])
+                for method, place in places.items()
+                if place in self.rows
+            }
+        return self._estimates[category, metric]
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
         """What a method scores.
@@ -194,12 +200,8 @@ class Summary:
         rows = self.rows[category, PRIMARY, method]
         if self.basis is not Basis.SUBSETS:
             units = self.units[category, PRIMARY, method]
-            searched = self.basis is Basis.SEARCHES
             size = {unit: len(values) * len(units) for unit, values in units.items()}
-            return {
-                row.reproduction: 1 / size[row.search if searched else row.reproduction]  # type: ignore[index]
-                for row in rows
-            }
+            return {row.reproduction: 1 / size[self._unit(row)] for row in rows}
         validation, tests = self.subsets(rows)
         share = subset_shares(validation, tests, self.budget)
         position = self._positions(method)

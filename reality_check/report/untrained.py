@@ -64,6 +64,12 @@ def untrained(summary: Summary) -> list[Untrained]:
     return sorted(baselines, key=lambda one: -one.mean)
 
 
+def not_above_untrained(summary: Summary) -> tuple[str, ...]:
+    """Names of the methods that are not shown to be better than the untrained network."""
+    baselines = {one.name: one.unbeaten for one in untrained(summary)}
+    return baselines.get(UNTRAINED_NETWORK, ())
+
+
 def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
     if len(baseline) == 1:
         return (estimate.mean if estimate.low is None else estimate.low) > baseline[0]

@@ -34,6 +34,13 @@ def trial_folder(
     return out_dir / method / place(stage, search) / f"{trial_index:03d}"
 
 
+def fold_folder(
+    out_dir: Path, method: str, stage: Stage, trial_index: int, fold: int, search: int = 0
+) -> Path:
+    """Where one fold run lives."""
+    return trial_folder(out_dir, method, stage, trial_index, search) / f"fold_{fold}"
+
+
 def query_scores_path(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:
     """Where the scores of every query of a reproduction are."""
     return trial_folder(out_dir, method, stage, trial_index) / "queries.npz"

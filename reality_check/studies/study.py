@@ -68,8 +68,8 @@ class Study:
         space: what is searched; empty when parameters are fixed. A study that was begun before has
             its own.
         sampler: ``tpe``, ``gp`` or ``random``.
-        startup_trials: random trials before the sampler starts to model, at least; at most as many
-            as there are parameters to search.
+        startup_trials: random trials before the sampler starts to model; of more parameters, as
+            many as these.
         seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
         seed_of_draws: of random draws, see :class:`IndexedSampler`; by default that of the study.
         fixed: by trial index, the parameters to use instead of sampling; ``None`` where there are

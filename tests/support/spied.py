@@ -12,6 +12,14 @@ from reality_check.config import Experiment, compose
 from reality_check.training.trainer import FoldTask
 from support.campaigns import WorkedCampaign
 
+TRAINING = {
+    "batch_size": 4,
+    "iterations_per_epoch": 1,
+    "max_epochs": 2,
+    "evaluate_every": 1,
+    "embedding_size": 4,
+}
+
 
 def experiment(**changes: Any) -> Experiment:
     return compose(
@@ -21,13 +29,7 @@ def experiment(**changes: Any) -> Experiment:
             "model": {"base": "conv4", "arguments": {"width": 4}},
             "protocol": {
                 "base": "quick_one_search",
-                "training": {
-                    "batch_size": 4,
-                    "iterations_per_epoch": 1,
-                    "max_epochs": 2,
-                    "evaluate_every": 1,
-                    "embedding_size": 4,
-                },
+                "training": TRAINING,
                 "search": {"trials": 2, "sampler": "random"},
                 "reproductions": 2,
             },

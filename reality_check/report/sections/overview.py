@@ -42,7 +42,7 @@ def overview_section(summary: Summary) -> Section:
 
 
 def ranking_table(summary: Summary) -> PlainTable | None:
-    """The methods of the first category by their scores, and what is there without training."""
+    """The methods of the first category by their scores, and the baselines without training."""
     category = next((c for c in summary.categories if summary.samples(c, PRIMARY)), None)
     if category is None:
         return None

@@ -25,7 +25,7 @@ from reality_check.report.sections.maps import maps_section
 from reality_check.report.summary import Summary
 from reality_check.results import EmbeddingMap, ExperimentResults, MethodResults
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.output_folder import lock_experiment, trial_folder
+from reality_check.studies.output_folder import fold_folder, lock_experiment
 from reality_check.studies.trial import TrialResult
 from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment
@@ -106,7 +106,7 @@ def campaign(tmp_path: Path) -> WorkedCampaign:
             study.work_once(lambda attempt, found=notes: TrialResult(0.5, found))  # type: ignore[misc]
     for fold in range(2):
         network = build_network(experiment.model, made.prepared.dataset.image_shape, 4, seed=fold)  # type: ignore[arg-type]
-        path = trial_folder(tmp_path, method.name, Stage.REPRODUCTIONS, 1) / f"fold_{fold}" / MODEL
+        path = fold_folder(tmp_path, method.name, Stage.REPRODUCTIONS, 1, fold) / MODEL
         path.parent.mkdir(parents=True)
         checkpoints.save(path, network.state_dict())
     return made
@@ -135,9 +135,7 @@ def test_the_first_sound_reproduction_is_drawn_and_kept(campaign: WorkedCampaign
 def test_what_cannot_be_drawn_is_said(
     campaign: WorkedCampaign, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    (
-        trial_folder(campaign.out_dir, "contrastive", Stage.REPRODUCTIONS, 1) / f"fold_{1}" / MODEL
-    ).unlink()
+    (fold_folder(campaign.out_dir, "contrastive", Stage.REPRODUCTIONS, 1, 1) / MODEL).unlink()
     (problem,) = draw_maps(campaign, campaign.prepared)
     assert problem.startswith("contrastive: its network ")
     assert problem.endswith("is gone, so it has no map.")

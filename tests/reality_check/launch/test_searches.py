@@ -6,7 +6,7 @@ from collections import Counter
 from typing import Any
 
 import pytest
-from support.spied import Handed, Made
+from support.spied import TRAINING, Handed, Made
 
 from reality_check.config.metrics import PRIMARY, Stage
 from reality_check.report.collect import collect
@@ -22,13 +22,7 @@ def search(reproductions: int = 2, **keys: Any) -> dict[str, Any]:
     """The protocol of the tests with another search."""
     return {
         "base": "quick_one_search",
-        "training": {
-            "batch_size": 4,
-            "iterations_per_epoch": 1,
-            "max_epochs": 2,
-            "evaluate_every": 1,
-            "embedding_size": 4,
-        },
+        "training": TRAINING,
         "search": {"sampler": "random", **keys},
         "reproductions": reproductions,
         "categories": ["aggregate", "complete"],
