@@ -70,6 +70,8 @@ class TrialRecord:
         params: the sampled hyper-parameters, by dotted name.
         fold_values: best validation MAP@R of each fold.
         fold_epochs: epoch of the best checkpoint of each fold.
+        cut_short: of each fold, the phases that ended at their best epoch because none more was
+            allowed.
         diverged: why the training diverged, or ``None``.
         seconds: wall time of the successful attempt.
         attempts: how often the trial index was started (more than 1 when a worker was lost).
@@ -84,6 +86,7 @@ class TrialRecord:
     params: dict[str, Any] = field(default_factory=dict)
     fold_values: tuple[float, ...] = ()
     fold_epochs: tuple[int, ...] = ()
+    cut_short: tuple[tuple[int, ...], ...] = ()
     diverged: str | None = None
     seconds: float | None = None
     attempts: int = 1
@@ -114,8 +117,8 @@ class Importance:
     Attributes:
         shares: of the variance of the value over the ranges, that each explains alone, 0..1,
             largest first.
-        noise: the largest share that the same trials give on average when their values are
-            shuffled: a share must be well above it to mean anything.
+        noise: the largest share in 19 shuffles of their values among the trials: chance alone is
+            above it in one search of twenty.
         trials: how many trials it was learned from.
     """
 
@@ -257,7 +260,7 @@ class ExperimentResults:
         reference: name of the protocol that the deviations are counted against, e.g. ``"mlrc"``.
         finished: whether every stage of every method is complete.
         rows: the lines of ``results.csv``.
-        baselines: rows of the same form for ``raw pixels``, ``untrained trunk`` and
+        baselines: rows of the same form for ``raw pixels``, their PCA, ``untrained trunk`` and
             ``untrained embedder`` (in the field ``method``).
         facts: further lines for the report's "how it was run" table (data set, classes, images,
             fold sizes, trunk, embedding size, batch, seeds, versions, wall time ...).
@@ -302,7 +305,7 @@ class ExperimentResults:
         ``pandas.DataFrame(results.records())`` makes a table of them.
 
         Args:
-            baselines: whether those of raw pixels and untrained networks follow, with the name of
+            baselines: whether those of raw input and untrained networks follow, with the name of
                 the baseline as ``method``.
         """
         rows = (*self.rows, *self.baselines) if baselines else self.rows

@@ -64,6 +64,7 @@ def print_check(experiment: Experiment) -> int:
         check_model,
         check_starts,
         estimate_cost,
+        with_trials,
     )
     from reality_check.training.prepared_experiment import pick_device
 
@@ -80,7 +81,7 @@ def print_check(experiment: Experiment) -> int:
             problems += _print_loss_check(experiment, method.name, precision)
     if problems:
         return USAGE
-    cost = estimate_cost(experiment, dataset, pick_device(experiment.device))
+    cost = estimate_cost(with_trials(experiment), dataset, pick_device(experiment.device))
     print(
         f"cost: {cost.fold_runs} trainings; at {cost.seconds_per_epoch:.2f} s an epoch on this "
         f"machine at most {duration(cost.seconds)} for one worker, evaluation apart; less where "

@@ -90,8 +90,11 @@ def _summary(experiment: Experiment) -> Iterator[str]:
     epoch = "a pass over the data in"
     if training.iterations_per_epoch != "pass":
         epoch = str(training.iterations_per_epoch)
+    trainings = f"{count_trainings(experiment):,} trainings"
+    if protocol.search.trials_per_parameter is not None:
+        trainings = "trainings by the parameters of each method (reality-check check counts them)"
     yield (
-        f"{count_trainings(experiment):,} trainings, each at most {training.max_epochs} epochs of "
+        f"{trainings}, each at most {training.max_epochs} epochs of "
         f"{epoch} batches of {training.batch_size}"
     )
     yield f"a method: {_stages(experiment)}"
@@ -116,7 +119,8 @@ def _stages(experiment: Experiment) -> str:
         trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
     final = f", {runs} networks on all classes (complete)"
-    trials = f"{search.trials} trials"
+    each = search.trials_per_parameter
+    trials = f"{search.trials} trials" if each is None else f"{each} trials a parameter"
     if search.repeats > 1:
         trials = f"{search.repeats} searches of {trials}"
     return f"{trials} and {runs} reproductions on {folds} folds" + (

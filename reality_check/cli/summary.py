@@ -5,11 +5,12 @@ from __future__ import annotations
 from rich.console import Console
 from rich.table import Table
 
-from reality_check.config.metrics import CATEGORIES
+from reality_check.config.metrics import CATEGORIES, PRIMARY
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.sections.verdict import ONE_SEARCH, leaders
 from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Basis, Summary
+from reality_check.report.tables import not_trained
 from reality_check.report.text import listed
 from reality_check.results import ExperimentResults
 
@@ -27,8 +28,11 @@ def print_summary(results: ExperimentResults) -> None:
         cells = []
         for category in categories:
             estimate = summary.estimates(category).get(method.name)
-            cells.append("-" if estimate is None else _cell(estimate))
+            cells.append(_cell(estimate))
         table.add_row(method.name, *cells)
+    for row in not_trained(summary, [PRIMARY]) if categories else ():
+        others = ["-"] * (len(categories) - 1)
+        table.add_row(row.method, _cell(row.cells[0].interval), *others)
     Console().print(table)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
@@ -43,7 +47,9 @@ def print_summary(results: ExperimentResults) -> None:
         )
 
 
-def _cell(estimate: Estimate) -> str:
+def _cell(estimate: Estimate | None) -> str:
+    if estimate is None:
+        return "-"
     mean, half = 100 * estimate.mean, estimate.half_width
     interval = "" if half is None else f" ± {100 * half:.1f}"
     return f"{mean:.1f}{interval} (n={estimate.n})"

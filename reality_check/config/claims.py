@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import itertools
+import math
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Annotated, Literal
+from typing import Literal
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
@@ -38,10 +40,12 @@ class Claim(Strict):
     """A claim of a paper as comparisons of methods: every pair in every category and metric.
 
     With d the first method's mean minus the second's, ``above`` says d > 0, ``not_below`` says
-    d > -margin and ``equal`` says -margin < d < margin. ``margin`` is in percentage points, of
-    ``separability`` in its own unit; for ``above`` a difference that is certainly within the margin
-    refutes the claim. ``than`` compares with another category or metric, as in "binary codes
-    retrieve as well as floats". How it is decided: :mod:`reality_check.papers.claims`.
+    d > -margin and ``equal`` says -margin < d < margin. ``margin`` is a part of the second one's
+    score, as ``5 %``, or in percentage points, of ``separability`` in its own unit; for ``above`` a
+    difference that is certainly within the margin refutes the claim. ``than`` compares with another
+    category or metric, as in "binary codes retrieve as well as floats". ``overturned_by`` says what
+    was run after the verdict and turned it around. How it is decided:
+    :mod:`reality_check.papers.claims`.
     """
 
     name: Name
@@ -49,10 +53,21 @@ class Claim(Strict):
     text: str
     pairs: list[tuple[str, str]] = Field(min_length=1)
     test: Test = "above"
-    margin: Annotated[float, Field(gt=0)] = 1.0
+    margin: float | str = "5 %"
     categories: list[Category] = Field(default=["aggregate"], min_length=1)
     metrics: list[str] = Field(default=[PRIMARY], min_length=1)
     than: Than = Field(default_factory=Than)
+    overturned_by: str | None = None
+
+    @field_validator("margin")
+    @classmethod
+    def _positive(cls, value: float | str) -> float | str:
+        if _number(value) is None:
+            raise ValueError(
+                f"margin must be greater than 0: a number of points, as 1, or a part of the second "
+                f"one's score, as 5 %; got {value!r}"
+            )
+        return value
 
     @field_validator("metrics")
     @classmethod
@@ -70,13 +85,15 @@ class Claim(Strict):
                     f"claim {self.name!r} compares {first.method!r} with itself; name another "
                     "method, or another category or metric under 'than'"
                 )
-        plain = not all(map(is_fraction, self.metrics))
-        if plain and "margin" not in self.model_fields_set:
-            raise ValueError(
-                f"claim {self.name!r} is about a ratio, so 1 percentage point is no margin for it; "
-                "write margin, in the unit of the metric"
-            )
         return self
+
+    def margin_at(self, score: float, metric: str) -> float:
+        """The margin in the unit of a metric, where the second one scores so much."""
+        number = _number(self.margin)
+        assert number is not None
+        if isinstance(self.margin, str):
+            return number / 100 * abs(score)
+        return number / 100 if is_fraction(metric) else number
 
     def comparisons(self) -> Iterator[tuple[Measured, Measured]]:
         """What is compared with what, in the order of pairs, categories and metrics."""
@@ -85,3 +102,11 @@ class Claim(Strict):
         ):
             other = self.than.category or category, self.than.metric or metric
             yield Measured(first, category, metric), Measured(second, *other)
+
+
+def _number(margin: float | str) -> float | None:
+    """Points, or percent of a score; ``None`` for what is neither."""
+    if isinstance(margin, str):
+        match = re.fullmatch(r"(\d+(?:\.\d+)?) ?%", margin.strip())
+        margin = float(match[1]) if match else 0.0
+    return margin if 0 < margin < math.inf else None

@@ -129,6 +129,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
     "Search": {
         "trials": "Sets of hyper-parameters that each method tries; the same budget for all.",
         "sampler": "Optuna's sampler: tpe (Bayesian), gp (Gaussian process), random.",
+        "trials_per_parameter": "Trials for each value that a method searches, in place of trials.",
         "repeats": "Independent searches of each method; a verdict is about their means.",
         "startup_trials": (
             "First trials that are drawn at random; at least as many as a method has "
@@ -228,6 +229,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "phase2": "What changes when validation has reached its first plateau.",
         "model": "Keys of the model that differ for this method alone.",
         "training": "Keys of the protocol's training that differ for this method alone.",
+        "trials": "Trials of each of its searches; written by trials_per_parameter.",
         "starts_from": "The method whose winners are the first trials of this one's searches.",
         "control_of": "The method that this is a second copy of; written by `controls`.",
         "note": "Shown in the report.",
@@ -261,7 +263,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "text": "The claim in words.",
         "pairs": "[first, second]: methods that are compared.",
         "test": "above, not_below or equal: what the first is said to be, next to the second.",
-        "margin": "In percentage points; of a ratio in its own unit.",
+        "margin": "A part of the second one's score, as 5 %, or points; of a ratio in its unit.",
+        "overturned_by": "What was run after the verdict and turned it around.",
         "categories": "In which categories.",
         "metrics": "By which metrics.",
         "than": "Another category or metric for the second method.",

@@ -83,6 +83,7 @@ class Method(Strict):
     first trial of this one's. ``control_of`` names the method that this is a second copy of, with
     seeds of its own; the experiment's ``controls`` make such. ``training`` is a training of its
     own; in a YAML it names the keys of the protocol's that differ. Reports point both out.
+    ``trials`` of each search is filled in where the protocol has ``trials_per_parameter``.
     """
 
     name: Name
@@ -96,6 +97,7 @@ class Method(Strict):
     phase2: SecondPhase | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     training: Training | None = None
+    trials: PositiveInt | None = None
     starts_from: Start | None = None
     control_of: Name | None = None
     note: str = ""

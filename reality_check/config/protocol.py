@@ -50,9 +50,12 @@ class Search(Strict):
     retrained; what is said about a loss is about the means of searches. With ``budget`` there is
     one random search, and what a search of so many trials gives is estimated from all subsets of
     its trials; its best ``retrain_best`` trials are retrained (by default as few as that takes).
+    ``trials_per_parameter`` gives every method so many trials for each value that it searches,
+    instead of ``trials``.
     """
 
     trials: PositiveInt = 50
+    trials_per_parameter: PositiveInt | None = None
     repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
     sampler: Literal["tpe", "gp", "random"] = "tpe"
     startup_trials: Annotated[int, Field(ge=1)] = 10
@@ -89,6 +92,11 @@ class Search(Strict):
             raise ValueError(
                 f"budget={self.budget} is about one random search, but repeats is {self.repeats}; "
                 f"write repeats: 1 and trials: {self.repeats * self.trials}, or budget: null"
+            )
+        if self.trials_per_parameter is not None:
+            raise ValueError(
+                f"budget={self.budget} is the same for all methods, but trials_per_parameter gives "
+                "each another number of trials; remove one of them"
             )
         if self.budget > self.trials:
             raise ValueError(

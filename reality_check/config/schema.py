@@ -82,6 +82,13 @@ class Experiment(Strict):
                     f"batch_size={batch}; choose a divisor of {batch}"
                 )
             self._check_model(method)
+            self._check_phases(method)
+            if method.trials is not None and self.protocol.search.trials_per_parameter is None:
+                raise ValueError(
+                    f"method {method.name!r}: trials={method.trials}, but all methods get the same "
+                    "number of trials; write protocol.search.trials, or "
+                    "protocol.search.trials_per_parameter for a number by what each searches"
+                )
         self._check_starts()
         self._check_claims()
         self._check_fixed()
@@ -123,6 +130,15 @@ class Experiment(Strict):
             key = ".".join(["model", *map(str, found["loc"])])
             reason = found.get("ctx", {}).get("error", found["msg"])
             raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
+
+    def _check_phases(self, method: Method) -> None:
+        """A network that has been through no second phase is not the method's."""
+        training = self.training_of(method)
+        if (method.phase2 or training.phases == "two") and training.max_epochs < 2:
+            raise ValueError(
+                f"method {method.name!r} has a second phase, so its training needs two epochs at "
+                f"least, but max_epochs={training.max_epochs}; write max_epochs: 2 or more"
+            )
 
     def _check_claims(self) -> None:
         """Claims must be about what is measured; each has a name of its own."""
@@ -183,6 +199,14 @@ class Experiment(Strict):
         """How a method's network is trained."""
         return method.training or self.protocol.training
 
+    def trials_of(self, method: Method) -> int:
+        """How many trials each of a method's searches has.
+
+        Where they are counted by its parameters, they are known once
+        :func:`reality_check.training.preflight.with_trials` has counted these.
+        """
+        return method.trials or self.protocol.search.trials
+
     def plain(self) -> dict[str, Any]:
         """Plain data from which the same experiment can be loaded again; without passwords."""
         plain = self.model_dump(mode="json", by_alias=True)
@@ -193,15 +217,15 @@ class Experiment(Strict):
 
 def count_trainings(experiment: Experiment) -> int:
     """How often a network is trained in all: search, reproductions and final."""
-    return trainings_per_method(experiment) * len(experiment.methods)
+    return sum(trainings_of(experiment, method) for method in experiment.methods)
 
 
-def trainings_per_method(experiment: Experiment) -> int:
-    """How often a network is trained for each method."""
+def trainings_of(experiment: Experiment, method: Method) -> int:
+    """How often a network is trained for a method."""
     protocol = experiment.protocol
     folds = protocol.split.folds
     each = {
-        Stage.SEARCH: protocol.search.trials * protocol.search.repeats * folds,
+        Stage.SEARCH: experiment.trials_of(method) * protocol.search.repeats * folds,
         Stage.REPRODUCTIONS: protocol.runs * folds,
         Stage.FINAL: protocol.runs,
     }

@@ -15,17 +15,14 @@ from torch import Tensor
 
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import Model
-from reality_check.config.training import Training
-from reality_check.data.imageset import ImageSet
 from reality_check.evaluation.metrics import (
     Metrics,
     embed,
-    evaluate,
     evaluate_both_geometries,
     require_finite,
 )
 from reality_check.models.network import Network, build_network
-from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.models.pipeline import Pipeline
 from reality_check.utils import checkpoints
 
 #: From embeddings and the names of further metrics to what is measured, by category.
@@ -151,14 +148,14 @@ def score_networks(
     embeddings = [embed_test(network, images, device) for network in networks]
     scores = score(embeddings, clean(extra_metrics))
     for corruption, names in by_corruption(extra_metrics).items():
-        changed = _embed_corrupted(networks, networks, images, corruption)
+        changed = embed_corrupted(networks, networks, images, corruption)
         of_changed = score(changed, [name for name in names if name not in METRICS])
         for category, metrics in scores.items():
-            metrics.update(_on_corrupted(of_changed[category], corruption, names))
+            metrics.update(on_corrupted(of_changed[category], corruption, names))
     return scores, embeddings
 
 
-def _embed_corrupted(
+def embed_corrupted(
     forwards: Sequence[Callable[[Tensor], Tensor]],
     networks: Sequence[Network],
     images: Pipeline,
@@ -172,64 +169,7 @@ def _embed_corrupted(
     return [require_finite(torch.cat(part)) for part in parts]
 
 
-def _on_corrupted(metrics: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
+def on_corrupted(metrics: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
     """What was asked for, in both geometries, under the names of the corruption."""
     every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
     return {f"{corruption}_{name}": metrics[name] for name in every if name in metrics}
-
-
-def score_baselines(
-    model: Model,
-    training: Training,
-    network_seed: int,
-    test: ImageSet,
-    device: torch.device,
-    raw_pixels: bool = True,
-    extra_metrics: Sequence[str] = (),
-) -> dict[str, Metrics]:
-    """Metrics of the untrained baselines on the test classes, on unit vectors.
-
-    Args:
-        model: of the experiment.
-        training: of the protocol.
-        network_seed: of the untrained weights.
-        test: the test classes.
-        device: where to compute.
-        raw_pixels: whether to score the pixels too, which do not depend on the seed. Images beyond
-            64 x 64 are averaged down to 32 x 32.
-        extra_metrics: metrics beside the protocol's three.
-
-    Returns:
-        Those of ``raw pixels``, ``untrained trunk`` (epoch -1 of the protocol: pretrained where
-        the model is) and ``untrained embedder`` (epoch 0).
-    """
-    shape = input_shape(test, training)
-    images = build_pipeline(test, model, training, device)
-    network = build_network(model, shape, training.embedding_size, network_seed)
-    network.to(device)
-    forwards: dict[str, Callable[[Tensor], Tensor]] = {}
-    if raw_pixels:
-        forwards["raw pixels"] = _pixels
-    forwards |= {
-        "untrained trunk": network.features,
-        "untrained embedder": network,
-    }
-    scores = {}
-    for name, forward in forwards.items():
-        embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
-        scores[name] = evaluate(embeddings, test.labels, True, clean(extra_metrics), test.queries)
-    networks = [network] * len(forwards)
-    for corruption, names in by_corruption(extra_metrics).items():
-        changed = _embed_corrupted(list(forwards.values()), networks, images, corruption)
-        more = [name for name in names if name not in METRICS]
-        for metrics, embeddings in zip(scores.values(), changed, strict=True):
-            of_changed = evaluate(embeddings, test.labels, True, more, test.queries)
-            metrics.update(_on_corrupted(of_changed, corruption, names))
-    return scores
-
-
-def _pixels(images: Tensor) -> Tensor:
-    """Pixels as a vector: of large images the means of 32 x 32 cells."""
-    if max(images.shape[2:]) > 64:
-        images = torch.nn.functional.adaptive_avg_pool2d(images, 32)
-    return images.flatten(1)

@@ -36,6 +36,7 @@ from reality_check.training.preflight import (
     check_loss,
     check_model,
     check_starts,
+    with_trials,
 )
 from reality_check.training.prepared_experiment import PreparedExperiment, pick_device
 from reality_check.utils.errors import UsageError
@@ -113,7 +114,7 @@ def _as_locked(
         UsageError: the folder holds something else.
     """
     changes = {"code": code, "studies": _studies(experiment, out_dir)}
-    locked = experiment.model_copy(update=changes)
+    locked = with_trials(experiment).model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     restarted = _methods_to_restart(locked, out_dir, changed)
     check_same_experiment(locked, out_dir, changed if restarted else ())

@@ -11,12 +11,8 @@ import torch
 
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.evaluation.categories import (
-    load_network,
-    score_baselines,
-    score_folds,
-    score_networks,
-)
+from reality_check.evaluation.baselines import score_baselines
+from reality_check.evaluation.categories import load_network, score_folds, score_networks
 from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.models.network import Network, preprocessing
@@ -107,8 +103,9 @@ class Scorer:
         write_query_scores(path, scores)
 
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
-        """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw pixels too."""
+        """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw input too."""
         prepared, protocol = self._prepared, self._prepared.protocol
+        trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         folds = [
             score_baselines(
                 prepared.experiment.model,
@@ -118,7 +115,7 @@ class Scorer:
                 ),
                 prepared.test_set,
                 prepared.device,
-                raw_pixels=trial_index == fold == 0,
+                trainval=None if fold else trainval,
                 extra_metrics=protocol.final_metrics,
             )
             for fold in range(protocol.split.folds)

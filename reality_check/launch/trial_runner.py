@@ -258,6 +258,7 @@ def _result(results: list[FoldResult], **more: Any) -> TrialResult:
         "fold_epochs": [result.epoch for result in results],
         "follow_up_epochs": [result.follow_up_epochs for result in results],
         "epochs_spent": [result.epochs_spent for result in results],
+        "cut_short": [result.cut_short for result in results],
         "curves": [[[row["step"], row[PRIMARY]] for row in result.curve] for result in results],
     }
     return TrialResult(fmean(result.value for result in results), {**attributes, **more})

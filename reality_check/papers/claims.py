@@ -35,7 +35,6 @@ from dataclasses import dataclass
 from typing import Literal
 
 from reality_check.config.claims import Claim, Measured
-from reality_check.config.metrics import is_fraction
 from reality_check.config.schema import Experiment
 from reality_check.report.statistics import (
     CONFIDENCE,
@@ -188,9 +187,11 @@ class _Comparison:
         if self._paired:
             for side, other in ((first, second), (second, first)):
                 side.restrict(side.rows.keys() & other.rows.keys())
-        metric = first.place.metric
-        self.margin = claim.margin / 100 if is_fraction(metric) else claim.margin
         self.difference = None if self._nothing() else self._shifted(0.0)
+        score = (
+            0.0 if self.difference is None else summary.estimate(list(second.rows.values())).mean
+        )
+        self.margin = claim.margin_at(score, first.place.metric)
         tests = self.difference is not None and self.difference.p_value is not None
         tests &= not self._one_search()
         self.p = self._p() if tests else None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import get_args
@@ -16,8 +16,10 @@ from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
 from reality_check.report.collect import collect
+from reality_check.report.deviations import cut_short, is_serious
+from reality_check.report.statistics import CONFIDENCE
 from reality_check.report.summary import Summary
-from reality_check.report.text import listed, true_minus
+from reality_check.report.text import counted, listed, true_minus
 from reality_check.report.untrained import not_above_untrained
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
@@ -25,7 +27,8 @@ from reality_check.utils.errors import UsageError
 
 NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
-_OUTCOMES = (*get_args(Verdict), NOT_FINISHED, NOT_RUN)
+OVERTURNED = "overturned by a follow-up"
+_OUTCOMES = (*get_args(Verdict), OVERTURNED, NOT_FINISHED, NOT_RUN)
 #: What a run may have besides result-neutral keys, and its plan not: claims are compared apart.
 _OF_RUNS = {"claims", "code", "storage"}
 
@@ -81,8 +84,10 @@ def claim_rows(
     for name, experiment in planned.items():
         verdicts = outcomes.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
         for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
-            row = ClaimRow(name, claim, criterion(claim), outcome, text + changes.get(name, ""))
-            rows.append(row)
+            text += changes.get(name, "")
+            if claim.overturned_by and outcome not in (NOT_RUN, NOT_FINISHED):
+                outcome, text = OVERTURNED, f"**{OVERTURNED}**, {claim.overturned_by}; was {text}"
+            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text))
     return rows
 
 
@@ -92,7 +97,15 @@ def tally(rows: Sequence[ClaimRow]) -> list[str]:
     for row in rows:
         papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
     lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
-    return [*lines, f"in all: {_counts(rows)}"] if len(lines) > 1 else lines
+    lines += [f"in all: {_counts(rows)}"] if len(lines) > 1 else []
+    decided = {row.experiment for row in rows if row.outcome in get_args(Verdict)}
+    if decided:
+        lines.append(
+            f"by chance alone: in {1 - CONFIDENCE:.0%} of {counted(len(decided), 'experiment')}, "
+            f"{len(decided) * (1 - CONFIDENCE):.2g} on average, at least one difference would be "
+            "found where there is none (each corrects for all its claims)"
+        )
+    return lines
 
 
 def _counts(rows: Sequence[ClaimRow]) -> str:
@@ -101,7 +114,9 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
 
 
 def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
-    ours, theirs = ([c.model_dump() for c in one.claims] for one in (planned, locked))
+    ours, theirs = (
+        [c.model_dump(exclude={"overturned_by"}) for c in one.claims] for one in (planned, locked)
+    )
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
             f"{folder} was run with other claims than {planned.name} has now "
@@ -123,16 +138,22 @@ def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
     idle = not_above_untrained(Summary(results))
+    short = [m.name for m in results.methods if is_serious(*cut_short(m))]
+    notes = {"not better than the untrained network": idle, "often cut short": short}
     return [
-        (one.verdict, _verdict_text(one) + _idle(one.claim, idle)) for one in judge(locked, results)
+        (one.verdict, _verdict_text(one) + _notes(one.claim, notes))
+        for one in judge(locked, results)
     ]
 
 
-def _idle(claim: Claim, idle: Collection[str]) -> str:
-    """Which methods of a claim may have learned nothing; no claim holds or fails by that."""
-    names = dict.fromkeys(method for pair in claim.pairs for method in pair if method in idle)
-    which = listed([f"`{name}`" for name in names])
-    return f" [not better than the untrained network: {which}]" if names else ""
+def _notes(claim: Claim, notes: Mapping[str, Collection[str]]) -> str:
+    """What is to be known of methods of a claim; no claim holds or fails by that."""
+    methods = dict.fromkeys(method for pair in claim.pairs for method in pair)
+    texts = []
+    for what, names in notes.items():
+        if which := [f"`{method}`" for method in methods if method in names]:
+            texts.append(f" [{what}: {listed(which)}]")
+    return "".join(texts)
 
 
 def criterion(claim: Claim) -> str:
@@ -155,6 +176,8 @@ def criterion(claim: Claim) -> str:
 
 
 def _margin(claim: Claim) -> str:
+    if isinstance(claim.margin, str):
+        return f"{claim.margin} of its score"
     if not is_fraction(claim.metrics[0]):
         return f"{claim.margin:g}"
     return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"

@@ -148,6 +148,7 @@ class Uncertainty:
         training: over searches, or reproductions, on these classes.
         classes: other test classes of the kind, these trainings.
         both: both together; ``None`` with a single reproduction.
+        deviation: standard deviation of the mean over drawn classes.
         queries: other images as if each were drawn alone, which they are not.
         design_effect: variance by class over variance by query.
     """
@@ -155,6 +156,7 @@ class Uncertainty:
     training: Estimate
     classes: Bounds
     both: Bounds | None
+    deviation: float
     queries: Bounds
     design_effect: float
 
@@ -240,6 +242,7 @@ class Analysis:
                 estimate,
                 percentile_interval(draws, mean, classes),
                 both,
+                float(np.std(draws, ddof=1)),
                 percentile_interval(self._query_draws[:, place], mean, len(scores)),
                 design_effect(sums[0], self._counts, sums[1]),
             )

@@ -191,6 +191,7 @@ def _record(
         params=study.params_of(trial.trial_index) or dict(trial.params),
         fold_values=tuple(trial.fold_values),
         fold_epochs=tuple(trial.fold_epochs),
+        cut_short=tuple(map(tuple, trial.cut_short)),
         diverged=trial.diverged,
         seconds=trial.seconds,
         attempts=attempts,
@@ -310,7 +311,9 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
 
 def _search_fact(protocol: Protocol) -> str:
     search = protocol.search
-    text = f"{search.trials} trials of {protocol.split.folds} folds, sampler {search.sampler}"
+    each = search.trials_per_parameter
+    trials = f"{search.trials} trials" if each is None else f"{each} trials a parameter"
+    text = f"{trials} of {protocol.split.folds} folds, sampler {search.sampler}"
     if search.repeats > 1:
         return f"{search.repeats} independent searches per method, each of {text}"
     if search.retrain_best is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -20,6 +21,9 @@ from reality_check.utils.config_files import configs_root, shipped_files
 _OF_A_PAPER = {"training", "reproductions"}
 #: Keys of a protocol that say what it is compared with, not how it is run.
 _OF_COMPARISON = ("reference", "published")
+
+#: A larger part of a method's trainings than this being cut short is serious.
+MOST_CUT_SHORT = 0.25
 
 #: Keys that mean nothing without another one.
 _NEEDS = {
@@ -45,7 +49,7 @@ def find_deviations(
         *unequal_treatment(experiment, methods),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
-        *_cut_short(experiment, methods),
+        *_cut_short(methods),
         *against_reference(experiment),
         *own_ranges(experiment),
         *_searches(experiment, methods),
@@ -65,9 +69,10 @@ def _missing_work(
         return
     protocol = experiment.protocol
     wanted = dict.fromkeys(protocol.stages, protocol.runs)
-    if Stage.SEARCH in wanted:
-        wanted[Stage.SEARCH] = protocol.search.trials * protocol.search.repeats
     for method in methods:
+        if Stage.SEARCH in wanted:
+            trials = experiment.trials_of(experiment.method(method.name))
+            wanted[Stage.SEARCH] = trials * protocol.search.repeats
         missing = []
         for stage, count in wanted.items():
             done = sum(t.state == "complete" for t in getattr(method, stage))
@@ -114,22 +119,37 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
         )
 
 
-def _cut_short(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Trainings whose best epoch is the last one allowed: they might have gone on improving."""
-    common = experiment.protocol.training.max_epochs
-    cut = []
+def cut_short(method: MethodResults) -> tuple[int, int]:
+    """How many trainings of the reproductions ended at their best epoch, and of how many.
+
+    The limit of epochs ended them there, in one phase or both: they might have gone on improving.
+    """
+    folds = [phases for trial in method.reproductions for phases in trial.cut_short]
+    return sum(map(bool, folds)), len(folds)
+
+
+def is_serious(count: int, trainings: int) -> bool:
+    """Whether so many of them leave open what a method can do."""
+    return count > MOST_CUT_SHORT * trainings
+
+
+def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    texts, serious = [], False
     for method in methods:
-        limit = experiment.training_of(experiment.method(method.name)).max_epochs
-        epochs = [epoch for trial in method.reproductions for epoch in trial.fold_epochs]
-        count = sum(epoch >= limit for epoch in epochs)
-        if count:
-            own = "" if limit == common else f" ({limit} allowed)"
-            cut.append(f"{method.name} {count} of {len(epochs)}{own}")
-    if cut:
+        count, trainings = cut_short(method)
+        if not count:
+            continue
+        serious |= is_serious(count, trainings)
+        phases = Counter(p for t in method.reproductions for fold in t.cut_short for p in fold)
+        which = ", ".join(f"phase {phase}: {phases[phase]}" for phase in sorted(phases))
+        texts.append(f"{method.name} {count} of {trainings}{f' ({which})' * (2 in phases)}")
+    if texts:
         yield Deviation(
             "short training",
-            f"Trainings of the reproductions whose best epoch was the last of the {common} "
-            f"allowed, so that longer ones might have been better: {', '.join(cut)}.",
+            "Trainings of the reproductions, or phases of them, that ended at their best epoch "
+            "because no more epochs were allowed, so that longer ones might have been better: "
+            f"{', '.join(texts)}.",
+            serious,
         )
 
 

@@ -283,7 +283,7 @@ class Summary:
             return Progress(done, None)
         if stage is Stage.REPRODUCTIONS and self.categories == ("complete",) and not records:
             return Progress(done, None)
-        planned = self._planned(stage)
+        planned = self._planned(method.name, stage)
         known = len(records) or None
         return Progress(done, known if planned is None else max(planned, len(records)))
 
@@ -295,12 +295,13 @@ class Summary:
             return len({trial.search for trial in method.search}) or None
         return self.progress(method, stage).planned
 
-    def _planned(self, stage: Stage) -> int | None:
-        """How many trials or runs of a stage each method gets, over all its searches."""
+    def _planned(self, method: str, stage: Stage) -> int | None:
+        """How many trials or runs of a stage a method gets, over all its searches."""
         config, search = self.results.config, ("protocol", "search")
         repeats = _lookup(config, *search, "repeats") or 1
         if stage is Stage.SEARCH:
-            each, times = _lookup(config, *search, "trials"), repeats
+            own = self.results.settings_of(method).get("trials")
+            each, times = own or _lookup(config, *search, "trials"), repeats
         else:
             each = _lookup(config, "protocol", "reproductions")
             times = _lookup(config, *search, "retrain_best") or repeats

@@ -5,11 +5,11 @@ from __future__ import annotations
 import csv
 import io
 import math
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from reality_check.config.metrics import METRICS, is_fraction, stage_of
-from reality_check.report.statistics import Estimate
+from reality_check.report.statistics import Estimate, over_searches
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ResultRow
@@ -25,6 +25,9 @@ COLUMNS = (
     "metric",
     "value",
 )
+
+#: What stands beside the name of a baseline in tables of methods.
+NOT_TRAINED = "not trained"
 
 #: How a mean that is not below the best for certain is marked, and what the mark says.
 CLOSE_MARK = "†"
@@ -93,11 +96,30 @@ def comparison_table(
         metrics: from the metric's name in the rows to its column title.
     """
     columns = [_column(summary, category, metric) for metric in metrics]
-    rows = []
+    rows: list[TableRow] = []
     for method in summary.methods:
         cells = tuple(column.get(method, Cell(None)) for column in columns)
         rows.append(TableRow(method, cells, _size(summary, method, category, cells)))
+    if category == summary.categories[0]:
+        rows += not_trained(summary, metrics)
     return ComparisonTable(category, tuple(metrics.values()), tuple(rows))
+
+
+def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
+    """A row for each baseline, beside the first category: single networks, or raw input."""
+    values: dict[str, dict[str, list[float]]] = {}
+    for row in summary.results.baselines:
+        values.setdefault(row.method, {}).setdefault(row.metric, []).append(float(row.value))
+    for name, of_metric in values.items():
+        cells = tuple(
+            Cell(over_searches([[v] for v in of_metric[m]]), fraction=is_fraction(m))
+            if m in of_metric
+            else Cell(None)
+            for m in metrics
+        )
+        if any(cell.interval for cell in cells):
+            count = max(map(len, of_metric.values()))
+            yield TableRow(f"{name} ({NOT_TRAINED})", cells, str(count))
 
 
 def comparison_tables(summary: Summary) -> list[ComparisonTable]:

@@ -16,13 +16,21 @@ def unequal_treatment(
 ) -> Iterator[Deviation]:
     """Say in what the methods of an experiment were not treated alike."""
     done = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
-    if len(set(done.values())) > 1:
+    each = experiment.protocol.search.trials_per_parameter
+    searched = {m.name: len(m.searched) for m in methods}
+    if each is not None:
+        counts = ", ".join(f"{name} {each * max(1, count)}" for name, count in searched.items())
+        yield Deviation(
+            "trials per parameter",
+            f"Each search has {each} trials for every hyper-parameter, not an equal number for all "
+            f"methods, as was declared: {counts}.",
+        )
+    elif len(set(done.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in done.items())
         yield Deviation(
             "unequal search", f"The methods have unequal numbers of trials: {counts}.", True
         )
-    searched = {m.name: len(m.searched) for m in methods}
-    if len(set(searched.values())) > 1:
+    if each is None and len(set(searched.values())) > 1:
         counts = ", ".join(f"{name} {count}" for name, count in searched.items())
         yield Deviation(
             "searched parameters",

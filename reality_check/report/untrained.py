@@ -1,4 +1,4 @@
-"""Which methods are above what is there without training: raw pixels and untrained networks."""
+"""Which methods are above what is there without training: raw input and untrained networks."""
 
 from __future__ import annotations
 

@@ -230,15 +230,16 @@ class Campaign:
                 return None
             best = before.best()
             first = None if best is None else {**start.neutral, **best.params}
+        trials = experiment.trials_of(method)
         name = f"{method.name}/{place(Stage.SEARCH, search)}"
         seed = experiment.seed_of(method)
         return Study(
             self.storage,
             study_name(experiment, name),
-            options.trials,
+            trials,
             lambda: self._space(method),
             options.sampler,
-            options.startup_trials,
+            min(options.startup_trials, trials),
             derive(experiment.seed, name),
             derive(seed, place(Stage.SEARCH, search), "draws"),
             first=first,

@@ -95,7 +95,8 @@ def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
         is_begun = all((method.name, first, number) in begun for number in searches)
         stages = campaign.stages_of(method) if is_begun else protocol.stages
         for stage in (stage for stage in STAGES if stage in stages):
-            wanted = protocol.search.trials if stage is Stage.SEARCH else protocol.runs
+            trials = campaign.experiment.trials_of(method)
+            wanted = trials if stage is Stage.SEARCH else protocol.runs
             for search in campaign.searches_of(stage):
                 study = begun.get((method.name, stage, search))
                 rows.append(_row(method.name, stage, search, wanted, study))

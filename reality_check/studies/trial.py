@@ -48,6 +48,7 @@ class StoredTrial:
         fold_epochs: its best epoch,
         follow_up_epochs: those of them in the second phase,
         epochs_spent: all epochs trained,
+        cut_short: the phases that ended at their best epoch because none more was allowed,
         curves: (step, MAP@R) of each evaluation.
         scores: of a reproduction: its metrics by category.
         epochs: of a final run: what it trained for.
@@ -73,6 +74,7 @@ class StoredTrial:
     fold_epochs: Sequence[int] = ()
     follow_up_epochs: Sequence[int] = ()
     epochs_spent: Sequence[int] = ()
+    cut_short: Sequence[Sequence[int]] = ()
     curves: Sequence[Sequence[tuple[int, float]]] = ()
     scores: Mapping[str, Mapping[str, float]] | None = None
     epochs: int | None = None

@@ -90,11 +90,12 @@ class FoldResult:
     """What a fold run found.
 
     Attributes:
-        value: best validation MAP@R over trained epochs (0 without validation; P@1 where the test
-            classes select).
+        value: best validation MAP@R over trained epochs, of the second phase where there is one
+            (0 without validation; P@1 where the test classes select).
         epoch: epochs of training in the best weights.
         follow_up_epochs: those of them that belong to the second phase.
         epochs_spent: all epochs trained, also those after the best.
+        cut_short: the phases that ended at their best epoch because none more was allowed.
         seconds: wall time, training and evaluation.
         curve: one row per evaluation, see
             :class:`reality_check.training.progress.FoldProgress`.
@@ -106,3 +107,4 @@ class FoldResult:
     epochs_spent: int
     seconds: float
     curve: tuple[dict[str, Any], ...]
+    cut_short: tuple[int, ...] = ()

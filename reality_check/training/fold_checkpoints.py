@@ -83,7 +83,8 @@ class FoldCheckpoints:
                     if self._task.keep_model:
                         checkpoints.check(self.folder / MODEL)
                     result = state["result"]
-                    return FoldResult(**{**result, "curve": tuple(result["curve"])})
+                    tuples = {key: tuple(result[key]) for key in ("curve", "cut_short")}
+                    return FoldResult(**{**result, **tuples})
                 self._load_best(state)
                 return state
             except (checkpoints.Damaged, FileNotFoundError) as error:
@@ -141,7 +142,7 @@ class FoldCheckpoints:
         self._renew_lease()
         if self._task.keep_model:
             checkpoints.save(self.folder / MODEL, network)
-        plain = {**vars(result), "curve": list(result.curve)}
+        plain = {**vars(result), "curve": list(result.curve), "cut_short": list(result.cut_short)}
         done = {"finished": True, "task": self._task.fingerprint(), "result": plain}
         checkpoints.save(self.folder / LATEST, done)
         self._remove_best()

@@ -12,7 +12,7 @@ import torch
 from reality_check.config.classes import one_line
 from reality_check.config.method import Method
 from reality_check.config.model import Model
-from reality_check.config.schema import Experiment, count_trainings, trainings_per_method
+from reality_check.config.schema import Experiment, count_trainings, trainings_of
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, ImageSet, build_sampler, split_dataset
 from reality_check.models.network import build_network
@@ -25,6 +25,7 @@ from reality_check.training.methods import (
     enter_second_phase,
     fill_settings,
     middle_params,
+    search_space,
 )
 from reality_check.training.module import build_optimizers, loss_value
 from reality_check.training.trainer import Trainer
@@ -202,6 +203,18 @@ def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[M
     return groups
 
 
+def with_trials(experiment: Experiment) -> Experiment:
+    """The same with the trials of each method, where they are counted by what it searches."""
+    each, protocol = experiment.protocol.search.trials_per_parameter, experiment.protocol
+    if each is None:
+        return experiment
+    methods = []
+    for method in experiment.methods:
+        trials = each * max(1, len(search_space(method, protocol)))
+        methods.append(method.model_copy(update={"trials": trials}))
+    return experiment.model_copy(update={"methods": methods})
+
+
 @dataclass(frozen=True)
 class CostEstimate:
     """An estimate of what an experiment takes. Times are for one worker.
@@ -223,7 +236,7 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
     for model, training, methods in _trained_alike(experiment):
         per_epoch = _time_epoch(experiment, dataset, device, (model, training, methods[0]))
         slowest = max(slowest, per_epoch)
-        runs = trainings_per_method(experiment) * len(methods)
+        runs = sum(trainings_of(experiment, method) for method in methods)
         seconds += runs * training.max_epochs * per_epoch
     return CostEstimate(count_trainings(experiment), slowest, seconds)
 

@@ -43,7 +43,9 @@ class FoldProgress:
 
     Attributes:
         position: where the run stands.
-        best: ``None`` before the first evaluation of trained weights.
+        best: of the current phase, so that the network of a method with two phases has been
+            through both; ``None`` before the first evaluation of trained weights.
+        cut_short: the phases that ended at their best epoch because none more was allowed.
         history: one row per evaluation: ``epoch`` (-1 for the trunk without embedder, 0 for the
             untrained network), ``step`` (epochs trained so far), ``phase``, ``loss`` and the
             metrics.
@@ -54,6 +56,7 @@ class FoldProgress:
         self._training = task.training
         self.position = Position()
         self.best: Best | None = None
+        self.cut_short: list[int] = []
         self.history: list[dict[str, Any]] = []
         self._stopping = EarlyStopping(task.training.patience)
 
@@ -76,7 +79,7 @@ class FoldProgress:
             return training.max_epochs
         if training.second_phase_epochs is not None:
             return training.max_epochs - training.second_phase_epochs
-        second = round(training.max_epochs * training.second_phase_share)
+        second = max(1, round(training.max_epochs * training.second_phase_share))
         return max(1, training.max_epochs - second)
 
     def phase_is_over(self) -> bool:
@@ -95,14 +98,24 @@ class FoldProgress:
         self.position.phase_epochs += 1
         self.position.seconds += seconds
 
+    def end_phase(self) -> None:
+        """Take note of whether the phase that is over might have gone on improving."""
+        training, position = self._training, self.position
+        fixed = position.phase == 1 and training.second_phase_epochs and self.has_second_phase()
+        at_best = self.best is not None and self.best.epoch == position.epoch
+        if at_best and not fixed and position.phase_epochs >= self.phase_limit():
+            self.cut_short.append(position.phase)
+
     def begin_second_phase(self) -> None:
-        """Count the epochs of the second phase from here on, with a patience of its own."""
+        """Count the epochs of the second phase from here on, with a best and a patience of its own.
+
+        A second phase is part of the method: weights that have not been through it are not its.
+        """
         self.position.phase = 2
         self.position.phase_epochs = 0
         self.position.phase_start = self.position.epoch
+        self.best = None
         self._stopping = EarlyStopping(self._training.patience)
-        if self.best is not None:
-            self._stopping.update(self.position.epoch, self.best.value)
 
     # -- evaluations ------------------------------------------------------------------------
 
@@ -153,6 +166,7 @@ class FoldProgress:
             epoch=best.epoch,
             follow_up_epochs=best.follow_up_epochs,
             epochs_spent=position.spent,
+            cut_short=tuple(self.cut_short),
             seconds=position.seconds,
             curve=tuple(self.history),
         )
@@ -163,6 +177,7 @@ class FoldProgress:
             "position": dict(vars(self.position)),
             "best": None if self.best is None else dict(vars(self.best)),
             "stopping": self._stopping.state_dict(),
+            "cut_short": list(self.cut_short),
             "history": list(self.history),
         }
 
@@ -171,11 +186,13 @@ class FoldProgress:
         self.position = Position(**state["position"])
         self.best = None if state["best"] is None else Best(**state["best"])
         self._stopping = EarlyStopping(**state["stopping"])
+        self.cut_short = list(state["cut_short"])
         self.history = list(state["history"])
 
     def return_to(self, state: Mapping[str, Any]) -> None:
         """Load an earlier state, but keep what the epochs since then took and showed."""
-        spent, seconds, history = self.position.spent, self.position.seconds, self.history
+        spent, seconds = self.position.spent, self.position.seconds
+        history, cut_short = self.history, self.cut_short
         self.load_state_dict(state)
         self.position.spent, self.position.seconds = spent, seconds
-        self.history = history
+        self.history, self.cut_short = history, cut_short

@@ -137,6 +137,7 @@ class Trainer:
                     self.checkpoints.save_if_due(self._state)
                 self.on_progress(self.progress.report())
                 self._stop_if_asked()
+            self.progress.end_phase()
             if self.progress.position.phase == 2 or not self.progress.has_second_phase():
                 return
             self._begin_second_phase()
@@ -191,7 +192,7 @@ class Trainer:
             best = self._best_state()
             self.progress.return_to(best["progress"])
             self._restore(best)
-            self.checkpoints.best = checkpoints.clone(best)
+        self.checkpoints.best = None
         self.progress.begin_second_phase()
         self.module.enter_second_phase(self.task.settings.second_phase)
 
@@ -261,7 +262,7 @@ class Trainer:
         checkpoints.restore_random_states(state["random"], self.device)
 
     def _best_state(self) -> State:
-        """The state with the best validation value so far."""
+        """The state with the best validation value of this phase."""
         assert self.checkpoints.best is not None, "every phase ends with an evaluation"
         return self.checkpoints.best
 

@@ -44,15 +44,18 @@ WORKERS, KILLS, PAUSES = 8, 10, 8
 #: runs on the machine; see ``pace.py``.
 INTERVAL, GRACE = 1, 3
 METHODS = ("normalized_softmax", "contrastive")
-SLOTS = {"search": 9, "reproductions": 3, "final": 3}
-#: What a unit of work notes of itself besides its results.
+#: Searches of each method, whose winners are each trained again once.
+SEARCHES = 3
+#: Trials of each study.
+SLOTS = {"search": 3, "reproductions": SEARCHES, "final": SEARCHES}
 
 
 def experiment(tiny: Path, storage: str | None) -> Experiment:
     changes = [
         f"methods=[{', '.join(f'quick/{name}' for name in METHODS)}]",
         f"protocol.search.trials={SLOTS['search']}",
-        f"protocol.reproductions={SLOTS['reproductions']}",
+        f"protocol.search.repeats={SEARCHES}",
+        "protocol.reproductions=1",
         "protocol.training.max_epochs=12",
         "protocol.training.patience=null",
     ]
@@ -188,10 +191,16 @@ def check_counts(units: list[StageWork]) -> None:
         states = Counter(trial.state for trial in unit.study.trials())
         assert set(states) <= {"complete", "failed"}, (unit.method, unit.stage, states)
         complete = [t for t in unit.study.trials() if t.state == "complete"]
-        complete_indices[unit.method, unit.stage] = sorted(t.trial_index for t in complete)
+        key = (unit.method, unit.stage, unit.search)
+        complete_indices[key] = sorted(t.trial_index for t in complete)
         assert unit.study.failure() is None
-    wanted = {(name, stage): num_trials for name in METHODS for stage, num_trials in SLOTS.items()}
-    wanted["", Stage.BASELINES] = SLOTS["reproductions"]
+    wanted = {
+        (name, stage, search): num_trials
+        for name in METHODS
+        for stage, num_trials in SLOTS.items()
+        for search in range(SEARCHES if stage == "search" else 1)
+    }
+    wanted["", Stage.BASELINES, 0] = SEARCHES
     assert complete_indices == {key: list(range(num_trials)) for key, num_trials in wanted.items()}
 
 
@@ -235,7 +244,9 @@ def check_results(units: list[StageWork], made: Experiment, folder: Path) -> Non
             # As text: it has every digit, and a curve may have NaN.
             assert repr((trial.value, told)) == repr((outcome.value, found))
             checked[unit.stage] += 1
-    assert checked == {**{stage: 2 * len(METHODS) for stage in SLOTS}, Stage.BASELINES: 2}
+    each = {stage: 2 * len(METHODS) for stage in SLOTS}
+    each["search"] *= SEARCHES
+    assert checked == {**each, Stage.BASELINES: 2}
 
 
 def check_table(path: Path) -> None:

@@ -35,7 +35,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
     summary = analysis.summary
     sections = (
         overview_section(summary),
-        tuning_section(summary),
+        tuning_section(analysis),
         deviations_section(summary),
         folders_section(summary),
         comparison_section(summary),

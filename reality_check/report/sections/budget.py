@@ -19,13 +19,13 @@ from reality_check.report.statistics import (
     expected_best_band,
     leaders_by_budget,
 )
-from reality_check.report.summary import Summary, completed, sound_reproductions
+from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
 from reality_check.report.text import NOTHING, counted, listed, percent, points
 from reality_check.results import MethodResults
 
 _METRIC = METRICS[PRIMARY]
-#: Fewer trials have no half worth the name.
-_FEWEST = 4
+#: From fewer trials nothing can be told about others that were not made.
+_FEWEST = 20
 
 _NOTE = (
     "The trials are taken in a random order, while a sampler that learns puts its better ones "
@@ -63,11 +63,13 @@ class Budget:
 
 
 def budgets(summary: Summary) -> list[Budget]:
-    """Return the budget of each method with four complete trials or more that searched."""
-    worth = []
+    """Return the budget of each method with one search of twenty complete trials or more."""
+    worth: list[Budget] = []
+    if summary.basis is Basis.SUBSETS:
+        return worth  # the curves of test scores tell more
     for method in summary.results.methods:
-        values = _values(method)
-        if method.searched and len(values) >= _FEWEST:
+        values, searches = _values(method), {trial.search for trial in method.search}
+        if method.searched and len(searches) == 1 and len(values) >= _FEWEST:
             curve = expected_best(values)
             gain = float(curve[-1] - curve[math.ceil(len(values) / 2) - 1])
             worth.append(Budget(method.name, curve, gain, _spread(method)))
@@ -75,7 +77,7 @@ def budgets(summary: Summary) -> list[Budget]:
 
 
 def budget_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` before any method has four trials."""
+    """Return the section; ``None`` before any method has twenty trials."""
     shown = budgets(summary)
     if not shown:
         return None
@@ -168,8 +170,9 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
         half = budget.half
         curves.append(BestCurve(budget.method, budget.curve, low[:half], high[:half]))
     caption = (
-        f"Expected best validation {_METRIC} of n trials (line; the other methods faint), with a "
-        "95 % bootstrap band up to half of the trials, where it still means something."
+        f"Expected best validation {_METRIC} of n trials (line; the other methods faint), up to "
+        "half of the trials with a 95 % band that holds for any distribution of scores (Lourie, "
+        "Cho and He, 2024)."
     )
     alt = "Expected best validation by number of trials. " + " ".join(
         f"{budget.method}: {percent(float(budget.curve[0]))} with 1, "

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from functools import partial
 
 from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
@@ -21,12 +23,13 @@ _NOTE = (
 )
 
 
-def tuning_section(summary: Summary) -> Section | None:
+def tuning_section(analysis: Analysis) -> Section | None:
     """Return the section; ``None`` where nothing is known about searches."""
+    summary = analysis.summary
     blocks: list[Block] = []
     if summary.basis is Basis.SUBSETS:
         blocks += _curves(summary)
-    if (table := _shares(summary)) is not None:
+    if (table := _shares(analysis)) is not None:
         blocks.append(table)
     return Section("tuning", "Score and tuning budget", tuple(blocks)) if blocks else None
 
@@ -77,25 +80,49 @@ def _leads(curves: list[BudgetCurve]) -> list[str]:
     ]
 
 
-def _shares(summary: Summary) -> PlainTable | None:
+def _shares(analysis: Analysis) -> PlainTable | None:
     """Where the variance of the primary metric comes from, by method and category."""
-    if summary.basis is not Basis.SEARCHES:
+    summary = analysis.summary
+    sources: tuple[str, ...]
+    if summary.basis is Basis.SEARCHES:
+        sources, of = ("Searches", "Training"), _of_searches
+        what = "of what searches find, of the training of one winner"
+    elif summary.basis is Basis.SUBSETS:
+        sources, of = ("Search and training",), _of_subsets
+        what = f"of what one search of {summary.budget} trials finds and one training makes of it"
+    else:
         return None
-    rows = [
-        (method, category, _deviation(shares.search), _deviation(shares.training))
-        for method in summary.methods
-        for category in summary.categories
-        if (units := summary.units.get((category, PRIMARY, method)))
-        for shares in [variance_shares(list(units.values()))]
-    ]
+    rows = []
+    for method in summary.methods:
+        for category in summary.categories:
+            deviations = of(summary, category, method)
+            if any(deviation is not None for deviation in deviations):
+                classes = analysis.uncertainties.get((method, category))
+                every = (*deviations, None if classes is None else classes.deviation)
+                rows.append((method, category, *map(_points, every)))
     caption = (
-        f"Standard deviations of test {_METRIC}, in points: of what searches find, and of the "
-        "training of one winner."
+        f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
+        "test classes of the kind."
     )
-    header = ("Method", "Category", "Searches", "Training")
-    known = any(NOTHING not in row for row in rows)
-    return PlainTable(caption, header, tuple(rows), words=("Method", "Category")) if known else None
+    header = ("Method", "Category", *sources, "Test classes")
+    return PlainTable(caption, header, tuple(rows), words=("Method", "Category")) if rows else None
 
 
-def _deviation(variance: float | None) -> str:
-    return NOTHING if variance is None else points(variance**0.5)
+def _of_searches(summary: Summary, category: str, method: str) -> tuple[float | None, ...]:
+    units = summary.units.get((category, PRIMARY, method))
+    if not units:
+        return (None,)
+    shares = variance_shares(list(units.values()))
+    return tuple(None if v is None else math.sqrt(v) for v in (shares.search, shares.training))
+
+
+def _of_subsets(summary: Summary, category: str, method: str) -> tuple[float | None, ...]:
+    """From the error of a mean with weights w, sd √Σw², and its degrees, 1 / Σw² − 1."""
+    estimate = summary.estimates(category).get(method)
+    if estimate is None or estimate.error is None or estimate.degrees is None:
+        return (None,)
+    return (estimate.error * math.sqrt(estimate.degrees + 1),)
+
+
+def _points(deviation: float | None) -> str:
+    return NOTHING if deviation is None else points(deviation)

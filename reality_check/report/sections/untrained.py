@@ -1,44 +1,18 @@
-"""The section on raw pixels and untrained networks: what every method starts from."""
+"""The section on raw input and untrained networks: what every method starts from."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-
-from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
-from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
-from reality_check.report.statistics import t_interval
+from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report.sections.blocks import Bullets, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, interval_text, listed, percent
+from reality_check.report.text import listed, percent
 from reality_check.report.untrained import CATEGORY, Untrained, untrained
 
 
-def baselines_section(summary: Summary) -> Section:
-    """Return what every method starts from, and who is above it."""
-    blocks: list[Block] = [baseline_table(summary)]
-    if sentences := untrained_sentences(summary):
-        blocks.append(Bullets(tuple(sentences)))
-    return Section("baselines", "Baselines", tuple(blocks))
-
-
-def baseline_table(summary: Summary) -> PlainTable:
-    """Raw pixels and untrained networks: what every method starts from."""
-    scores: dict[tuple[str, str], dict[str, list[float]]] = {}
-    for row in summary.results.baselines:
-        metrics = scores.setdefault((row.method, row.category), {})
-        metrics.setdefault(row.metric, []).append(float(row.value))
-    shown = METRICS | summary.final_metrics
-    rows = tuple((*key, *_baseline_cells(metrics, shown)) for key, metrics in scores.items())
-    header = ("Baseline", "Category", *shown.values(), "n")
-    caption = "Without any training, in percent: mean ± half-width of the 95 % t-interval."
-    return PlainTable(caption, header, rows, words=("Baseline", "Category"))
-
-
-def _baseline_cells(metrics: dict[str, list[float]], shown: Iterable[str]) -> list[str]:
-    cells = [
-        interval_text(t_interval(metrics[m]), is_fraction(m)) if m in metrics else NOTHING
-        for m in shown
-    ]
-    return [*cells, str(max(map(len, metrics.values())))]
+def baselines_section(summary: Summary) -> Section | None:
+    """Return who is above what every method starts from; the comparison has the numbers."""
+    sentences = untrained_sentences(summary)
+    return Section("baselines", "Baselines", (Bullets(tuple(sentences)),)) if sentences else None
 
 
 def untrained_sentences(summary: Summary) -> list[str]:
@@ -59,7 +33,7 @@ def untrained_note(summary: Summary) -> str:
     if best is None or not best.unbeaten:
         return ""
     return (
-        f"Not better than raw pixels or the untrained network (best: {best.name}, {_score(best)} "
+        f"Not better than raw input or the untrained network (best: {best.name}, {_score(best)} "
         f"in the {CATEGORY}): {listed(best.unbeaten)}."
     )
 

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from statistics import fmean
+
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading, Note, Section
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.statistics import CONFIDENCE, Comparison, Difference
 from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import counted, listed, p_text, points
+from reality_check.report.text import counted, listed, p_text, percent, points
 
 #: More sentences of a category than this are folded away.
 _SHOWN = 3
@@ -137,15 +139,19 @@ def control_sentence(control: str, method: str, category: str, difference: Diffe
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:
-    """Runs that diverged: they are in the means, as zeros."""
+    """Runs that diverged: they are in the means, as zeros; the mean of the others apart."""
     sentences = []
     for method in summary.results.methods:
         runs = method.final if category == "complete" else method.reproductions
-        lost = sum(run.diverged is not None for run in runs)
+        lost = {run.trial_index for run in runs if run.diverged is not None}
         if lost:
-            verb = "counts" if lost == 1 else "count"
+            verb = "counts" if len(lost) == 1 else "count"
+            rows = summary.rows.get((category, PRIMARY, method.name), ())
+            sound = [float(row.value) for row in rows if row.reproduction not in lost]
+            others = f"; the mean of the others is {percent(fmean(sound))} %" if sound else ""
             sentences.append(
-                f"{lost} of {len(runs)} runs of {method.name} diverged and {verb} as 0."
+                f"{len(lost)} of {len(runs)} runs of {method.name} diverged and {verb} as 0, "
+                f"which intervals are not made for{others}."
             )
     return sentences
 

@@ -58,7 +58,7 @@ def test_than_names_another_place() -> None:
 def test_claims_are_part_of_the_experiment() -> None:
     loaded = compose(experiment(CLAIM))
     assert compose(parse_yaml(dump_yaml(loaded.plain()))) == loaded
-    assert loaded.claims[0].margin == 1
+    assert loaded.claims[0].margin == "5 %"
     assert compose(experiment()).claims == []
 
 
@@ -73,7 +73,8 @@ def test_claims_are_part_of_the_experiment() -> None:
         ({"pairs": []}, ["claims.one_over_two.pairs"]),
         ({"pairs": [["contrastive"]]}, ["claims.one_over_two.pairs"]),
         ({"pairs": [["contrastive", "contrastive"]]}, ["with itself", "under 'than'"]),
-        ({"metrics": ["separability"]}, ["ratio", "write margin"]),
+        ({"margin": "much"}, ["margin", "as 5 %", "got 'much'"]),
+        ({"margin": "0 %"}, ["margin", "greater than 0"]),
         ({"margin": 0}, ["margin", "greater than 0"]),
         ({"test": "below"}, ["'above', 'not_below' or 'equal'"]),
         ({"tests": "above"}, ["unknown key", "mean 'test'"]),

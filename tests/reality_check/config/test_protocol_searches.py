@@ -8,9 +8,12 @@ import pytest
 
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.protocol import LEFT_OUT, least_retrained
+from reality_check.config.schema import count_trainings
 from reality_check.report.planning import resolution_sentence
 from reality_check.report.statistics import MAX_LEFT_OUT
-from reality_check.training.preflight import check_starts
+from reality_check.report.treatment import unequal_treatment
+from reality_check.training.methods import search_space
+from reality_check.training.preflight import check_starts, with_trials
 from reality_check.utils.errors import UsageError
 
 
@@ -40,6 +43,22 @@ def quick(*changes: str) -> Experiment:
             ["retrain_best=9", "at least the best 15", "2%"],
         ),
         (["protocol.search={retrain_best: 9}"], ["retrain_best=9", "budget: 10"]),
+        (
+            [
+                "protocol.search={sampler: random, trials: 50, budget: 10}",
+                "protocol.search.trials_per_parameter=5",
+            ],
+            ["budget=10 is the same for all methods", "remove one"],
+        ),
+        (["protocol.search.trials_per_parameter=0"], ["trials_per_parameter", "got 0"]),
+        (
+            ["methods.contrastive.trials=5"],
+            ["'contrastive': trials=5", "same number", "protocol.search.trials_per_parameter"],
+        ),
+        (
+            ["methods.contrastive.phase2={lr_factor: 0.1}", "protocol.training.max_epochs=1"],
+            ["'contrastive' has a second phase", "max_epochs=1", "max_epochs: 2"],
+        ),
         (["controls=[contrastve]"], ["contrastve", "no method here", "'contrastive'"]),
         (["methods.contrastive.starts_from=nobody"], ["starts from 'nobody'", "no method here"]),
         (
@@ -75,6 +94,23 @@ def test_as_few_are_retrained_as_may_be(trials: int, budget: int, least: int) ->
     more = math.comb(trials - least + 1, budget) / math.comb(trials, budget)
     assert left <= LEFT_OUT < more
     assert LEFT_OUT == MAX_LEFT_OUT
+
+
+def test_trials_by_what_a_method_searches() -> None:
+    asked = quick("protocol.search.trials_per_parameter=4", "protocol.search.repeats=2")
+    counted = with_trials(asked)
+    searched = {m.name: len(search_space(m, asked.protocol)) for m in asked.methods}
+    assert len(set(searched.values())) > 1
+    trials = {m.name: counted.trials_of(m) for m in counted.methods}
+    assert trials == {name: 4 * count for name, count in searched.items()}
+    folds, runs = asked.protocol.split.folds, asked.protocol.runs
+    assert count_trainings(counted) == sum(
+        2 * each * folds + runs * (folds + ("complete" in asked.protocol.categories))
+        for each in trials.values()
+    )
+    assert with_trials(quick()) == quick()
+    said = [d for d in unequal_treatment(counted, ()) if d.topic == "trials per parameter"]
+    assert len(said) == 1
 
 
 START = "{method: contrastive, neutral: %s}"

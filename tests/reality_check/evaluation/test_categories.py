@@ -15,12 +15,12 @@ from reality_check.config.training import Augment, Training
 from reality_check.data import ImageSet
 from reality_check.data.images import Images
 from reality_check.evaluation import metrics as measuring
+from reality_check.evaluation.baselines import score_baselines
 from reality_check.evaluation.categories import (
     Score,
     embed_test,
     ensemble,
     load_network,
-    score_baselines,
     score_folds,
     score_networks,
 )
@@ -163,13 +163,35 @@ def test_baselines_are_pixels_trunk_and_untrained_network(
     make_images: Callable[..., ImageSet],
 ) -> None:
     images = make_images(4)
-    scores = score_baselines(MODEL, TRAINING, 3, images, CPU)
-    assert list(scores) == ["raw pixels", "untrained trunk", "untrained embedder"]
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, images)
+    assert list(scores) == [
+        "raw pixels",
+        "PCA of raw pixels",
+        "untrained trunk",
+        "untrained embedder",
+    ]
     pixels = (torch.from_numpy(images.images.array()).float() / 255 - 0.5) / 0.5
     flat = torch.nn.functional.normalize(pixels.reshape(len(images), -1))
     assert three(scores["raw pixels"]) == by_hand(flat, images.labels)
-    assert score_baselines(MODEL, TRAINING, 3, images, CPU) == scores
-    assert score_baselines(MODEL, TRAINING, 4, images, CPU) != scores
+    centred = pixels.reshape(len(images), -1).double()
+    centred -= centred.mean(dim=0)
+    directions = torch.linalg.svd(centred, full_matrices=False).Vh[: TRAINING.embedding_size]
+    components = torch.nn.functional.normalize(centred @ directions.T)
+    assert three(scores["PCA of raw pixels"]) == by_hand(components, images.labels)
+    assert score_baselines(MODEL, TRAINING, 3, images, CPU, images) == scores
+    assert score_baselines(MODEL, TRAINING, 4, images, CPU, images) != scores
+
+
+def test_components_are_those_of_other_classes(make_images: Callable[..., ImageSet]) -> None:
+    # Directions in which the training classes differ, whatever the test classes are like.
+    images, others = make_images(4), make_images(6, seed=1)
+    own, foreign = (
+        score_baselines(MODEL, TRAINING, 3, images, CPU, fitted) for fitted in (images, others)
+    )
+    assert own["raw pixels"] == foreign["raw pixels"]
+    assert own["PCA of raw pixels"] != foreign["PCA of raw pixels"]
+    few = make_images(2, each=1)  # no more components than images
+    assert score_baselines(MODEL, TRAINING, 3, images, CPU, few)["PCA of raw pixels"]
 
 
 def cells_by_hand(images: np.ndarray) -> Tensor:
@@ -189,7 +211,7 @@ def test_raw_pixels_of_images_beyond_64_are_the_means_of_cells(height: int, widt
     draw = np.random.default_rng(0)
     pixels = draw.integers(0, 256, (12, height, width, 1), dtype=np.uint8)
     images = ImageSet(pixels, labels, tuple("abcd"), "large")
-    scores = score_baselines(MODEL, TRAINING, 3, images, CPU)
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, images)
     whole = torch.nn.functional.normalize(
         (torch.from_numpy(pixels.reshape(12, -1)) / 255 - 0.5) / 0.5
     )
@@ -203,9 +225,10 @@ def test_raw_pixels_of_images_beyond_64_are_the_means_of_cells(height: int, widt
 
 def test_raw_pixels_are_scored_only_when_asked_for(make_images: Callable[..., ImageSet]) -> None:
     images = make_images(4)
-    whole = score_baselines(MODEL, TRAINING, 3, images, CPU)
+    whole = score_baselines(MODEL, TRAINING, 3, images, CPU, images)
     assert whole.pop("raw pixels")
-    assert score_baselines(MODEL, TRAINING, 3, images, CPU, raw_pixels=False) == whole
+    assert whole.pop("PCA of raw pixels")
+    assert score_baselines(MODEL, TRAINING, 3, images, CPU) == whole
 
 
 # -- metrics on request --------------------------------------------------------------------------
@@ -359,8 +382,8 @@ def test_every_category_has_the_metrics_on_request() -> None:
 
 def test_baselines_have_the_metrics_on_request(make_images: Callable[..., ImageSet]) -> None:
     images = make_images(4)
-    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=ASKED)
-    plain = score_baselines(MODEL, TRAINING, 3, images, CPU)
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, images, extra_metrics=ASKED)
+    plain = score_baselines(MODEL, TRAINING, 3, images, CPU, images)
     pixels = (torch.from_numpy(images.images.array()).float() / 255 - 0.5) / 0.5
     flat = torch.nn.functional.normalize(pixels.reshape(len(images), -1))
     for name, value in retrieval_by_hand(flat, images.labels).items():
@@ -412,7 +435,9 @@ def test_baselines_know_the_queries() -> None:
     labels, queries = np.arange(24) % 4, np.arange(24) % 3 == 0
     images = ImageSet(pixels, labels, tuple("abcd"), "noise", queries=queries)
     extra = ["jigsaw_precision_at_1"]
-    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=extra)["raw pixels"]
+    scores = score_baselines(MODEL, TRAINING, 3, images, CPU, images, extra_metrics=extra)[
+        "raw pixels"
+    ]
     for prefix, seen in (("", pixels), ("jigsaw_", corrupt(pixels, "jigsaw", 0))):
         flat = seen.reshape(24, -1) / 255 * 2 - 1
         flat /= np.linalg.norm(flat, axis=1, keepdims=True)
@@ -475,11 +500,11 @@ def test_baselines_are_measured_on_corrupted_images_too(
     make_images: Callable[..., ImageSet],
 ) -> None:
     images = make_images(4)
-    found = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=CORRUPTED)
-    plain = score_baselines(MODEL, TRAINING, 3, images, CPU, extra_metrics=["recall_at_2"])
+    found = score_baselines(MODEL, TRAINING, 3, images, CPU, images, extra_metrics=CORRUPTED)
+    plain = score_baselines(MODEL, TRAINING, 3, images, CPU, images, extra_metrics=["recall_at_2"])
     changed = corrupt(images.images.array(), "jigsaw", 0)
     files = ImageSet(Images.from_array(changed), images.labels, images.class_names, "changed")
-    expected = score_baselines(MODEL, TRAINING, 3, files, CPU)
+    expected = score_baselines(MODEL, TRAINING, 3, files, CPU, images)
     for name, metrics in found.items():
         assert set(metrics) == {*METRICS, *CORRUPTED}
         assert {key: metrics[key] for key in plain[name]} == plain[name]

@@ -81,6 +81,20 @@ def test_results_are_over_searches(make: Made, handed: Handed) -> None:
     assert len(summary.samples("aggregate", PRIMARY)["contrastive"]) == 3
 
 
+def test_methods_have_trials_of_their_own_where_these_are_counted_by_parameters(
+    make: Made, handed: Handed
+) -> None:
+    methods = [METHOD | {"name": "one", "trials": 2}, METHOD | {"name": "two", "trials": 4}]
+    campaign = make(protocol=search(trials_per_parameter=2), methods=methods)
+    campaign.work()
+    results = collect(campaign)
+    assert {m.name: len(m.search) for m in results.methods} == {"one": 2, "two": 4}
+    assert results.finished
+    topics = {deviation.topic for deviation in results.deviations}
+    assert "trials per parameter" in topics
+    assert not topics & {"unequal search", "unfinished"}
+
+
 def test_draws_depend_on_the_name_of_the_parameter_and_not_on_the_method(
     make: Made, handed: Handed
 ) -> None:

@@ -9,6 +9,7 @@ import pytest
 from scipy import stats
 
 from reality_check.config import Experiment, compose
+from reality_check.config.claims import Claim
 from reality_check.config.metrics import PRIMARY
 from reality_check.papers.claims import ClaimVerdict, Finding, judge
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
@@ -25,7 +26,7 @@ def around(mean: float, scale: float = 1.0, turn: int = 0) -> list[float]:
 
 def experiment(*claims: Mapping[str, Any], **changes: Any) -> Experiment:
     plain = [
-        {"name": f"claim_{number}", "source": "000", "text": "It is so", **claim}
+        {"name": f"claim_{number}", "source": "000", "text": "It is so", "margin": 1, **claim}
         for number, claim in enumerate(claims)
     ]
     return compose(
@@ -185,6 +186,15 @@ def test_ensemble_and_aggregate_are_of_the_same_networks_and_complete_is_not() -
     assert one.p == pytest.approx(2 * stats.ttest_rel(values[1], values[0]).pvalue)
     welch = stats.ttest_ind(values[2], values[0], equal_var=False)
     assert other.p == pytest.approx(2 * welch.pvalue)
+
+
+def test_a_margin_is_a_part_of_the_score_of_the_second() -> None:
+    claim = Claim(name="c", source="s", text="t", pairs=[("a", "b")])
+    assert claim.margin_at(0.2, PRIMARY) == pytest.approx(0.01)
+    assert claim.margin_at(-3.0, "separability") == pytest.approx(0.15)
+    points = claim.model_copy(update={"margin": 2})
+    assert points.margin_at(0.2, PRIMARY) == pytest.approx(0.02)
+    assert points.margin_at(0.2, "separability") == 2
 
 
 def test_a_ratio_has_a_margin_of_its_own_unit() -> None:

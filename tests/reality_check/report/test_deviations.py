@@ -238,19 +238,15 @@ def test_diverged_runs_are_named() -> None:
     assert "10 reproductions of contrastive diverged" in runs[0].text
 
 
-def test_a_training_is_short_by_the_limit_of_its_own_method() -> None:
-    allowed = compose(RIGHT).protocol.training.max_epochs
-    own = {"base": "contrastive", "name": "own", "training": {"max_epochs": 4}}
-    methods = {"methods": ["contrastive", own]}
-    ends = records("reproductions", 10, fold_epochs=(1, 4))
-    texts = {d.topic: d.text for d in find(methods, reproductions=ends)}
-    assert texts["short training"].endswith("better: own 10 of 20 (4 allowed).")
-    ends = records("reproductions", 10, fold_epochs=(1, allowed))
-    texts = {d.topic: d.text for d in find(reproductions=ends)}
-    assert f"last of the {allowed} allowed" in texts["short training"]
-    assert texts["short training"].endswith(
-        "better: contrastive 10 of 20, triplet_margin 10 of 20."
-    )
+def test_trainings_that_end_at_their_best_epoch_are_counted_by_phase() -> None:
+    ends = records("reproductions", 10, cut_short=((1,), (), (), ()))
+    (short,) = (d for d in find(reproductions=ends) if d.topic == "short training")
+    assert short.text.endswith("better: contrastive 10 of 40, triplet_margin 10 of 40.")
+    assert not short.serious, "a quarter is not more than a quarter"
+    ends = records("reproductions", 10, cut_short=((1, 2), (2,), (), ()))
+    (short,) = (d for d in find(reproductions=ends) if d.topic == "short training")
+    assert "contrastive 20 of 40 (phase 1: 10, phase 2: 20)" in short.text
+    assert short.serious
 
 
 def test_serious_deviations_come_first() -> None:

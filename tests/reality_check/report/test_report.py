@@ -16,12 +16,12 @@ import pytest
 from reality_check.config.metrics import METRICS
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.html import report_html
+from reality_check.report.render.latex import tables_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.sections import report_sections
 from reality_check.report.sections.overview import overview_facts
-from reality_check.report.sections.untrained import baseline_table
 from reality_check.report.summary import Summary
-from reality_check.report.tables import comparison_table
+from reality_check.report.tables import comparison_table, comparison_tables
 from reality_check.report.writing import write_report
 from reality_check.results import (
     Deviation,
@@ -227,7 +227,7 @@ def test_budget_counts_divergence_and_lost_workers(drawn_report: Path) -> None:
     assert cells[-2:] == ["19", "1"]
 
 
-def test_baselines_are_means_over_their_runs(results: ExperimentResults) -> None:
+def test_baselines_are_rows_of_the_first_category(results: ExperimentResults) -> None:
     rows = tuple(
         ResultRow("e", name, "aggregate", run, metric, value)
         for metric in METRICS
@@ -237,12 +237,20 @@ def test_baselines_are_means_over_their_runs(results: ExperimentResults) -> None
             ("untrained", 1, 0.21),
         )
     )
-    table = baseline_table(Summary(dataclasses.replace(results, baselines=rows)))
+    summary = Summary(dataclasses.replace(results, baselines=rows))
+    first, *others = comparison_tables(summary)
+    methods = len(summary.methods)
+    shown = [
+        (row.method, *(cell.text for cell in row.cells), row.n) for row in first.rows[methods:]
+    ]
     # t(0.975, 1) = 12.7062, s / sqrt(2) = 0.005
-    assert table.rows == (
-        ("raw pixels", "aggregate", "10.00", "10.00", "10.00", "1"),
-        ("untrained", "aggregate", *["20.50 ± 6.35"] * 3, "2"),
-    )
+    assert shown == [
+        ("raw pixels (not trained)", "10.00", "10.00", "10.00", "1"),
+        ("untrained (not trained)", *["20.50 ± 6.35"] * 3, "2"),
+    ]
+    assert not any(cell.best or cell.close for row in first.rows[methods:] for cell in row.cells)
+    assert all(len(table.rows) == methods for table in others)
+    assert "raw pixels (not trained) & 10.00" in tables_tex(summary)
 
 
 @pytest.mark.usefixtures("undrawn")

@@ -65,6 +65,60 @@ def test_the_untrained_network_counts_for_the_patience_only() -> None:
     assert progress.result().value == 0.1
 
 
+def test_each_phase_has_a_best_of_its_own() -> None:
+    progress = progress_of(SECOND, max_epochs=8)
+    train(progress, [0.4, 0.9, 0.8])
+    progress.end_phase()
+    progress.begin_second_phase()
+    assert progress.best is None
+    assert train(progress, [0.5]) == [8]
+    result = progress.result()
+    assert (result.value, result.epoch, result.follow_up_epochs) == (0.5, 8, 2)
+    assert result.cut_short == ()
+
+
+@pytest.mark.parametrize(
+    ("values", "options", "cut"),
+    [
+        ([0.1, 0.2, 0.3], {}, [1]),
+        ([0.1, 0.3, 0.2], {}, []),
+        ([0.3, 0.2, 0.1], {"patience": 1}, []),
+        ([0.1, 0.2], {"max_epochs": 4}, [1]),
+    ],
+)
+def test_a_phase_that_its_limit_ends_at_its_best_epoch_is_cut_short(
+    values: list[float], options: dict[str, Any], cut: list[int]
+) -> None:
+    progress = progress_of(**options)
+    train(progress, values)
+    progress.end_phase()
+    assert progress.cut_short == cut
+    again = progress_of(**options)
+    again.load_state_dict(progress.state_dict())
+    assert again.result().cut_short == tuple(cut)
+
+
+def test_a_first_phase_of_fixed_length_is_not_cut_short() -> None:
+    progress = progress_of(SECOND, max_epochs=4, second_phase_epochs=2)
+    train(progress, [0.1])
+    progress.end_phase()
+    assert progress.cut_short == []
+    progress.begin_second_phase()
+    train(progress, [0.2])
+    progress.end_phase()
+    assert progress.cut_short == [2]
+
+
+def test_going_back_to_the_best_weights_keeps_that_the_phase_was_cut_short() -> None:
+    progress = progress_of(SECOND, max_epochs=8)
+    progress.add({PRIMARY: 0.4}, loss=0.5)
+    state = progress.state_dict()
+    train(progress, [0.5, 0.6, 0.7])
+    progress.end_phase()
+    progress.return_to(state)
+    assert progress.cut_short == [1]
+
+
 def test_an_earlier_state_leaves_what_was_spent_since() -> None:
     progress = progress_of(SECOND, max_epochs=8)
     progress.count_epoch(1.0)

@@ -20,7 +20,7 @@ from reality_check.report.render.comparisons import COLUMNS, comparisons_csv
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import paired_tex
 from reality_check.report.render.markdown import report_md
-from reality_check.report.sections import report_sections
+from reality_check.report.sections import budget, report_sections
 from reality_check.report.sections.agreement import (
     agreement_section,
     agreement_sentence,
@@ -462,6 +462,12 @@ def searched(name: str, values: list[float], again: list[float]) -> MethodResult
     )
 
 
+@pytest.fixture
+def four_trials_will_do(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(budget, "_FEWEST", 4)
+
+
+@pytest.mark.usefixtures("four_trials_will_do")
 def test_budgets_compare_the_second_half_with_one_retraining() -> None:
     steep = searched("steep", [0.1, 0.2, 0.3, 0.4], [0.38, 0.39])
     flat = searched("flat", [0.30, 0.301, 0.3, 0.302], [0.30, 0.28])
@@ -492,6 +498,7 @@ def test_budgets_compare_the_second_half_with_one_retraining() -> None:
     )
 
 
+@pytest.mark.usefixtures("four_trials_will_do")
 def test_diverged_trials_count_and_diverged_retrainings_do_not() -> None:
     method = searched("m", [0.3, 0.3, 0.3, 0.3], [0.3, 0.32])
     lost = TrialRecord("m", "search", 4, "complete", value=0.0, diverged="NaN")
@@ -505,6 +512,7 @@ def test_diverged_trials_count_and_diverged_retrainings_do_not() -> None:
     assert found.spread == pytest.approx(0.02 / math.sqrt(2))
 
 
+@pytest.mark.usefixtures("four_trials_will_do")
 def test_one_leader_or_one_method() -> None:
     both = [searched(n, v, []) for n, v in (("a", [0.3] * 4), ("b", [0.2] * 4))]
     found = budgets(Summary(runs_of({}, methods=tuple(both))))
@@ -513,8 +521,16 @@ def test_one_leader_or_one_method() -> None:
         "at the top does not depend on the budget."
     ]
     assert lead_sentences([Lead("a", 1, 4)], found[:1]) == []
-    few = searched("c", [0.1, 0.2, 0.3], [])
+
+
+def test_nothing_is_said_of_few_trials_nor_of_several_searches() -> None:
+    few = searched("c", [0.01 * i for i in range(19)], [])
     assert budget_section(Summary(runs_of({}, methods=(few,)))) is None
+    enough = searched("c", [0.01 * i for i in range(20)], [])
+    assert budget_section(Summary(runs_of({}, methods=(enough,)))) is not None
+    halves = tuple(dataclasses.replace(t, search=t.trial_index // 10) for t in enough.search)
+    twice = dataclasses.replace(enough, search=halves)
+    assert budget_section(Summary(runs_of({}, methods=(twice,)))) is None
 
 
 # -- parameters ----------------------------------------------------------------------------------

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+from reality_check.config.metrics import PRIMARY
 from reality_check.report.sections.verdict import (
     NOISE_NOTES,
     category_sentences,
@@ -113,6 +114,12 @@ def test_diverged_reproductions_are_named(results: ExperimentResults) -> None:
     lost = dataclasses.replace(method.reproductions[0], diverged="loss is NaN")
     changed = dataclasses.replace(method, reproductions=(lost, *method.reproductions[1:]))
     summary = Summary(dataclasses.replace(results, methods=(changed, *results.methods[1:])))
-    sentence = "1 of 5 runs of warped diverged and counts as 0."
+    rows = summary.rows["aggregate", PRIMARY, method.name]
+    sound = [row.value for row in rows if row.reproduction != lost.trial_index]
+    assert len(sound) == 4
+    sentence = (
+        "1 of 5 runs of warped diverged and counts as 0, which intervals are not made for; the "
+        f"mean of the others is {100 * sum(sound) / 4:.2f} %."
+    )
     assert sentence in category_sentences(summary, "aggregate")
-    assert sentence not in category_sentences(summary, "complete")
+    assert not any("diverged" in line for line in category_sentences(summary, "complete"))

@@ -1,0 +1,102 @@
+"""What the test classes score without any training: raw input, and untrained networks."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.config.metrics import METRICS, by_corruption, clean
+from reality_check.config.model import Model
+from reality_check.config.training import Training
+from reality_check.data.imageset import ImageSet
+from reality_check.evaluation.categories import embed_corrupted, on_corrupted
+from reality_check.evaluation.metrics import Metrics, embed, evaluate, require_finite
+from reality_check.models.network import build_network
+from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+
+#: The components are those of so many images at most.
+MOST_FITTED = 4096
+
+Forward = Callable[[Tensor], Tensor]
+
+
+def score_baselines(
+    model: Model,
+    training: Training,
+    network_seed: int,
+    test: ImageSet,
+    device: torch.device,
+    trainval: ImageSet | None = None,
+    extra_metrics: Sequence[str] = (),
+) -> dict[str, Metrics]:
+    """Metrics of the untrained baselines on the test classes, on unit vectors.
+
+    Args:
+        model: of the experiment.
+        training: of the protocol.
+        network_seed: of the untrained weights.
+        test: the test classes.
+        device: where to compute.
+        trainval: the other classes, to score the pixels and their principal components too, which
+            do not depend on the seed. Images beyond 64 x 64 are averaged down to 32 x 32.
+        extra_metrics: metrics beside the protocol's three.
+
+    Returns:
+        Those of ``raw pixels``, ``PCA of raw pixels`` (to the size of the embedding), ``untrained
+        trunk`` (epoch -1 of the protocol: pretrained where the model is) and ``untrained embedder``
+        (epoch 0).
+    """
+    shape = input_shape(test, training)
+    images = build_pipeline(test, model, training, device)
+    network = build_network(model, shape, training.embedding_size, network_seed)
+    network.to(device)
+    forwards: dict[str, Forward] = {}
+    if trainval is not None:
+        others = build_pipeline(trainval, model, training, device)
+        forwards["raw pixels"] = _pixels
+        forwards["PCA of raw pixels"] = principal_components(others, training.embedding_size)
+    forwards |= {
+        "untrained trunk": network.features,
+        "untrained embedder": network,
+    }
+    scores = {}
+    for name, forward in forwards.items():
+        embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
+        scores[name] = evaluate(embeddings, test.labels, True, clean(extra_metrics), test.queries)
+    networks = [network] * len(forwards)
+    for corruption, names in by_corruption(extra_metrics).items():
+        changed = embed_corrupted(list(forwards.values()), networks, images, corruption)
+        more = [name for name in names if name not in METRICS]
+        for metrics, embeddings in zip(scores.values(), changed, strict=True):
+            of_changed = evaluate(embeddings, test.labels, True, more, test.queries)
+            metrics.update(on_corrupted(of_changed, corruption, names))
+    return scores
+
+
+def _pixels(images: Tensor) -> Tensor:
+    """Pixels as a vector: of large images the means of 32 x 32 cells."""
+    if max(images.shape[2:]) > 64:
+        images = torch.nn.functional.adaptive_avg_pool2d(images, 32)
+    return images.flatten(1)
+
+
+def principal_components(images: Pipeline, size: int) -> Forward:
+    """The map from images to the first principal components of their pixels, centred.
+
+    Args:
+        images: whose components, those of up to 4,096 of them, spread evenly.
+        size: how many; fewer where there are no more.
+    """
+    from sklearn.decomposition import PCA  # type: ignore[import-untyped]
+
+    count = min(len(images), MOST_FITTED)
+    rows = np.linspace(0, len(images) - 1, count).round().astype(np.int64)
+    pixels = torch.cat([_pixels(batch) for batch in images.evaluation_batches(rows)])
+    fitted = PCA(min(size, *pixels.shape), random_state=0).fit(pixels.cpu().numpy())
+    mean, components = (
+        torch.from_numpy(part).to(pixels) for part in (fitted.mean_, fitted.components_)
+    )
+    return lambda batch: (_pixels(batch) - mean) @ components.T
