@@ -177,7 +177,7 @@ def criterion(claim: Claim) -> str:
 
 def _margin(claim: Claim) -> str:
     if isinstance(claim.margin, str):
-        return f"{claim.margin} of its score"
+        return claim.margin
     if not is_fraction(claim.metrics[0]):
         return f"{claim.margin:g}"
     return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"

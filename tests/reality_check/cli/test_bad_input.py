@@ -21,7 +21,7 @@ dataset: {name: blobs, reader: npz, path: blobs.npz}
 model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick_one_search
-  training: {iterations_per_epoch: 1, max_epochs: 1, embedding_size: 4, batch_size: 8}
+  training: {iterations_per_epoch: 1, max_epochs: 2, embedding_size: 4, batch_size: 8}
   search: {trials: 1}
   reproductions: 1
 methods: [contrastive]

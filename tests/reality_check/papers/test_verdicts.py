@@ -118,7 +118,7 @@ def test_a_folder_says_what_became_of_its_claims(ran: Callable[..., Path]) -> No
     better, codes = texts([ran()])
     assert re.fullmatch(
         r"\*\*supported\*\*: \+2\.00 points \(\+1\.\d\d to \+2\.\d\d\), p < 0\.001, "
-        r"within 1 point p = 1, n = 5",
+        r"within 5 % p = 1, n = 5",
         better,
     )
     assert codes.startswith("**contradicted**: `a`: supported, −0.50 points (−0.50 to −0.50)")
@@ -216,7 +216,7 @@ def test_a_folder_without_claims_is_passed_over_and_named(
             {"pairs": [["a", "b"], ["a", "c"], ["b", "c"]], "categories": ["ensemble", "complete"]},
             "`a` above `b` and `c`; `b` above `c`: MAP@R (ensemble and complete)",
         ),
-        ({"test": "equal"}, "`a` within 1 point of `b`: MAP@R (aggregate)"),
+        ({"test": "equal"}, "`a` within 5 % of `b`: MAP@R (aggregate)"),
         (
             {"test": "not_below", "margin": 2.5, "metrics": ["precision_at_1", "NMI"]},
             "`a` at most 2.5 points below `b`: P@1 and NMI (aggregate)",
@@ -255,11 +255,25 @@ def test_the_command_prints_claims_and_verdicts(
     assert lines[1] == "  better (000, Table 1): A beats b"
     assert lines[2] == "    supported if a above b: MAP@R (aggregate)"
     assert lines[3].startswith("    supported: +2.00 points")
-    assert lines[-3:] == [
+    assert lines[-4:-1] == [
         "000: 1 supported",
         "001: 1 contradicted",
         "in all: 1 supported, 1 contradicted",
     ]
+    assert lines[-1].startswith("by chance alone: in 5% of 1 experiment, 0.05 on average")
+
+
+def test_a_follow_up_that_turned_a_verdict_around_is_named(ran: Callable[..., Path]) -> None:
+    folder = ran()
+    later = [CLAIMS[0] | {"overturned_by": "`equal_values`, n = 8"}, CLAIMS[1]]
+    row, other = claim_rows([experiment(claims=later)], [folder])
+    assert row.outcome == "overturned by a follow-up"
+    assert row.verdict.startswith(
+        "**overturned by a follow-up**, `equal_values`, n = 8; was **supported**: +2.00 points"
+    )
+    assert other.outcome == "contradicted"
+    (not_run, _) = claim_rows([experiment(claims=later)])
+    assert not_run.outcome == NOT_RUN
 
 
 def test_without_folders_it_lists_the_replications(capsys: pytest.CaptureFixture[str]) -> None:

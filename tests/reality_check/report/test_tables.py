@@ -53,7 +53,7 @@ def test_best_and_close_follow_the_tests_on_all_pairs(finished: ExperimentResult
             pairs = [(a, b) for a in values for b in values if a < b]
             p = holm([welch_difference(values[a], values[b]).p_value or 0 for a, b in pairs])
             far = {frozenset(pair) for pair, value in zip(pairs, p, strict=True) if value < 0.05}
-            for row in table.rows:
+            for row in table.rows[: len(values)]:
                 cell = row.cells[column]
                 assert cell.interval is not None
                 interval = t_interval(values[row.method])

@@ -422,7 +422,7 @@ def test_killed_early_midway_and_late_the_result_is_bit_identical(
 def test_the_second_phase_has_the_memory_of_the_best_weights(
     tmp_path: Path, sets: Sets, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    script(monkeypatch, [0.0, 0.0, 0.1, 0.3, 0.2, 0.2, 0.25, 0.28, 0.1])
+    script(monkeypatch, [0.0, 0.0, 0.1, 0.3, 0.2, 0.2, 0.25, 0.28, 0.1, 0.1])
     begun: list[tuple[int, bool]] = []
     apply = TrainingModule.enter_second_phase
 

@@ -798,7 +798,7 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
     assert [section.anchor for section in sections] == [
         *("overview", "box", "comparison", "intervals"),
         *("verdict", "paired", "classes", "ranks"),
-        *("search", "budget", "parameters", "agreement", "methods"),
+        *("search", "parameters", "agreement", "methods"),
         *("reproductions", "baselines", "facts", "again"),
     ]
     page = report_html(queried.name, sections)

@@ -94,7 +94,7 @@ def test_the_sentences() -> None:
 
 def test_the_verdict_names_those_below_the_best_baseline() -> None:
     note = (
-        "Not better than raw pixels or the untrained network (best: raw pixels, 6.50 % MAP@R in "
+        "Not better than raw input or the untrained network (best: raw pixels, 6.50 % MAP@R in "
         "the aggregate): idle and between."
     )
     assert headline(experiment(VALUES)) == (
@@ -110,7 +110,7 @@ def test_both_pages_say_it(results: ExperimentResults, tmp_path: Any) -> None:
     write_report(dataclasses.replace(results, baselines=tuple(above)), tmp_path)
     for page in ("report.html", "report.md"):
         text = (tmp_path / page).read_text(encoding="utf-8")
-        assert text.count("Not better than raw pixels or the untrained network") == 1
+        assert text.count("Not better than raw input or the untrained network") == 1
         assert "99.00 % MAP@R (n = 1): " in text
         assert "are not better." in text
 
