@@ -142,6 +142,15 @@ def make_images() -> MakeImages:
     return make
 
 
+@pytest.fixture
+def workers_in_this_process() -> Iterator[None]:
+    """``run`` works in this process: see :mod:`support.in_process`."""
+    from support import in_process  # it imports all that a run needs
+
+    with in_process.workers_in_this_process():
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Path:
     """The YAML of a whole experiment that takes seconds; overrides change it."""

@@ -1,10 +1,11 @@
 """Every block of code in README and docs works: Python, commands and YAML, page by page, in order.
 
 A page's blocks run in one empty folder. A block with a title is also written to a file of that
-name, so that commands find it. Commands of ours run in this process. Two marks, directly above a
-block: ``<!-- not run: reason -->`` leaves it out, ``<!-- run with: arguments -->`` adds arguments,
-to make it fast. What is left out is a skipped subtest that prints the reason; its commands are
-parsed all the same, and the experiments that they name are loaded with their overrides.
+name, so that commands find it. Commands of ours run in this process, and so do their workers. Two
+marks, directly above a block: ``<!-- not run: reason -->`` leaves it out, ``<!-- run with:
+arguments -->`` adds arguments, to make it fast. What is left out is a skipped subtest that prints
+the reason; its commands are parsed all the same, and the experiments that they name are loaded with
+their overrides.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.in_process import visiting, workers_in_this_process
 from support.paths import ROOT
 
 import reality_check
@@ -78,17 +80,10 @@ every_page = pytest.mark.parametrize(
 
 @every_page
 def test_blocks_run(
-    page: Path,
-    blocks_of: BlocksOf,
-    tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
-    subtests: pytest.Subtests,
+    page: Path, blocks_of: BlocksOf, tmp_path: Path, subtests: pytest.Subtests
 ) -> None:
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(sys, "path", [*sys.path])
-    before = set(sys.modules)
     here = Here(page)
-    with torch.random.fork_rng(devices=[]):
+    with visiting(tmp_path), workers_in_this_process(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for block in blocks_of(page):
             if block.title:
@@ -101,10 +96,6 @@ def test_blocks_run(
             assert sections
             explained = (ROOT / "docs" / "report.md").read_text(encoding="utf-8")
             assert not {name for name in sections if f"**{unescape(name)}**" not in explained}
-    for name in set(sys.modules) - before:
-        file = getattr(sys.modules[name], "__file__", None)
-        if file and Path(file).is_relative_to(tmp_path):
-            del sys.modules[name]  # another page has a my_losses.py of its own
 
 
 class Here:

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 import torch
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
+from support.in_process import workers_in_this_process
 
 import reality_check as rc
 from reality_check.config.metrics import METRICS, STAGES
@@ -30,7 +31,8 @@ def finished(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Any:
     """The output folder of a run, and what the run returned."""
     folder = tmp_path_factory.mktemp("loaded") / "tiny"
     experiment = rc.load_experiment(tiny, ["protocol.reproductions=2"])
-    return folder, rc.run(experiment, folder)
+    with workers_in_this_process():
+        return folder, rc.run(experiment, folder)
 
 
 @pytest.mark.slow

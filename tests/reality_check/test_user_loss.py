@@ -12,6 +12,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 import torch
+from support.in_process import run_command
 
 from reality_check.config.metrics import METRICS
 
@@ -30,7 +31,8 @@ TINY = [
 ]
 
 
-def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+def in_processes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """What :func:`run_command` does, as users do it: the command and its workers are processes."""
     return subprocess.run(
         [sys.executable, "-m", "reality_check", *arguments],
         cwd=folder,
@@ -41,7 +43,7 @@ def command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
 
 
 def succeed(folder: Path, *arguments: str) -> str:
-    done = command(folder, *arguments)
+    done = run_command(folder, *arguments)
     assert done.returncode == 0, done.stderr
     return done.stdout
 
@@ -144,7 +146,7 @@ def test_changed_code_of_the_loss_is_refused(finished: tuple[Path, str]) -> None
     kept = file.read_text()
     try:
         file.write_text(kept.replace("self.scale * (cosines", "2 * self.scale * (cosines"))
-        done = command(folder, "run", "experiment.yaml", *TINY)
+        done = run_command(folder, "run", "experiment.yaml", *TINY)
         assert done.returncode == 2
         assert "the code of my_losses.MyLoss has changed" in done.stderr
         assert "--out" in done.stderr
@@ -284,7 +286,8 @@ def test_code_of_every_own_class_is_recorded(lab: Path) -> None:
         "class Mine(PairMarginMiner):\n    pass\n"
     )
     more = ["methods.everything.miner=my_miners.Mine", "protocol.training.iterations_per_epoch=1"]
-    succeed(lab, "run", "experiment.yaml", *more)
+    done = in_processes(lab, "run", "experiment.yaml", *more)
+    assert done.returncode == 0, done.stderr
     code = load_locked(lab / "runs" / "experiment").code
     assert set(code) == {
         "dataset",

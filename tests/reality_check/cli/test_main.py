@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from rich.console import Console
-from support.command import EXPERIMENT, finish, prepare, start
+from support.command import EXPERIMENT, prepare
+from support.in_process import run_command
 
 from reality_check import __version__
 from reality_check.cli.listings import OWN_TRUNKS, _describe_class
@@ -38,10 +39,10 @@ def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The output folder of a finished run."""
     folder = tmp_path_factory.mktemp("finished")
     prepare(folder)
-    status, out, error = finish(start(folder, "run", "experiment.yaml", "--out", "out"))
-    assert status == 0, error
-    assert error == "", "without a terminal there is no live view"
-    assert "Report: out/report.html" in out
+    done = run_command(folder, "run", "experiment.yaml", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr == "", "without a terminal there is no live view"
+    assert "Report: out/report.html" in done.stdout
     return folder / "out"
 
 
@@ -379,8 +380,8 @@ def test_report_needs_neither_the_images_nor_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
     prepare(tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [contrastive]")
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml", "--out", "out"))
-    assert status == 0, error
+    done = run_command(tmp_path, "run", "experiment.yaml", "--out", "out")
+    assert done.returncode == 0, done.stderr
     before = (tmp_path / "out" / "results.csv").read_bytes()
     for file in ("results.csv", "report.html"):
         (tmp_path / "out" / file).unlink()

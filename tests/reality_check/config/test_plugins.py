@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-import os
 import re
 import subprocess
-import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.in_process import forget_modules, run_command
 from support.paths import DOCS
 
 from reality_check.cli.listings import print_listing
@@ -106,16 +105,16 @@ def install_into(folder: Path, package: str, code: str, entry_points: str) -> Pa
 
 
 @pytest.fixture
-def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Install:
+def install(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Install]:
     """A function that installs a package for this test."""
 
     def into(package: str, code: str = CODE, entry_points: str = ENTRY_POINTS) -> Path:
         folder = install_into(tmp_path / f"site of {package}", package, code, entry_points)
         monkeypatch.syspath_prepend(folder)
-        monkeypatch.delitem(sys.modules, package.replace("-", "_"), raising=False)
         return folder
 
-    return into
+    yield into
+    forget_modules(tmp_path)
 
 
 def test_names_of_a_plugin_mean_its_classes(install: Install) -> None:
@@ -258,50 +257,38 @@ def test_a_namespace_is_not_one_package(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 @pytest.fixture(scope="module")
-def ran(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, dict[str, str]]:
-    """A folder where an experiment with a plugin ran, and the environment that knows the plugin."""
+def ran(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder where an experiment with a plugin ran."""
     folder = tmp_path_factory.mktemp("plugin")
-    site = install_into(folder / "site", "stripes-plugin", CODE, ENTRY_POINTS)
-    environment = {**os.environ, "PYTHONPATH": str(site)}
+    install_into(folder / "site", "stripes-plugin", CODE, ENTRY_POINTS)
     (folder / "experiment.yaml").write_text(EXPERIMENT)
-    done = command(folder, environment, "run", "experiment.yaml", "--out", "out")
+    done = run_with_plugin(folder)
     assert done.returncode == 0, done.stderr
-    return folder, environment
+    return folder
 
 
-def command(
-    folder: Path, environment: dict[str, str], *arguments: str
-) -> subprocess.CompletedProcess[str]:
-    return subprocess.run(
-        [sys.executable, "-m", "reality_check", *arguments],
-        cwd=folder,
-        env=environment,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
+def run_with_plugin(folder: Path) -> subprocess.CompletedProcess[str]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.syspath_prepend(folder / "site")
+        return run_command(folder, "run", "experiment.yaml", "--out", "out")
 
 
 @pytest.mark.slow
-def test_an_experiment_runs_with_a_plugin_and_names_its_package(
-    ran: tuple[Path, dict[str, str]],
-) -> None:
-    folder, _ = ran
-    assert "gentle" in (folder / "out" / "results.csv").read_text()
-    code = parse_yaml((folder / "out" / "experiment.yaml").read_text())["code"]
+def test_an_experiment_runs_with_a_plugin_and_names_its_package(ran: Path) -> None:
+    assert "gentle" in (ran / "out" / "results.csv").read_text()
+    code = parse_yaml((ran / "out" / "experiment.yaml").read_text())["code"]
     assert code["data set from"] == "stripes-plugin 1.2"
     assert {"GentleLoss", "one_layer"} <= set(code)
-    locked = load_experiment(folder / "out" / "experiment.yaml")
+    locked = load_experiment(ran / "out" / "experiment.yaml")
     assert locked.dataset.reader == "function"
 
 
 @pytest.mark.slow
-def test_changed_code_of_a_plugin_is_refused(ran: tuple[Path, dict[str, str]]) -> None:
-    folder, environment = ran
-    file = folder / "site" / "stripes_plugin" / "__init__.py"
+def test_changed_code_of_a_plugin_is_refused(ran: Path) -> None:
+    file = ran / "site" / "stripes_plugin" / "__init__.py"
     file.write_text(CODE + "# mended\n")
     try:
-        done = command(folder, environment, "run", "experiment.yaml", "--out", "out")
+        done = run_with_plugin(ran)
     finally:
         file.write_text(CODE)
     assert done.returncode == 2

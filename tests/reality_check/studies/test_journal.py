@@ -122,7 +122,7 @@ def test_a_journal_needs_a_folder(url: str) -> None:
         open_storage(url)
 
 
-@pytest.mark.slow
+@pytest.mark.usefixtures("workers_in_this_process")
 def test_a_whole_experiment_on_a_journal(
     tiny: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
