@@ -1,8 +1,8 @@
 """Forks workers of an experiment, so that one that is killed is replaced in no time.
 
-Called as ``stress_workers.py OUT GRACE INTERVAL``. Reads numbers of workers from its standard input
-and answers each with the process id of the worker that it has forked; ends with its input, and all
-workers with it.
+Called as ``-m support.stress_workers OUT GRACE INTERVAL``. Reads numbers of workers from its
+standard input and answers each with the process id of the worker that it has forked; ends with its
+input, and all workers with it.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ from reality_check.studies import storage
 from reality_check.studies import study as search
 from reality_check.training import fold_checkpoints
 from reality_check.utils.processes import die_with_parent
+from support.disk import do_not_wait_for_the_disk
 
 
 def be_worker(out: Path, number: int) -> None:
@@ -46,6 +47,7 @@ def main() -> None:
     storage.STANDSTILL = grace
     search.MAX_LOST, search.UNSIGNED_GRACE = 10**6, grace
     fold_checkpoints.CHECKPOINT_SECONDS = 0.0
+    do_not_wait_for_the_disk()
     logging.basicConfig(format="%(message)s")
     signal.signal(signal.SIGCHLD, signal.SIG_IGN)  # nobody waits for those that are killed
     for line in sys.stdin:

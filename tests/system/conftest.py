@@ -1,11 +1,32 @@
-"""A SLURM for the tests of this folder."""
+"""What the tests of this folder share: a SLURM, and runs of their own process that begin soon."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
 import pytest
+from support import preloaded
+from support.blank_figures import blank
 from support.one_machine_slurm import OneMachineSlurm, running
+
+from reality_check.launch import local
+from reality_check.report.figures import plotting
+
+
+@pytest.fixture(scope="module")
+def blank_figures() -> Iterator[None]:
+    """Reports that this process writes have blank figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plotting, "render", blank)
+        yield
+
+
+@pytest.fixture(scope="module")
+def preloaded_workers() -> Iterator[None]:
+    """Workers that this process starts need no imports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "subprocess", preloaded.with_popen(preloaded.popen_worker))
+        yield
 
 
 @pytest.fixture(scope="session")

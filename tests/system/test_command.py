@@ -13,7 +13,8 @@ from pathlib import Path
 
 import pytest
 from support.command import EXPERIMENT, finish, prepare, start
-from support.pace import wait_until
+from support.pace import slowness, wait_until
+from support.preloaded import Started
 
 from reality_check.cli.main import main
 from reality_check.studies.campaign import Campaign
@@ -34,15 +35,33 @@ def children(pid: int) -> list[int]:
     return [int(p) for p in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
 
 
-def wait_while_it_runs(condition: Callable[[], bool], process: subprocess.Popen[str]) -> None:
+def run(folder: Path, *words: str, log: str = "log") -> Started:
+    """The command, with its imports done; its log must not have been there."""
+    assert not (folder / log).exists()
+    return Started(folder, folder / log, "run", *words)
+
+
+def ended(process: Started) -> tuple[int, str, str]:
+    """Its exit status and what it wrote, once it has ended."""
+    status = process.wait(120 * slowness())
+    return status, process.said(), process.complaints()
+
+
+def wait_while_it_runs(
+    condition: Callable[[], bool], process: subprocess.Popen[str] | Started
+) -> None:
     def check() -> None:
-        assert process.poll() is None, process.communicate()
+        assert process.poll() is None, process
 
     wait_until(condition, 60, check)
 
 
 def is_training(out: Path) -> bool:
     return any(state.get("epoch", 0) >= 2 for state in worker_states(out))
+
+
+def workers_of(out: Path) -> set[int]:
+    return {state["worker"]["pid"] for state in worker_states(out)}
 
 
 def is_gone(pid: int) -> bool:
@@ -75,7 +94,7 @@ def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
     assert words[:2] == ["reality-check", "run"]
     assert "the out" in words
 
-    status, said, error = finish(start(lab, *words[1:]))
+    status, said, error = ended(Started(lab, lab / "log", *words[1:]))
     assert status == 0, error
     assert "Report: the out/report.html" in said
 
@@ -103,7 +122,7 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
         tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [{name: mine, loss: lo.Fragile}]"
     )
     (tmp_path / "lo.py").write_text(FRAGILE)
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    status, _, error = ended(run(tmp_path, "experiment.yaml", log="log_1"))
     assert status == 1
     assert "Traceback" not in error
     assert "mine, search: OSError: the table is missing" in error
@@ -120,36 +139,37 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
 
     # No trial is complete, so the mended code may continue in the same folder.
     (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < 0"))
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    status, _, error = ended(run(tmp_path, "experiment.yaml", log="log_2"))
     assert status == 0, error
     assert (tmp_path / "runs" / "experiment" / "report.html").exists()
 
     # Now there are results: they must not mix with those of other code.
     (tmp_path / "lo.py").write_text(FRAGILE.replace("calls == 5", "calls < -1"))
-    status, _, error = finish(start(tmp_path, "run", "experiment.yaml"))
+    status, _, error = ended(run(tmp_path, "experiment.yaml", log="log_3"))
     assert status == 2
     assert "the code of lo.Fragile has changed" in error
 
 
 def test_killed_worker_is_replaced(lab: Path) -> None:
     fewer = ["protocol.reproductions=1", "protocol.search.trials=1", "methods=[contrastive]"]
-    process = start(lab, "run", "experiment.yaml", "--out", "out", *fewer)
+    process = run(lab, "experiment.yaml", "--out", "out", *fewer)
     wait_while_it_runs(lambda: is_training(lab / "out"), process)
-    (worker,) = children(process.pid)
+    (worker,) = workers_of(lab / "out")
+    assert worker in children(process.pid)
     os.kill(worker, signal.SIGKILL)
-    wait_while_it_runs(lambda: children(process.pid) not in ([], [worker]), process)
-    status, _, error = finish(process)
+    wait_while_it_runs(lambda: bool(workers_of(lab / "out") - {worker}), process)
+    status, _, error = ended(process)
     assert status == 0, error
     assert (lab / "out" / "report.html").exists()
 
 
 def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
-    process = start(lab, "run", "experiment.yaml", "--out", "out")
+    process = run(lab, "experiment.yaml", "--out", "out")
     try:
         wait_while_it_runs(lambda: is_training(lab / "out"), process)
-        status, _, error = finish(start(lab, "run", "experiment.yaml", "--out", "out"))
+        status, _, error = ended(run(lab, "experiment.yaml", "--out", "out", log="second"))
         assert status == 2
         assert f"process {process.pid}" in error
     finally:
         process.send_signal(signal.SIGINT)
-        assert finish(process)[0] == 130
+        assert ended(process)[0] == 130

@@ -18,6 +18,7 @@ import numpy as np
 import optuna
 import pytest
 from support.campaigns import WorkedCampaign
+from support.preloaded import Settings, Started, be_worker
 
 from reality_check.config import load_experiment
 from reality_check.studies.progress import worker_states
@@ -53,18 +54,11 @@ class Deadly(ContrastiveLoss):
         return super().forward(*arguments, **options)
 """
 
-#: A worker whose heart beats every second, and who is lost after three without.
-WORKER = """\
-import sys
-from reality_check.utils import checkpoints
-from reality_check.studies import storage
-from reality_check.training import fold_checkpoints
-storage.HEARTBEAT_INTERVAL, storage.HEARTBEAT_GRACE = 1, 3
-fold_checkpoints.CHECKPOINT_SECONDS = 0.0
-from reality_check.launch.worker import main
-sys.argv = ["worker", *sys.argv[1:]]
-sys.exit(main())
-"""
+#: Of a worker whose heart beats every second, and who is lost after three without.
+HASTY: Settings = {
+    "reality_check.studies.storage": {"HEARTBEAT_INTERVAL": 1, "HEARTBEAT_GRACE": 3},
+    "reality_check.training.fold_checkpoints": {"CHECKPOINT_SECONDS": 0.0},
+}
 
 
 def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
@@ -79,20 +73,17 @@ def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
     (folder / "experiment.yaml").write_text(experiment)
 
 
-def start(folder: Path, *arguments: str) -> subprocess.Popen[str]:
-    command = [sys.executable, "-m", "reality_check", "run", "experiment.yaml", *arguments]
-    pipe = subprocess.PIPE
-    return subprocess.Popen(command, cwd=folder, stdout=pipe, stderr=pipe, text=True)
+def start(folder: Path, *arguments: str, log: str = "log") -> Started:
+    return Started(folder, folder / log, "run", "experiment.yaml", *arguments, spares=5)
 
 
-def run(folder: Path, *arguments: str) -> tuple[int, str]:
+def run(folder: Path, *arguments: str, log: str = "again") -> tuple[int, str]:
     """Run to the end; exit status and what was said about errors."""
-    process = start(folder, *arguments)
-    _, error = process.communicate(timeout=400)
-    return process.returncode, error
+    process = start(folder, *arguments, log=log)
+    return process.wait(timeout=400), process.complaints()
 
 
-def wait_until(condition: Callable[[], object], *processes: subprocess.Popen[str]) -> None:
+def wait_until(condition: Callable[[], object], *processes: Started) -> None:
     end = time.monotonic() + 200
     while not condition():
         assert time.monotonic() < end, "it did not happen in 200 seconds"
@@ -117,8 +108,9 @@ def test_a_worker_that_is_killed_for_memory_again_and_again_stops_the_run(tmp_pa
     # The loss is checked in the run itself, which must outlive that.
     wait_until((tmp_path / "out" / "logs").exists, process)
     (tmp_path / "deadly").touch()
-    _, error = process.communicate(timeout=400)
-    assert process.returncode == 1, error
+    status = process.wait(timeout=400)
+    error = process.complaints()
+    assert status == 1, error
     assert "Traceback" not in error
     assert "memory" in error
     assert re.search(r"(worker was lost 4 times|was ended 4 times)", error)
@@ -165,8 +157,9 @@ def test_a_disk_that_fills_stops_the_run_and_it_goes_on_after(
     process = start(tmp_path, "--out", str(out))
     wait_until(lambda: any(s.get("epoch", 0) >= 1 for s in worker_states(out)), process)
     waste = fill(small_disk)
-    _, error = process.communicate(timeout=400)
-    assert process.returncode == 1, error
+    status = process.wait(timeout=400)
+    error = process.complaints()
+    assert status == 1, error
     assert "Traceback" not in error
     assert re.search(r"No space left|disk", error), error
     assert "After fixing the cause, rerun: " in error
@@ -192,9 +185,9 @@ def test_a_disk_that_cannot_be_written_is_a_usage_error(tmp_path: Path, small_di
 
 def test_of_two_runs_started_at_once_one_is_refused(tmp_path: Path) -> None:
     prepare(tmp_path)
-    both = [start(tmp_path, "--out", "out") for _ in range(2)]
-    said = [process.communicate(timeout=400)[1] for process in both]
-    statuses = [process.returncode for process in both]
+    both = [start(tmp_path, "--out", "out", log=log) for log in ("one", "other")]
+    statuses = [process.wait(timeout=400) for process in both]
+    said = [process.complaints() for process in both]
     assert sorted(statuses) == [0, 2], said
     refused = said[statuses.index(2)]
     assert "another reality-check run" in refused
@@ -255,12 +248,11 @@ def test_a_worker_paused_beyond_the_grace_time_stands_down(tmp_path: Path) -> No
     out = tmp_path / "out"
     wait_until(lambda: worker_states(out), process)
     process.send_signal(signal.SIGINT)
-    process.communicate(timeout=60)
+    process.wait(timeout=60)
 
-    def worker(number: int) -> subprocess.Popen[str]:
-        log = (tmp_path / f"worker_{number}.txt").open("w")
-        command = [sys.executable, "-c", WORKER, "out", str(number)]
-        return subprocess.Popen(command, cwd=tmp_path, stdout=log, stderr=log, text=True)
+    def worker(number: int) -> Started:
+        log, words = tmp_path / f"worker_{number}", ("out", str(number))
+        return Started(tmp_path, log, *words, program=be_worker, spares=0, settings=HASTY)
 
     paused = worker(7)
     mine = {"epoch": 0}
@@ -274,11 +266,11 @@ def test_a_worker_paused_beyond_the_grace_time_stands_down(tmp_path: Path) -> No
     paused.send_signal(signal.SIGSTOP)
     try:
         other = worker(8)
-        assert other.wait(timeout=300) == 0, (tmp_path / "worker_8.txt").read_text()
+        assert other.wait(timeout=300) == 0, other.complaints()
     finally:
         paused.send_signal(signal.SIGCONT)
-    assert paused.wait(timeout=100) == 0, (tmp_path / "worker_7.txt").read_text()
-    assert "its trial went to another" in (tmp_path / "worker_7.txt").read_text()
+    assert paused.wait(timeout=100) == 0, paused.complaints()
+    assert "its trial went to another" in paused.said() + paused.complaints()
     assert complete_slots(out, "contrastive/search") == [0, 1]
     assert complete_slots(out, "contrastive/reproductions") == [0]
     left = [str(path) for path in (out / "contrastive" / "search").rglob("*.pt")]

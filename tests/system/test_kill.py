@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import random
 import signal
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,6 +13,7 @@ import numpy as np
 import optuna
 import pytest
 from support.pace import slowness, wait_until
+from support.preloaded import Started
 
 from reality_check.studies.progress import worker_states
 from reality_check.studies.trial import StoredTrial
@@ -23,6 +23,7 @@ dataset: {name: blobs, reader: npz, path: blobs.npz}
 model: {base: conv4, arguments: {width: 8}}
 protocol:
   base: quick_one_search
+  split: {folds: 3}
   training: {iterations_per_epoch: 12, max_epochs: 8, embedding_size: 8, batch_size: 8}
   search: {trials: 2, repeats: 2, startup_trials: 1}
   reproductions: 1
@@ -31,7 +32,7 @@ methods: [warped_softmax, contrastive]
 STAGES = {"search": 2, "search_1": 2, "reproductions": 2, "final": 2}
 
 
-def prepare(folder: Path) -> None:
+def prepare(folder: Path, folds: int) -> None:
     """24 classes of 6 noisy 32 x 32 patterns, and the experiment on them."""
     draw = np.random.default_rng(0)
     patterns = draw.uniform(0, 255, (24, 1, 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
@@ -42,19 +43,17 @@ def prepare(folder: Path) -> None:
         labels=np.repeat(np.arange(24), 6),
         class_names=np.array([f"class_{n:02d}" for n in range(24)]),
     )
-    (folder / "experiment.yaml").write_text(EXPERIMENT)
+    (folder / "experiment.yaml").write_text(EXPERIMENT.replace("folds: 3", f"folds: {folds}"))
 
 
-def start(folder: Path, out: str, workers: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "reality_check", "run", "experiment.yaml"]
-    command += ["--out", out, "--workers", str(workers)]
-    with (folder / f"{out}.log").open("ab") as log:
-        return subprocess.Popen(command, cwd=folder, stdout=log, stderr=log)
+def start(folder: Path, out: str, workers: int) -> Started:
+    words = ["run", "experiment.yaml", "--out", out, "--workers", str(workers)]
+    return Started(folder, folder / f"{out}.log", *words)
 
 
 def finish(folder: Path, out: str, workers: int) -> None:
-    status = start(folder, out, workers).wait(timeout=300 * slowness())
-    assert status == 0, (folder / f"{out}.log").read_text()
+    process = start(folder, out, workers)
+    assert process.wait(timeout=300 * slowness()) == 0, process.complaints()
 
 
 def worker_pids(parent: int) -> set[int]:
@@ -76,22 +75,22 @@ def kill_at_random(folder: Path, out: str, workers: int, times: int, seed: int) 
     for kills in range(times):
         process = start(folder, out, workers)
 
-        def check(process: subprocess.Popen[bytes] = process, kills: int = kills) -> None:
-            log = (folder / f"{out}.log").read_text()
+        def check(process: Started = process, kills: int = kills) -> None:
+            log = process.complaints()
             assert process.poll() is None, f"the run was over after {kills} kills: {log}"
 
-        def victims(process: subprocess.Popen[bytes] = process) -> set[int]:
+        def victims(process: Started = process) -> set[int]:
             return training(folder / out) & worker_pids(process.pid)
 
         wait_until(victims, 120, check)
-        time.sleep(chance.uniform(0.0, 1.0))
+        time.sleep(chance.uniform(0.0, 0.5))
         if chance.random() < 0.5:
             wait_until(victims, 120, check)
             os.kill(chance.choice(sorted(victims())), signal.SIGKILL)
-            time.sleep(chance.uniform(0.0, 2.0))
+            time.sleep(chance.uniform(0.0, 1.0))  # another begins, or works already
         check()
         process.kill()
-        process.wait()
+        process.wait(timeout=60)
 
 
 def trials(folder: Path, out: str) -> dict[str, list[StoredTrial]]:
@@ -134,7 +133,7 @@ def search_history(folder: Path, out: str) -> dict[str, list[tuple[object, ...]]
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the workers")
 def test_killed_runs_end_with_exact_counts_and_identical_results(tmp_path: Path) -> None:
-    prepare(tmp_path)
+    prepare(tmp_path, folds=3)
     finish(tmp_path, "whole", 1)
     kill_at_random(tmp_path, "killed", 1, times=6, seed=1)
     finish(tmp_path, "killed", 1)
@@ -149,7 +148,7 @@ def test_killed_runs_end_with_exact_counts_and_identical_results(tmp_path: Path)
 
 @pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the workers")
 def test_several_workers_killed_at_random_end_with_exact_counts(tmp_path: Path) -> None:
-    prepare(tmp_path)
+    prepare(tmp_path, folds=4)  # more work, for more workers
     kill_at_random(tmp_path, "killed", 2, times=5, seed=2)
     finish(tmp_path, "killed", 2)
     check_kills(tmp_path, "killed", at_least=4)

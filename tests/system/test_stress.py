@@ -37,6 +37,7 @@ pytestmark = [
     pytest.mark.xdist_group("servers"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the workers"),
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.usefixtures("blank_figures"),
 ]
 
 WORKERS, KILLS, PAUSES = 8, 10, 8
@@ -76,11 +77,10 @@ class Crew:
         self.out, self.pace = out, pace
         self.killed: set[int] = set()
         self.asleep: dict[int, float] = {}
-        program = SUPPORT / "stress_workers.py"
         times = [str(math.ceil(seconds * pace)) for seconds in (GRACE, INTERVAL)]
-        command = [sys.executable, str(program), str(out), *times]
+        command = [sys.executable, "-m", "support.stress_workers", str(out), *times]
         self._forks = subprocess.Popen(
-            command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command, cwd=SUPPORT.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.pids = {number: self._fork(number) for number in range(count)}
 

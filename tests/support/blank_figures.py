@@ -1,0 +1,20 @@
+"""Reports whose figures are drawn but not written, for tests that do not look at them."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from functools import cache
+
+from matplotlib.figure import Figure
+
+from reality_check.report.figures.plotting import new_figure, render
+
+
+@cache
+def _rendered() -> dict[str, bytes]:
+    return render(new_figure(1.0, 1.0))
+
+
+def blank(figure: Figure, endings: Sequence[str] = ("png", "pdf", "svg")) -> dict[str, bytes]:
+    """In place of ``plotting.render``, which takes some seconds of computing for a whole report."""
+    return {ending: _rendered()[ending] for ending in endings}
