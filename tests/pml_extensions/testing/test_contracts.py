@@ -23,9 +23,9 @@ TOYS = {name: toy for name, toy in vars(broken_losses).items() if name.startswit
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The checks that each class of the file failed, in a pytest of their own."""
     report = tmp_path_factory.mktemp("toys") / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", "-p", "no:xdist"]
+    command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
     done = subprocess.run(
-        [*command, f"--junitxml={report}", str(FILE)],
+        [*command, "-p", "no:xdist", f"--junitxml={report}", str(FILE)],
         cwd=ROOT,
         env={**os.environ, "PYTEST_ADDOPTS": ""},
         capture_output=True,
