@@ -2,27 +2,20 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
-import os
-import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
+from matplotlib import pyplot
+from support.in_process import visiting, workers_in_this_process
 from support.paths import ROOT
 
 NOTEBOOKS = sorted((ROOT / "docs" / "notebooks").glob("*.ipynb"))
 
 every_notebook = pytest.mark.parametrize("notebook", NOTEBOOKS, ids=lambda path: path.stem)
-
-#: Runs the cells as a kernel does: one namespace, each cell compiled on its own.
-RUN = """
-import json, sys
-namespace = {"__name__": "__main__"}
-for number, cell in enumerate(json.load(sys.stdin)):
-    exec(compile(cell, f"<cell {number}>", "exec"), namespace)
-"""
 
 
 def cells(notebook: Path, kind: str) -> list[dict[str, Any]]:
@@ -47,21 +40,22 @@ def test_it_is_a_notebook_without_outputs(notebook: Path) -> None:
         assert not any(line.startswith(("%", "!")) for line in cell["source"]), "plain Python only"
 
 
+def run(code: list[list[str]], folder: Path) -> list[str]:
+    """Run cells as a kernel does, each compiled on its own; return what they print, by line."""
+    namespace = {"__name__": "__main__"}
+    out = io.StringIO()
+    with visiting(folder), workers_in_this_process(), contextlib.redirect_stdout(out):
+        for number, cell in enumerate(code):
+            exec(compile("".join(cell), f"<cell {number}>", "exec"), namespace)
+    pyplot.close("all")
+    return out.getvalue().splitlines()
+
+
 @pytest.mark.slow
 @every_notebook
 def test_its_cells_run_in_order(notebook: Path, tmp_path: Path) -> None:
-    code = ["".join(cell["source"]) for cell in cells(notebook, "code")]
-    done = subprocess.run(
-        [sys.executable, "-c", RUN],
-        input=json.dumps(code),
-        cwd=tmp_path,
-        env={**os.environ, "MPLBACKEND": "Agg"},
-        capture_output=True,
-        text=True,
-        timeout=400,
-    )
-    assert done.returncode == 0, done.stderr
-    said = done.stdout.splitlines()
+    pyplot.switch_backend("Agg")
+    said = run([cell["source"] for cell in cells(notebook, "code")], tmp_path)
     assert said[0] == "experiment ['my_loss', 'contrastive']"
     assert said[1] == "finished"
     assert [line.split()[0] for line in said[2:4]] == ["my_loss", "contrastive"]
