@@ -28,6 +28,13 @@ WIDTH = 6.9
 TEXT = 8.0
 SMALL = 7.5
 
+#: While a figure is written. TrueType, since publishers refuse Type 3; and no layout but the
+#: figure's own: with any, even one that does nothing, matplotlib draws each file twice.
+_SETTINGS = {
+    "pdf.fonttype": 42,
+    "figure.autolayout": False,
+    "figure.constrained_layout.use": False,
+}
 #: One figure is drawn at a time: matplotlib's fonts and its settings are shared by all threads.
 _LOCK = threading.Lock()
 
@@ -129,16 +136,16 @@ def render(figure: Figure, endings: Sequence[str] = ("png", "pdf", "svg")) -> di
     """
     dates = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
     with _LOCK:
-        kept = matplotlib.rcParams["pdf.fonttype"]
-        matplotlib.rcParams["pdf.fonttype"] = 42  # TrueType: publishers refuse Type 3
+        kept = {name: matplotlib.rcParams[name] for name in _SETTINGS}
+        matplotlib.rcParams.update(_SETTINGS)
         try:
             files = {}
             for ending in endings:
                 files[ending] = _save(figure, ending, {dates[ending]: None})
-                figure.set_layout_engine("none")  # laid out once, the same in all of them
+                figure.set_layout_engine(None)  # laid out once, the same in all of them
             return files
         finally:
-            matplotlib.rcParams["pdf.fonttype"] = kept
+            matplotlib.rcParams.update(kept)
 
 
 def _save(figure: Figure, ending: str, metadata: dict[str, None]) -> bytes:
