@@ -18,6 +18,7 @@ from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.prepare import prepare
 from reality_check.studies.campaign import Campaign
+from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import FAILED, UNTOLD, USAGE
 
@@ -98,6 +99,26 @@ def test_a_failure_that_cannot_be_written_has_a_status_of_its_own(
     local.forget_failure(tmp_path, 0)
     assert worker.work(tmp_path, 0) == UNTOLD
     assert "not an output folder" in capsys.readouterr().err
+
+
+@pytest.mark.usefixtures("workers_in_this_process")
+def test_a_worker_in_the_process_of_a_test_fails_as_a_process_does(
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(trainer: Trainer) -> None:
+        raise ValueError(f"made up, {os.environ['OMP_NUM_THREADS']} thread")
+
+    monkeypatch.setattr(Trainer, "run", fail)
+    monkeypatch.setenv("OMP_NUM_THREADS", "7")
+    with pytest.raises(WorkFailed, match=r"made up, 1 thread.* The whole story: .*worker_0\.log"):
+        run(load_experiment(tiny), tmp_path)
+    log = (tmp_path / "logs" / "worker_0.log").read_text()
+    assert "Traceback" in log
+    assert "ValueError: made up" in log
+    told = local.read_failure(tmp_path, 0)
+    assert told is not None
+    assert told["status"] == FAILED
+    assert os.environ["OMP_NUM_THREADS"] == "7"
 
 
 # -- devices -------------------------------------------------------------------------------------
