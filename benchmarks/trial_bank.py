@@ -74,12 +74,12 @@ def main() -> None:
     splits = class_splits(int(y.max()) + 1, options.folds, "kfold")
     done = _done(options.out)
     for trial in range(shard, options.trials, shards):
-        for name, (space, settings_of) in _methods().items():
+        for name, (space, settings_of) in methods().items():
             if (name, trial) in done:
                 continue
             params = {key: draw(options.seed, key, trial, value) for key, value in space.items()}
             validation, *tests = (
-                _train_folds(
+                train_folds(
                     x, y, splits, settings_of(params), derive(options.seed, trial, run), run > 0
                 )
                 for run in range(1 + RETRAININGS)
@@ -112,7 +112,7 @@ def embed(name: str, out: Path) -> None:
     np.savez(out, x=features, y=np.asarray(data.labels))
 
 
-def _methods() -> dict[str, Any]:
+def methods() -> dict[str, Any]:
     changes = [f"methods=[{', '.join(METHODS)}]"]
     experiment = load_experiment("quickstart", changes)
 
@@ -142,7 +142,7 @@ def draw(seed: int, name: str, trial: int, value: Searched) -> float:
     return float(value.low + (value.high - value.low) * share)
 
 
-def _train_folds(
+def train_folds(
     x: Tensor, y: np.ndarray, splits: ClassSplits, settings: MethodSettings, seed: int, test: bool
 ) -> float:
     """The best validation MAP@R, or the test MAP@R at that step: mean over the folds."""
