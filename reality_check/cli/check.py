@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     import torch
 
     from reality_check.config.schema import Experiment
+    from reality_check.report.statistics import Shares
     from reality_check.training.preflight import LossCheck
 
 _DETAILS = """\
@@ -28,6 +29,7 @@ examples:
   reality-check check experiment.yaml
   reality-check check experiment.yaml protocol=mlrc     what would that cost?
   reality-check check cub200_mlrc dataset.path=/my/CUB_200_2011
+  reality-check check experiment.yaml --like runs/first   what could it tell apart?
 
 exit status: 0 all of it can run, 2 something cannot
 """
@@ -38,22 +40,38 @@ _HARMLESS = "training here gives losses float32, so this does no harm"
 def add_parser(commands: Commands) -> None:
     """Add the command."""
     title = "validate an experiment and its losses; no training"
-    add_experiment(add_command(commands, "check", run, title, _DETAILS))
+    parser = add_command(commands, "check", run, title, _DETAILS)
+    add_experiment(parser)
+    parser.add_argument(
+        "--like",
+        metavar="DIR",
+        help="output folder whose searches and trainings scatter as these will; by default the "
+        "figures of docs/calibration.md",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Check an experiment; return the exit status."""
     from reality_check.config import load_experiment
 
-    status = print_check(load_experiment(options.experiment, options.overrides))
+    like = None
+    if options.like is not None:
+        from reality_check.api import load_results
+        from reality_check.report.planning import scatter_of
+
+        like = scatter_of(load_results(options.like))
+    status = print_check(load_experiment(options.experiment, options.overrides), like)
     if status == DONE:
         command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
         print(f"All of it can run. Next: {command}")
     return status
 
 
-def print_check(experiment: Experiment) -> int:
-    """Check an experiment without training; return 0 only if all its losses work in float32."""
+def print_check(experiment: Experiment, like: Shares | None = None) -> int:
+    """Check an experiment without training; return 0 only if all its losses work in float32.
+
+    ``like`` has the variances of searches and trainings to expect.
+    """
     import torch
 
     from reality_check.data import load_dataset
@@ -88,7 +106,7 @@ def print_check(experiment: Experiment) -> int:
         "trainings stop early, half with --workers 2 on two free cores"
     )
     if len(experiment.methods) > 1:
-        print(resolution_sentence(experiment.protocol, len(experiment.methods)))
+        print(resolution_sentence(experiment.protocol, len(experiment.methods), like))
     return DONE
 
 

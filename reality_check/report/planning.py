@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from statistics import fmean
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.config.protocol import Protocol
@@ -13,25 +14,51 @@ from reality_check.report.statistics import (
     smallest_detectable,
     subset_degrees,
 )
+from reality_check.report.summary import Summary
 from reality_check.report.text import counted, points
+from reality_check.results import ExperimentResults
+from reality_check.utils.errors import UsageError
 
 #: The luck of searches of ten trials and of trainings in ``docs/calibration.md``: standard
 #: deviations of 0.80 and 0.47 points, means over its three losses.
 BANK = Shares(search=0.0080**2, training=0.0047**2)
 
 
-def resolution_sentence(protocol: Protocol, methods: int) -> str:
+def scatter_of(results: ExperimentResults) -> Shares:
+    """The mean variances of the methods of an experiment, in its first category.
+
+    Raises:
+        UsageError: it does not show how far searches lie apart.
+    """
+    summary = Summary(results)
+    methods = [method for method in summary.methods if method not in summary.controls]
+    every = [summary.scatter(summary.categories[0], m) for m in methods]
+    known = [(s.search, s.training) for s in every if None not in (s.search, s.training)]
+    if not known:
+        raise UsageError(
+            f"{results.name} does not show how far searches lie apart: it takes repeated searches "
+            "whose winners are trained twice or more, or one random search with a budget."
+        )
+    search, training = (fmean(part or 0.0 for part in parts) for parts in zip(*known, strict=True))
+    return Shares(search, training)
+
+
+def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = None) -> str:
     """Say which true difference of two losses a plan would find in four of five experiments.
 
     Args:
         protocol: the plan.
         methods: how many are compared, each with each.
+        like: the variances to expect, as :func:`scatter_of` has them; by default the bank's.
     """
+    shares = like or BANK
+    assert shares.search is not None
+    assert shares.training is not None
     search = protocol.search
     if Stage.SEARCH not in protocol.stages:
         return "differences: of these values only, since nothing is searched"
     if search.budget is not None:
-        error = planned_subsets_error(BANK, search.trials, search.budget)
+        error = planned_subsets_error(shares, search.trials, search.budget)
         degrees = subset_degrees(search.trials, search.budget)
     elif search.repeats < 3:
         return (
@@ -39,12 +66,19 @@ def resolution_sentence(protocol: Protocol, methods: int) -> str:
             "(protocol.search.repeats), or one random search with a budget; docs/choosing.md"
         )
     else:
-        error = planned_error(BANK, search.repeats, protocol.reproductions)
+        error = planned_error(shares, search.repeats, protocol.reproductions)
         degrees = search.repeats - 1
     pairs = math.comb(methods, 2)
     least = smallest_detectable(error, degrees, pairs=max(1, pairs))
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "
         f"in 4 of 5 such experiments ({counted(pairs, 'pair')}; if searches and trainings scatter "
-        "as in docs/calibration.md, by 0.8 and 0.5 points); smaller ones mostly are not"
+        f"as in {'docs/calibration.md' if like is None else 'that folder'}, by {_sds(shares)} "
+        "points); smaller ones mostly are not"
     )
+
+
+def _sds(shares: Shares) -> str:
+    """The standard deviations, in points: of searches, and of trainings where it is known apart."""
+    known = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
+    return " and ".join(known)

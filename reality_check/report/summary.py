@@ -16,11 +16,13 @@ from reality_check.report.statistics import (
     Comparison,
     Difference,
     Estimate,
+    Shares,
     all_subsets,
     compare_estimates,
     estimate_difference,
     over_searches,
     subset_shares,
+    variance_shares,
 )
 from reality_check.results import (
     ExperimentResults,
@@ -194,6 +196,20 @@ class Summary:
         if self.basis is Basis.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
         return over_searches(list(self._by_unit(rows).values()))
+
+    def scatter(self, category: str, method: str) -> Shares:
+        """The variances of a method's MAP@R between searches, and between trainings of one winner.
+
+        Of all subsets of one search, the first is that of both together: an estimate with weights w
+        has the error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
+        """
+        if self.basis is Basis.SEARCHES and (category, PRIMARY, method) in self.units:
+            return variance_shares(list(self.units[category, PRIMARY, method].values()))
+        estimate = self.estimates(category).get(method)
+        if self.basis is not Basis.SUBSETS or estimate is None or estimate.error is None:
+            return Shares(None, None)
+        assert estimate.degrees is not None
+        return Shares(estimate.error**2 * (estimate.degrees + 1), 0.0)
 
     def shares(self, category: str, method: str) -> dict[int, float]:
         """What each reproduction counts in the estimate of a method; together they are 1."""

@@ -286,13 +286,15 @@ class Campaign:
 def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:
     """Epochs of the first and the second phase: means, each rounded up to a multiple of ``step``.
 
-    Totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15 with step 5.
+    Totals averaging 37.2 and follow-ups averaging 11.4 give 40 - 15 = 25 and 15 with step 5. A
+    phase that the folds have been through is left out by no rounding.
     """
     if not totals:
         return step, 0
     total = _round_up(fmean(totals), step)
     follow_up = _round_up(fmean(follow_ups), step)
-    return max(total - follow_up, 0), follow_up
+    least = step if sum(totals) > sum(follow_ups) else 0
+    return max(total - follow_up, least), follow_up
 
 
 def _round_up(value: float, step: int) -> int:

@@ -73,7 +73,9 @@ def _shares(
         study.add_trial(
             optuna.trial.create_trial(params=given, distributions=distributions, value=value)
         )
-    shares = optuna.importance.FanovaImportanceEvaluator(n_trees=_TREES, max_depth=_DEPTH, seed=0).evaluate(study)
+    shares = optuna.importance.FanovaImportanceEvaluator(
+        n_trees=_TREES, max_depth=_DEPTH, seed=0
+    ).evaluate(study)
     return {name: float(share) for name, share in shares.items()}
 
 

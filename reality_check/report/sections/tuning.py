@@ -10,7 +10,7 @@ from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
-from reality_check.report.statistics import budget_curve, variance_shares
+from reality_check.report.statistics import budget_curve
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, percent, points
 
@@ -83,23 +83,23 @@ def _leads(curves: list[BudgetCurve]) -> list[str]:
 def _shares(analysis: Analysis) -> PlainTable | None:
     """Where the variance of the primary metric comes from, by method and category."""
     summary = analysis.summary
-    sources: tuple[str, ...]
     if summary.basis is Basis.SEARCHES:
-        sources, of = ("Searches", "Training"), _of_searches
+        sources = ["Searches", "Training"]
         what = "of what searches find, of the training of one winner"
     elif summary.basis is Basis.SUBSETS:
-        sources, of = ("Search and training",), _of_subsets
+        sources = ["Search and training"]
         what = f"of what one search of {summary.budget} trials finds and one training makes of it"
     else:
         return None
     rows = []
     for method in summary.methods:
         for category in summary.categories:
-            deviations = of(summary, category, method)
-            if any(deviation is not None for deviation in deviations):
+            shares = summary.scatter(category, method)
+            if shares.search is not None or shares.training is not None:
                 classes = analysis.uncertainties.get((method, category))
-                every = (*deviations, None if classes is None else classes.deviation)
-                rows.append((method, category, *map(_points, every)))
+                known = [shares.search, shares.training][: len(sources)]
+                every = [*known, None if classes is None else classes.deviation**2]
+                rows.append((method, category, *map(_deviation, every)))
     caption = (
         f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
         "test classes of the kind."
@@ -108,21 +108,5 @@ def _shares(analysis: Analysis) -> PlainTable | None:
     return PlainTable(caption, header, tuple(rows), words=("Method", "Category")) if rows else None
 
 
-def _of_searches(summary: Summary, category: str, method: str) -> tuple[float | None, ...]:
-    units = summary.units.get((category, PRIMARY, method))
-    if not units:
-        return (None,)
-    shares = variance_shares(list(units.values()))
-    return tuple(None if v is None else math.sqrt(v) for v in (shares.search, shares.training))
-
-
-def _of_subsets(summary: Summary, category: str, method: str) -> tuple[float | None, ...]:
-    """From the error of a mean with weights w, sd √Σw², and its degrees, 1 / Σw² − 1."""
-    estimate = summary.estimates(category).get(method)
-    if estimate is None or estimate.error is None or estimate.degrees is None:
-        return (None,)
-    return (estimate.error * math.sqrt(estimate.degrees + 1),)
-
-
-def _points(deviation: float | None) -> str:
-    return NOTHING if deviation is None else points(deviation)
+def _deviation(variance: float | None) -> str:
+    return NOTHING if variance is None else points(math.sqrt(variance))

@@ -2,16 +2,20 @@
 
 from __future__ import annotations
 
+import dataclasses
 import math
+from typing import Any
 
 import pytest
 
 from reality_check.config import Experiment, load_experiment
+from reality_check.config.metrics import PRIMARY
 from reality_check.config.protocol import LEFT_OUT, least_retrained
 from reality_check.config.schema import count_trainings
-from reality_check.report.planning import resolution_sentence
+from reality_check.report.planning import resolution_sentence, scatter_of
 from reality_check.report.statistics import MAX_LEFT_OUT
 from reality_check.report.treatment import unequal_treatment
+from reality_check.results import ExperimentResults, ResultRow
 from reality_check.training.methods import search_space
 from reality_check.training.preflight import check_starts, with_trials
 from reality_check.utils.errors import UsageError
@@ -160,3 +164,28 @@ def test_a_plan_says_what_it_can_show() -> None:
     # docs/calibration.md: 5 x 10 finds 1.5 to 2.2 points, all subsets 1.2 to 1.5.
     assert 1.5 < least("protocol=mlrc_5x10") < 2.2
     assert 1.2 < least("protocol=mlrc_subsets") < 1.6
+
+
+def test_a_plan_takes_the_scatter_of_a_finished_experiment(made_searches: Any) -> None:
+    results = made_searches
+    shares = scatter_of(results)
+    assert shares.search == pytest.approx(0.01**2)
+    assert shares.training == pytest.approx(0.002**2)
+    protocol = load_experiment("quickstart", ["protocol=mlrc_5x10"]).protocol
+    text = resolution_sentence(protocol, 2, shares)
+    assert "as in that folder, by 1.0 and 0.2 points" in text
+    assert float(text.split()[1]) > float(resolution_sentence(protocol, 2).split()[1])
+    with pytest.raises(UsageError, match="does not show how far searches lie apart"):
+        scatter_of(dataclasses.replace(results, rows=results.rows[:1]))
+
+
+@pytest.fixture
+def made_searches() -> ExperimentResults:
+    """Two searches a point apart (standard deviation), with two trainings each, of one method."""
+    half, gap = 0.002 / math.sqrt(2), math.sqrt(2 * (0.01**2 + 0.002**2 / 2))
+    values = [0.3 - half, 0.3 + half, 0.3 + gap - half, 0.3 + gap + half]
+    rows = tuple(
+        ResultRow("e", "m", "aggregate", run, PRIMARY, value, search=run // 2, trial=0)
+        for run, value in enumerate(values)
+    )
+    return ExperimentResults("e", "p", "mlrc", True, (), rows)
