@@ -227,6 +227,8 @@ def _be_spare(reading: int) -> None:
 
 
 def _write_into(*outputs: Path) -> None:
-    for number, path in enumerate(outputs, start=1):
+    """Let both outputs go to the ends of files, line by line."""
+    for stream, path in zip((sys.stdout, sys.stderr), outputs, strict=True):
         with path.open("ab") as file:
-            os.dup2(file.fileno(), number)
+            os.dup2(file.fileno(), stream.fileno())
+        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import subprocess
-import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -14,6 +12,7 @@ import optuna
 import pytest
 from optuna.trial import TrialState
 from support import servers
+from support.preloaded import Started
 
 from reality_check.cli.main import main
 from reality_check.launch.worker import work
@@ -27,6 +26,7 @@ from reality_check.utils.passwords import PASSWORD_VARIABLE
 pytestmark = [
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+    pytest.mark.usefixtures("blank_figures", "preloaded_workers"),
 ]
 
 
@@ -52,12 +52,9 @@ def with_storage(tiny: Path, folder: Path, url: str) -> None:
     (folder / "tiny.yaml").write_text(f"{tiny.read_text()}storage: {url}\n")
 
 
-def start(folder: Path, workers: int) -> subprocess.Popen[bytes]:
-    command = [sys.executable, "-m", "reality_check", "run", "tiny.yaml", "--out", "out"]
-    with (folder / "run.log").open("ab") as log:
-        return subprocess.Popen(
-            [*command, "--workers", str(workers)], cwd=folder, stdout=log, stderr=log
-        )
+def start(folder: Path, workers: int) -> Started:
+    words = ["run", "tiny.yaml", "--out", "out", "--workers", str(workers)]
+    return Started(folder, folder / "run.log", *words)
 
 
 def wait_until(what: str, there: Any, seconds: float = 240) -> None:
@@ -100,7 +97,7 @@ def test_a_restart_in_the_middle_ends_with_exact_counts(
         server.stop()
         time.sleep(3.0)
         server.start()
-        assert process.wait(timeout=400) == 0, (tmp_path / "run.log").read_text()
+        assert process.wait(timeout=400) == 0, process.complaints()
     finally:
         process.kill()
         server.stop()
