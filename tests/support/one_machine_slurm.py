@@ -1,4 +1,7 @@
-"""A SLURM of one machine for tests: two pretended GPUs, accounting, all on the loopback device.
+"""A SLURM of one machine for tests: pretended nodes and GPUs, accounting, all on loopback.
+
+Partition ``main`` is a node with two GPUs, ``spread`` are two nodes of one GPU, whose jobs are
+pre-empted by those of ``urgent``.
 
 Needs root and Debian's packages slurm-wlm, slurmdbd, munge and mariadb-server. Nothing of the
 machine's own SLURM or MariaDB is touched: all files and sockets lie in one folder.
@@ -17,7 +20,6 @@ import tempfile
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
-from typing import TypeVar
 
 import pytest
 
@@ -28,7 +30,6 @@ _SLURM = """
 ClusterName=test
 SlurmctldHost={host}(127.0.0.1)
 SlurmctldPort={controller}
-SlurmdPort={daemon}
 CommunicationParameters=NoCtldInAddrAny,NoInAddrAny
 SlurmUser=root
 SlurmdUser=root
@@ -36,11 +37,11 @@ AuthType=auth/munge
 AuthInfo=socket={root}/munge.socket,cred_expire=5
 CredType=cred/munge
 StateSaveLocation={root}/state
-SlurmdSpoolDir={root}/spool
+SlurmdSpoolDir={root}/spool-%n
 SlurmctldPidFile={root}/slurmctld.pid
-SlurmdPidFile={root}/slurmd.pid
+SlurmdPidFile={root}/slurmd-%n.pid
 SlurmctldLogFile={root}/slurmctld.log
-SlurmdLogFile={root}/slurmd.log
+SlurmdLogFile={root}/slurmd-%n.log
 ProctrackType=proctrack/linuxproc
 TaskPlugin=task/none
 JobAcctGatherType=jobacct_gather/none
@@ -60,8 +61,16 @@ KillWait=5
 InactiveLimit=0
 MinJobAge=600
 GresTypes=gpu
-NodeName={host} NodeAddr=127.0.0.1 CPUs={cpus} RealMemory=1000 Gres=gpu:fake:2 State=UNKNOWN
-PartitionName=main Nodes={host} Default=YES MaxTime=INFINITE State=UP OverSubscribe=NO
+PreemptType=preempt/partition_prio
+PreemptMode=REQUEUE
+NodeName=DEFAULT RealMemory=1000 State=UNKNOWN
+NodeName=both NodeHostname={host} NodeAddr=127.0.0.1 Port={both} CPUs={cpus} Gres=gpu:fake:2
+NodeName=one NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs={half} Gres=gpu:fake:1
+NodeName=two NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs={half} Gres=gpu:fake:1
+PartitionName=DEFAULT MaxTime=INFINITE State=UP OverSubscribe=NO
+PartitionName=main Nodes=both Default=YES
+PartitionName=spread Nodes=one,two PriorityTier=1 GraceTime=300
+PartitionName=urgent Nodes=one,two PriorityTier=10
 """
 
 _ACCOUNTING = """
@@ -82,6 +91,14 @@ StorageLoc=accounting
 CommunicationParameters=NoInAddrAny
 """
 
+_GPUS = """
+NodeName=both Name=gpu Type=fake File={root}/gpu[0-1]
+NodeName=one Name=gpu Type=fake File={root}/gpu0
+NodeName=two Name=gpu Type=fake File={root}/gpu1
+"""
+
+_NODES = ("both", "one", "two")
+
 _USERS = """
 CREATE DATABASE accounting;
 CREATE USER 'slurm'@'127.0.0.1' IDENTIFIED BY 'slurm';
@@ -101,7 +118,7 @@ class OneMachineSlurm:
         self._database: subprocess.Popen[bytes] | None = None
 
     def start(self) -> None:
-        """Start everything, one after the other, and wait until the node is ready."""
+        """Start everything, one after the other, and wait until all nodes are ready."""
         self._write()
         self._start_munge()
         self._start_database()
@@ -109,14 +126,17 @@ class OneMachineSlurm:
         self.wait_until(lambda: self._works("sacctmgr", "-n", "show", "cluster"))
         self._run("sacctmgr", "-i", "-Q", "add", "cluster", "test")
         self._run("slurmctld", "-f", str(self.config))
-        self._run("slurmd", "-f", str(self.config), "-N", _host())
-        self.wait_until(lambda: "idle" in self.ask("sinfo", "-h", "-o", "%T"))
+        for node in _NODES:
+            self._run("slurmd", "-f", str(self.config), "-N", node)
+        idle = ("sinfo", "-h", "-N", "-t", "idle", "-o", "%N")
+        self.wait_until(lambda: set(self.ask(*idle).split()) == set(_NODES))
 
     def stop(self) -> None:
         """Cancel all jobs and end everything."""
         if (self.root / "slurmctld.pid").exists():
             self.cancel_all()
-        pids = [self._end(name) for name in ("slurmd", "slurmctld", "slurmdbd", "munged")]
+        daemons = (*(f"slurmd-{node}" for node in _NODES), "slurmctld", "slurmdbd", "munged")
+        pids = [self._end(name) for name in daemons]
         if self._database is not None:
             self._database.terminate()
             self._database.wait(timeout=120)
@@ -144,11 +164,14 @@ class OneMachineSlurm:
     # -- parts ------------------------------------------------------------------------------
 
     def _write(self) -> None:
-        for name in ("state", "spool", "mysql"):
+        for name in ("state", "mysql", *(f"spool-{node}" for node in _NODES)):
             (self.root / name).mkdir(parents=True)
-        names = ("controller", "daemon", "accounting", "database")
-        ports = dict(zip(names, _ports(4), strict=True))
-        values = {"root": self.root, "host": _host(), "cpus": os.cpu_count(), **ports}
+        names = ("controller", "accounting", "database", *_NODES)
+        ports = dict(zip(names, _ports(len(names)), strict=True))
+        cpus = os.cpu_count() or 1
+        # Whoever wants both of the two nodes has to wait for the jobs on them, or to pre-empt them.
+        values = {"root": self.root, "host": _host(), "cpus": cpus, "half": max(1, cpus // 2)}
+        values |= ports
         self._port = ports["database"]
         self.config.write_text(_SLURM.format(**values))
         accounting = self.root / "slurmdbd.conf"
@@ -157,8 +180,7 @@ class OneMachineSlurm:
         # A GPU must be a character device: the null and the zero device stand in for two.
         for number, minor in enumerate((3, 5)):
             os.mknod(self.root / f"gpu{number}", stat.S_IFCHR | 0o600, os.makedev(1, minor))
-        gpus = f"NodeName={_host()} Name=gpu Type=fake File={self.root}/gpu[0-1]\n"
-        (self.root / "gres.conf").write_text(gpus)
+        (self.root / "gres.conf").write_text(_GPUS.format(root=self.root))
 
     def _start_munge(self) -> None:
         key = self.root / "munge.key"
@@ -227,17 +249,14 @@ def _ports(count: int) -> Sequence[int]:
             one.close()
 
 
-Slurm = TypeVar("Slurm", bound=OneMachineSlurm)
-
-
 @contextlib.contextmanager
-def running(kind: type[Slurm]) -> Iterator[Slurm]:
-    """A SLURM of a kind in a folder of its own, until the block ends."""
+def running() -> Iterator[OneMachineSlurm]:
+    """A SLURM in a folder of its own, until the block ends."""
     missing = [program for program in _PROGRAMS if shutil.which(program) is None]
     if missing or os.geteuid() != 0:
         pytest.skip(f"a SLURM of our own needs root and {', '.join(missing) or 'nothing else'}")
     # Not pytest's folder: paths of sockets are limited to 107 bytes.
-    slurm = kind(Path(tempfile.mkdtemp(prefix="rc-slurm-")))
+    slurm = OneMachineSlurm(Path(tempfile.mkdtemp(prefix="rc-slurm-")))
     try:
         slurm.start()
         yield slurm

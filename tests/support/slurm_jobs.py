@@ -10,9 +10,12 @@ from reality_check.config import Experiment, compose
 from reality_check.config.layers import merge
 from reality_check.config.yaml_text import read_yaml
 from reality_check.launch.parallelism import Parallelism
+from reality_check.results import ExperimentResults
 from support.paths import TINY
 
 TRIALS = 4
+#: Category, reproduction, metric and value of every row.
+Scores = list[tuple[Any, ...]]
 
 
 def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
@@ -31,6 +34,10 @@ def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
 
 def experiment(**slurm: Any) -> Experiment:
     return compose(plain(**slurm))
+
+
+def scores(results: ExperimentResults) -> Scores:
+    return sorted((r.category, r.reproduction, r.metric, r.value) for r in results.rows)
 
 
 def jobs(count: int) -> Parallelism:

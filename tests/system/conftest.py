@@ -8,8 +8,11 @@ import pytest
 from support import preloaded
 from support.blank_figures import blank
 from support.one_machine_slurm import OneMachineSlurm, running
+from support.slurm_jobs import Scores, experiment, scores
 
+from reality_check.api import run
 from reality_check.launch import local
+from reality_check.launch import slurm as launcher
 from reality_check.report.figures import plotting
 
 
@@ -32,7 +35,7 @@ def preloaded_workers() -> Iterator[None]:
 @pytest.fixture(scope="session")
 def one_machine_slurm() -> Iterator[OneMachineSlurm]:
     """A running SLURM."""
-    with running(OneMachineSlurm) as slurm:
+    with running() as slurm:
         yield slurm
 
 
@@ -40,7 +43,16 @@ def one_machine_slurm() -> Iterator[OneMachineSlurm]:
 def slurm(
     one_machine_slurm: OneMachineSlurm, monkeypatch: pytest.MonkeyPatch
 ) -> Iterator[OneMachineSlurm]:
-    """A running SLURM without jobs, which commands of this process speak to."""
+    """A running SLURM without jobs, which commands of this process speak to, and often."""
     monkeypatch.setenv("SLURM_CONF", str(one_machine_slurm.config))
+    monkeypatch.setattr(launcher, "POLL_SECONDS", 1.0)
     yield one_machine_slurm
     one_machine_slurm.cancel_all()
+
+
+@pytest.fixture(scope="module")
+def alone(
+    blank_figures: None, preloaded_workers: None, tmp_path_factory: pytest.TempPathFactory
+) -> Scores:
+    """What one worker that nobody disturbs finds in the experiment of the SLURM jobs."""
+    return scores(run(experiment(), tmp_path_factory.mktemp("alone") / "out"))

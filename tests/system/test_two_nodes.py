@@ -1,24 +1,21 @@
-"""Workers on a real SLURM of two pretended nodes, with a partition that pre-empts the other."""
+"""Workers on two pretended nodes of a real SLURM, with a partition that pre-empts the other."""
 
 from __future__ import annotations
 
 import json
 import os
 import signal
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support import one_machine_slurm as one_machine
+from support import slurm_jobs
+from support.slurm_jobs import TRIALS, Scores, jobs_of, scores
 
 from reality_check.api import run
-from reality_check.config import Experiment, compose
-from reality_check.config.layers import merge
-from reality_check.config.yaml_text import read_yaml
-from reality_check.launch import slurm as launcher
+from reality_check.config import Experiment
 from reality_check.launch.parallelism import Parallelism
-from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
@@ -26,114 +23,15 @@ from reality_check.utils.passwords import PASSWORD_VARIABLE, split_password
 pytestmark = [
     pytest.mark.slurm,
     pytest.mark.xdist_group("slurm"),
+    pytest.mark.usefixtures("blank_figures"),
 ]
-TRIALS = 4
 AWAY = "the storage does not answer"
-NODES = ("one", "two")
-
-
-class TwoNodes(one_machine.OneMachineSlurm):
-    """Two slurmd with a pretended GPU each. Jobs of ``urgent`` pre-empt those of ``main``."""
-
-    def start(self) -> None:
-        """Start everything, one after the other, and wait until both nodes are ready."""
-        self._write()
-        self._divide()
-        self._start_munge()
-        self._start_database()
-        self._run("slurmdbd")
-        self.wait_until(lambda: self._works("sacctmgr", "-n", "show", "cluster"))
-        self._run("sacctmgr", "-i", "-Q", "add", "cluster", "test")
-        self._run("slurmctld", "-f", str(self.config))
-        for node in NODES:
-            self._run("slurmd", "-f", str(self.config), "-N", node)
-        idle = ("sinfo", "-h", "-p", "main", "-t", "idle", "-o", "%D")
-        self.wait_until(lambda: self.ask(*idle).strip() == "2")
-
-    def stop(self) -> None:
-        """Cancel all jobs and end everything."""
-        self.cancel_all()
-        pids = [self._end(f"slurmd-{node}") for node in NODES]
-        self.wait_until(lambda: not any(pid and Path(f"/proc/{pid}").exists() for pid in pids))
-        super().stop()
-
-    def _divide(self) -> None:
-        """Make two nodes of the one in the configuration."""
-        host, ports = one_machine._host(), one_machine._ports(2)
-        cpus = max(1, (os.cpu_count() or 1) // 2)
-        for name in NODES:
-            (self.root / f"spool-{name}").mkdir()
-        kept = [
-            line
-            for line in self.config.read_text().splitlines()
-            if not line.startswith(("NodeName", "PartitionName", "SlurmdPort", "Slurmd"))
-            or line.startswith("SlurmdUser")
-        ]
-        kept += [
-            f"SlurmdSpoolDir={self.root}/spool-%n",
-            f"SlurmdPidFile={self.root}/slurmd-%n.pid",
-            f"SlurmdLogFile={self.root}/slurmd-%n.log",
-            "PreemptType=preempt/partition_prio",
-            "PreemptMode=REQUEUE",
-        ]
-        kept += [
-            f"NodeName={name} NodeHostname={host} NodeAddr=127.0.0.1 Port={port} CPUs={cpus} "
-            "RealMemory=1000 Gres=gpu:fake:1 State=UNKNOWN"
-            for name, port in zip(NODES, ports, strict=True)
-        ]
-        both = "Nodes=one,two MaxTime=INFINITE State=UP OverSubscribe=NO"
-        kept += [
-            f"PartitionName=main {both} Default=YES PriorityTier=1 GraceTime=300",
-            f"PartitionName=urgent {both} PriorityTier=10",
-        ]
-        self.config.write_text("\n".join(kept) + "\n")
-        gpus = [
-            f"NodeName={name} Name=gpu Type=fake File={self.root}/gpu{number}\n"
-            for number, name in enumerate(NODES)
-        ]
-        (self.root / "gres.conf").write_text("".join(gpus))
 
 
 @pytest.fixture(scope="module")
-def two_nodes() -> Iterator[TwoNodes]:
-    """A running SLURM of two nodes."""
-    with one_machine.running(TwoNodes) as slurm:
-        yield slurm
-
-
-@pytest.fixture
-def slurm(two_nodes: TwoNodes, monkeypatch: pytest.MonkeyPatch) -> Iterator[TwoNodes]:
-    """A running SLURM without jobs, which this process speaks to, and often."""
-    monkeypatch.setenv("SLURM_CONF", str(two_nodes.config))
-    monkeypatch.setattr(launcher, "POLL_SECONDS", 1.0)
-    yield two_nodes
-    two_nodes.cancel_all()
-
-
-@pytest.fixture(scope="module")
-def experiment(tiny: Path) -> Experiment:
-    """The tiny experiment with fold runs that last some seconds."""
-    changes = {
-        "protocol": {
-            "training": {"max_epochs": 40, "patience": None},
-            "search": {"trials": TRIALS},
-            "categories": ["aggregate", "ensemble"],
-        },
-        "slurm": {"hours": 0.5, "gpus": 1, "cpus": 1, "memory": "200M"},
-    }
-    return compose(merge(read_yaml(tiny), changes))
-
-
-def scores(results: ExperimentResults) -> list[tuple[Any, ...]]:
-    return sorted((r.category, r.reproduction, r.metric, r.value) for r in results.rows)
-
-
-@pytest.fixture(scope="module")
-def alone(
-    experiment: Experiment, tmp_path_factory: pytest.TempPathFactory
-) -> list[tuple[Any, ...]]:
-    """The scores that one worker finds that nobody disturbs."""
-    return scores(run(experiment, tmp_path_factory.mktemp("alone") / "out"))
+def experiment() -> Experiment:
+    """The tiny experiment with fold runs that last some seconds, for the two nodes."""
+    return slurm_jobs.experiment(partition="spread")
 
 
 def all_trials(out: Path) -> list[Any]:
@@ -149,10 +47,6 @@ def all_trials(out: Path) -> list[Any]:
         found += trials
     assert not wanted
     return found
-
-
-def jobs_of(out: Path) -> list[str]:
-    return list(json.loads((out / "slurm.json").read_text()).values())
 
 
 def progress(out: Path) -> dict[str, Any]:
@@ -195,7 +89,7 @@ def kill(out: Path) -> None:
 
 
 def test_an_array_over_two_nodes(
-    slurm: Any, experiment: Experiment, tmp_path: Path, alone: list[tuple[Any, ...]]
+    slurm: Any, experiment: Experiment, tmp_path: Path, alone: Scores
 ) -> None:
     out, told = tmp_path / "out", []
     results = run(experiment, out, Parallelism(2, 1, launcher="slurm"), log=told.append)
@@ -208,7 +102,7 @@ def test_an_array_over_two_nodes(
 
 
 def test_one_worker_interrupted_in_every_way(
-    slurm: Any, experiment: Experiment, tmp_path: Path, alone: list[tuple[Any, ...]]
+    slurm: Any, experiment: Experiment, tmp_path: Path, alone: Scores
 ) -> None:
     """Its time is nearly over, it is pre-empted, and it is killed as for lack of memory."""
     out, told = tmp_path / "out", []
@@ -244,7 +138,7 @@ def test_folds_at_once_while_a_job_is_killed_and_the_server_restarts(
     postgres: Any,
     experiment: Experiment,
     tmp_path: Path,
-    alone: list[tuple[Any, ...]],
+    alone: Scores,
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     out, told = tmp_path / "out", []
