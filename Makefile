@@ -5,17 +5,19 @@
 # make docs      the documentation as a site, in site/
 #
 # TORCH names the torch to install, for example: make demo TORCH=torch==2.13.0
-# PROCESSES is how many processes test: as many as there are cores, if it is not given.
+# PROCESSES is how many processes test: if it is not given, as many as there are cores, and one more
+# for all tests, since many of the slow ones wait.
 
 PYTHON ?= python3
 VENV ?= .venv
 TORCH ?= torch
-WORKERS ?= $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
-PROCESSES ?= auto
+CORES := $(shell getconf _NPROCESSORS_ONLN 2>/dev/null || echo 2)
+WORKERS ?= $(CORES)
 MINIMUM ?= .venv-minimum
 PYTHON310 ?= python3.10
 BIN := $(VENV)/bin
-PYTEST := -m pytest -n $(PROCESSES) --dist loadgroup
+PROCESSES = $(CORES)
+PYTEST = -m pytest -n $(PROCESSES) --dist loadgroup
 
 .PHONY: demo test test-all minimum lint style types docs clean
 
@@ -24,6 +26,7 @@ demo: $(VENV)/.installed
 
 test: SELECTED := -m "not slow"
 test-all: SELECTED := --hypothesis-profile=thorough
+test-all: PROCESSES = $(shell expr $(CORES) + 1)
 test test-all: style
 	@begin=$$(date +%s); types=$$(mktemp); \
 	$(MAKE) --no-print-directory types >$$types 2>&1 & typed=$$!; \

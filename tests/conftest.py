@@ -6,6 +6,7 @@ import os
 import shutil
 import signal
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,8 @@ def _has_latex() -> bool:
     return subprocess.run(command, capture_output=True).returncode == 0
 
 
+#: Bytes: several times what all tests together write.
+_MEMORY = 8e9
 #: What starts servers, kills processes or opens browsers.
 SYSTEM = Path(__file__).parent / "system"
 #: Marks that need something of the machine: how to tell that it is there, and what is missing else.
@@ -63,6 +66,15 @@ def _chromium() -> str | None:
 def _postgres() -> str | None:
     debian = sorted(Path("/usr/lib/postgresql").glob("*/bin/postgres"))
     return shutil.which("postgres") or (str(debian[-1]) if debian else None)
+
+
+def pytest_configure() -> None:
+    """Temporary folders lie in memory where there is plenty: waiting for a disk tests nothing."""
+    memory = Path("/dev/shm")
+    given = "TMPDIR" in os.environ or not memory.is_dir()
+    if not given and shutil.disk_usage(memory).free > _MEMORY:
+        os.environ["TMPDIR"] = str(memory)
+        tempfile.tempdir = None  # so that it is looked for again
 
 
 @pytest.hookimpl(optionalhook=True)
