@@ -29,7 +29,7 @@ examples:
   reality-check check experiment.yaml
   reality-check check experiment.yaml protocol=mlrc     what would that cost?
   reality-check check cub200_mlrc dataset.path=/my/CUB_200_2011
-  reality-check check experiment.yaml --like runs/first   what could it tell apart?
+  reality-check check mine.yaml --like runs/first   what could it tell apart?
 
 exit status: 0 all of it can run, 2 something cannot
 """

@@ -26,9 +26,6 @@ COLUMNS = (
     "value",
 )
 
-#: What stands beside the name of a baseline in tables of methods.
-NOT_TRAINED = "not trained"
-
 #: How a mean that is not below the best for certain is marked, and what the mark says.
 CLOSE_MARK = "†"
 CLOSE_NOTES = {
@@ -69,11 +66,15 @@ class Cell:
 
 @dataclass(frozen=True)
 class TableRow:
-    """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``."""
+    """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``.
+
+    ``trained`` is whether it is one; else it is a baseline.
+    """
 
     method: str
     cells: tuple[Cell, ...]
     n: str
+    trained: bool = True
 
 
 @dataclass(frozen=True)
@@ -119,7 +120,7 @@ def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
         )
         if any(cell.interval for cell in cells):
             count = max(map(len, of_metric.values()))
-            yield TableRow(f"{name} ({NOT_TRAINED})", cells, str(count))
+            yield TableRow(name, cells, str(count), trained=False)
 
 
 def comparison_tables(summary: Summary) -> list[ComparisonTable]:

@@ -13,6 +13,7 @@ import io
 import os
 import subprocess
 import sys
+import tempfile
 import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
@@ -101,8 +102,13 @@ def run_command(folder: Path, *arguments: str) -> subprocess.CompletedProcess[st
 
 @contextlib.contextmanager
 def visiting(folder: Path) -> Iterator[None]:
-    """Make a folder the current one; its modules are imported anew, and forgotten afterwards."""
+    """Make a folder the current one; its modules are imported anew, and forgotten afterwards.
+
+    Those that lie in folders of other tests are too: they may have the same names.
+    """
     forget_modules(folder)
+    for other in Path(tempfile.gettempdir()).glob("pytest-of-*"):
+        forget_modules(other)
     with pytest.MonkeyPatch.context() as patch:
         patch.chdir(folder)
         patch.setattr(sys, "path", [str(folder), *sys.path])

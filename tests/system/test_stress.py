@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 from support.pace import Pace
-from support.paths import SUPPORT
+from support.paths import ROOT, SUPPORT
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
@@ -79,8 +79,14 @@ class Crew:
         self.asleep: dict[int, float] = {}
         times = [str(math.ceil(seconds * pace)) for seconds in (GRACE, INTERVAL)]
         command = [sys.executable, "-m", "support.stress_workers", str(out), *times]
+        path = os.pathsep.join(map(str, (ROOT, SUPPORT.parent)))  # tests have a reality_check too
         self._forks = subprocess.Popen(
-            command, cwd=SUPPORT.parent, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
+            command,
+            cwd=ROOT,
+            env={**os.environ, "PYTHONPATH": path},
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
         )
         self.pids = {number: self._fork(number) for number in range(count)}
 

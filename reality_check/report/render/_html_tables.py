@@ -30,6 +30,7 @@ def comparison(table: ComparisonTable, origins: Mapping[str, str] | None = None)
             _method_head(row.method, (origins or {}).get(row.method, "")),
             *map(_cell, row.cells),
             element("td", row.n, class_="n", **_sort_key(row.n)),
+            **({} if row.trained else {"class_": "untrained"}),
         )
         for row in table.rows
     ]

@@ -188,7 +188,8 @@ def _environment(caption: str, titles: list[str], tables: list[ComparisonTable])
 
 
 def _row(row: TableRow) -> str:
-    return " & ".join([escape(row.method), *map(_cell, row.cells), _text(row.n)]) + r" \\"
+    name = escape(row.method) if row.trained else rf"\emph{{{escape(row.method)}}}"
+    return " & ".join([name, *map(_cell, row.cells), _text(row.n)]) + r" \\"
 
 
 def _cell(cell: Cell) -> str:
@@ -209,7 +210,7 @@ def _caption(summary: Summary) -> str:
         f"{results.name}: mean and 95 % interval over n {summary.basis.units}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )
-    return escape(text) + _MARKS + escape(f"{close_note(summary)}.")
+    return escape(text) + _MARKS + escape(f"{close_note(summary)}. In italics: not trained.")
 
 
 def _other_caption(summary: Summary) -> str:
@@ -218,4 +219,4 @@ def _other_caption(summary: Summary) -> str:
         f"{summary.basis.units}. "
         f"{other_note(summary)}"
     )
-    return escape(text) + _MARKS + escape(f"{close_note(summary)}.")
+    return escape(text) + _MARKS + escape(f"{close_note(summary)}. In italics: not trained.")

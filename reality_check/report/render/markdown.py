@@ -25,7 +25,7 @@ from reality_check.report.sections.blocks import (
     Verdict,
     WholeReport,
 )
-from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
+from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable, TableRow
 from reality_check.report.text import NOTHING
 
 
@@ -98,8 +98,12 @@ def _fenced(code: Code) -> str:
 
 
 def _comparison_table(table: ComparisonTable) -> str:
-    rows = [[_escape(row.method), *map(_cell, row.cells), row.n] for row in table.rows]
+    rows = [[_name(row), *map(_cell, row.cells), row.n] for row in table.rows]
     return _rows(["Method", *map(_escape, table.metrics), "n"], rows, ("Method",))
+
+
+def _name(row: TableRow) -> str:
+    return _escape(row.method) if row.trained else f"*{_escape(row.method)}*"
 
 
 def _cell(cell: Cell) -> str:

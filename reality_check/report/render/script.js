@@ -97,6 +97,7 @@
           for (const row of table.rows) row.cells[index].hidden = off;
         });
         for (const row of table.tBodies[0].rows) {
+          if (row.className === "untrained") continue;
           const name = row.cells[0].textContent;
           row.hidden = !name.toLowerCase().includes(wanted);
           methods.set(name, !row.hidden);

@@ -49,7 +49,8 @@ def legend(summary: Summary) -> Note:
         (
             f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.units}. ",
             Strong("Bold"),
-            f": best mean of its column. {CLOSE_MARK}: {close_note(summary)}.",
+            f": best mean of its column. {CLOSE_MARK}: {close_note(summary)}. Rows in italics are "
+            "not trained; their n counts networks, and raw input is one.",
         )
     )
 

@@ -25,7 +25,6 @@ from reality_check.report.sections.verdict import (
 )
 from reality_check.report.statistics import smallest_detectable
 from reality_check.report.summary import Summary
-from reality_check.report.tables import NOT_TRAINED
 from reality_check.report.text import interval_text, listed, percent, points
 from reality_check.report.untrained import CATEGORY, untrained
 
@@ -51,7 +50,7 @@ def ranking_table(summary: Summary) -> PlainTable | None:
     ranked = sorted(estimates, key=lambda method: -estimates[method].mean)
     rows = [(method, interval_text(estimates[method])) for method in ranked]
     if category == CATEGORY:
-        rows += [(f"{one.name} ({NOT_TRAINED})", percent(one.mean)) for one in untrained(summary)]
+        rows += [(one.name, percent(one.mean)) for one in untrained(summary)]
     caption = (
         f"{METRICS[PRIMARY]} in percent, {category}: mean ± half-width of the 95 % interval over "
         f"{summary.basis.units}."

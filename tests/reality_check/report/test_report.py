@@ -245,12 +245,12 @@ def test_baselines_are_rows_of_the_first_category(results: ExperimentResults) ->
     ]
     # t(0.975, 1) = 12.7062, s / sqrt(2) = 0.005
     assert shown == [
-        ("raw pixels (not trained)", "10.00", "10.00", "10.00", "1"),
-        ("untrained (not trained)", *["20.50 ± 6.35"] * 3, "2"),
+        ("raw pixels", "10.00", "10.00", "10.00", "1"),
+        ("untrained", *["20.50 ± 6.35"] * 3, "2"),
     ]
     assert not any(cell.best or cell.close for row in first.rows[methods:] for cell in row.cells)
     assert all(len(table.rows) == methods for table in others)
-    assert "raw pixels (not trained) & 10.00" in tables_tex(summary)
+    assert r"\emph{raw pixels} & 10.00" in tables_tex(summary)
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -276,7 +276,7 @@ def test_other_metrics_have_a_table_of_their_own_for_each_category(
     assert r"\textbf{3.000} $\pm$ 1.963" in tex
     lines = (tmp_path / "results.csv").read_text().splitlines()
     assert sum(",recall_at_2," in line for line in lines) == 4 * 3 * 5
-    assert "| raw pixels (not trained) | 25.00 | 50.00 | 1.500 | 1 |" in text
+    assert "| *raw pixels* | 25.00 | 50.00 | 1.500 | 1 |" in text
 
 
 @pytest.mark.usefixtures("undrawn")
