@@ -211,20 +211,24 @@ def _renamed(methods: Any, names: dict[str, str]) -> list[Any]:
 
 
 def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
-    """Those of the first folder where all have the same numbers; else each with its folder."""
-    kinds = {
-        tuple(
-            (r.method, r.category, r.reproduction, r.metric, r.value) for r in s.results.baselines
-        )
-        for s in sources
-        if s.results.baselines
-    }
-    if len(kinds) < 2:
-        return next((s.results.baselines for s in sources if s.results.baselines), ())
+    """Those of all folders together: of other seeds they are further ones, else they are the same.
+
+    All start from the same network and images.
+    """
+    runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
+    for source in sources:
+        own: dict[tuple[str, str, int], list[tuple[str, float]]] = {}
+        for row in source.results.baselines:
+            place = (row.method, row.category, row.reproduction)
+            own.setdefault(place, []).append((row.metric, row.value))
+        for (method, category, _), values in own.items():
+            runs.setdefault((method, category), {})[tuple(values)] = None
+    name = sources[0].results.name
     return tuple(
-        dataclasses.replace(row, method=f"{row.method} ({source.label})")
-        for source in sources
-        for row in source.results.baselines
+        ResultRow(name, method, category, number, metric, value)
+        for (method, category), different in runs.items()
+        for number, values in enumerate(different)
+        for metric, value in values
     )
 
 

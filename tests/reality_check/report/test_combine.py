@@ -228,14 +228,22 @@ def test_deviations_and_facts_say_which_folder_they_are_of() -> None:
     assert whole.facts == (facts[0], ("Machine (f0)", "x86"), ("Machine (f1)", "arm"))
 
 
-def test_baselines_are_shown_once_where_they_are_the_same() -> None:
-    def row(value: float) -> tuple[ResultRow, ...]:
-        return (ResultRow("e", "raw pixels", "aggregate", 0, MAP, value),)
+def test_baselines_of_other_seeds_are_further_ones_and_the_same_count_once() -> None:
+    def rows(untrained: float) -> tuple[ResultRow, ...]:
+        values = {"raw pixels": [0.1], "untrained embedder": [0.03, untrained]}
+        return tuple(
+            ResultRow("e", name, "aggregate", number, MAP, value)
+            for name, found in values.items()
+            for number, value in enumerate(found)
+        )
 
-    same = combine(sources(results("a", baselines=row(0.1)), results("b", baselines=row(0.1))))
-    assert [found.method for found in same.baselines] == ["raw pixels"]
-    apart = combine(sources(results("a", baselines=row(0.1)), results("b", baselines=row(0.2))))
-    assert [found.method for found in apart.baselines] == ["raw pixels (f0)", "raw pixels (f1)"]
+    both = combine(sources(results("a", baselines=rows(0.04)), results("b", baselines=rows(0.05))))
+    assert [(row.method, row.reproduction, row.value) for row in both.baselines] == [
+        ("raw pixels", 0, 0.1),
+        ("untrained embedder", 0, 0.03),
+        ("untrained embedder", 1, 0.04),
+        ("untrained embedder", 2, 0.05),
+    ]
 
 
 def test_an_unfinished_folder_makes_the_whole_unfinished() -> None:
