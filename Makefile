@@ -5,7 +5,7 @@
 # make docs      the documentation as a site, in site/
 #
 # TORCH names the torch to install, for example: make demo TORCH=torch==2.13.0
-# PROCESSES is how many processes test: if it is not given, as many as there are cores, and two more
+# PROCESSES is how many processes test: if it is not given, as many as there are cores, and one more
 # for all tests, since many of the slow ones wait.
 
 PYTHON ?= python3
@@ -26,7 +26,7 @@ demo: $(VENV)/.installed
 
 test: SELECTED := -m "not slow"
 test-all: SELECTED := --hypothesis-profile=thorough
-test-all: PROCESSES = $(shell expr $(CORES) + 2)
+test-all: PROCESSES = $(shell expr $(CORES) + 1)
 test test-all: style
 	@begin=$$(date +%s); types=$$(mktemp); \
 	$(MAKE) --no-print-directory types >$$types 2>&1 & typed=$$!; \

@@ -8,11 +8,13 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from types import ModuleType
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import Any
 
 import pytest
 from support.imports import import_file
+from support.in_process import run_command
 from support.paths import ROOT
 
 pytestmark = [
@@ -100,7 +102,15 @@ def test_where_the_time_of_one_worker_goes(run: Run) -> None:
     assert "a worker's imports" in whole["said"]
 
 
-def test_one_experiment_with_one_and_two_workers(run: Run) -> None:
+def test_one_experiment_with_one_and_two_workers(
+    scaling: ModuleType, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # That commands and their workers are processes of their own is not what this is about.
+    def command(words: list[str], cwd: Path, **_: Any) -> Any:
+        assert words[:3] == [sys.executable, "-m", "reality_check"]
+        return run_command(cwd, *words[3:])
+
+    monkeypatch.setattr(scaling, "subprocess", SimpleNamespace(run=command))
     small = ["--methods", "1", "--trials", "2", "--reproductions", "1", "--epochs", "1"]
     rows = run("--parts", "experiment", *small)
     assert [row["workers"] for row in rows] == ["1", "2"]
