@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import argparse
 import math
-from collections.abc import Callable
 from pathlib import Path
 from statistics import fmean
 
@@ -21,21 +20,15 @@ import numpy as np
 import optuna
 import torch
 import trial_bank
-from optuna.samplers import BaseSampler, GPSampler, RandomSampler, TPESampler
+from optuna.samplers import GPSampler, RandomSampler, TPESampler
 
 from reality_check.config.values import Range
 from reality_check.data.splits import class_splits
 from reality_check.report.statistics import variance_shares
+from reality_check.studies.sampler import sampler_arguments
 from reality_check.utils.seeds import derive
 
-
-def samplers(startup: int) -> dict[str, Callable[[int], BaseSampler]]:
-    """From a seed to a sampler."""
-    return {
-        "random": lambda seed: RandomSampler(seed=seed),
-        "tpe": lambda seed: TPESampler(seed=seed, n_startup_trials=startup, multivariate=True),
-        "gp": lambda seed: GPSampler(seed=seed, n_startup_trials=startup),
-    }
+SAMPLERS = {"random": RandomSampler, "tpe": TPESampler, "gp": GPSampler}
 
 
 def main() -> None:
@@ -66,11 +59,12 @@ def main() -> None:
 
     print("| sampler | searches | mean | sd between searches | sd of a retraining |")
     print("|---|---|---|---|---|")
-    for name, make in samplers(options.startup).items():
+    for name, kind in SAMPLERS.items():
         tests = []
         for search in range(options.searches):
             seed = derive(0, name, search)
-            study = optuna.create_study(direction="maximize", sampler=make(seed % 2**31))
+            sampler = kind(seed=seed % 2**31, **sampler_arguments(name, options.startup))
+            study = optuna.create_study(direction="maximize", sampler=sampler)
             study.optimize(
                 lambda trial, seed=seed: train(suggest(trial), derive(seed, trial.number), False),
                 n_trials=options.trials,

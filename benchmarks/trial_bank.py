@@ -113,6 +113,7 @@ def embed(name: str, out: Path) -> None:
 
 
 def methods() -> dict[str, Any]:
+    """Of each method what is searched, and how to fill in what was drawn."""
     changes = [f"methods=[{', '.join(METHODS)}]"]
     experiment = load_experiment("quickstart", changes)
 

@@ -117,8 +117,8 @@ class Importance:
     Attributes:
         shares: of the variance of the value over the ranges, that each explains alone, 0..1,
             largest first.
-        noise: the largest share in 19 shuffles of their values among the trials: chance alone is
-            above it in one search of twenty.
+        noise: the largest share in up to 19 shuffles of their values among the trials: chance alone
+            is above it in one search of twenty.
         trials: how many trials it was learned from.
     """
 

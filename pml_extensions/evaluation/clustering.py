@@ -97,7 +97,7 @@ def normalized_mutual_information(
     Raises:
         ValueError: Shapes or types do not fit, or there is no such mean.
     """
-    from sklearn.metrics import normalized_mutual_info_score  # type: ignore[import-untyped]
+    from sklearn.metrics import normalized_mutual_info_score
 
     _checks.one_of("average_method", average_method, AVERAGES)
     pair = _partitions(labels, clusters)

@@ -119,8 +119,7 @@ def _stages(experiment: Experiment) -> str:
         trials = f"{counted(protocol.search.trials, 'trial')} on {counted(folds, 'fold')}"
         return f"{trials} for the number of epochs, {runs} networks on all classes"
     final = f", {runs} networks on all classes (complete)"
-    each = search.trials_per_parameter
-    trials = f"{search.trials} trials" if each is None else f"{each} trials a parameter"
+    trials = search.trials_text
     if search.repeats > 1:
         trials = f"{search.repeats} searches of {trials}"
     return f"{trials} and {runs} reproductions on {folds} folds" + (

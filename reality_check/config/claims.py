@@ -41,10 +41,10 @@ class Claim(Strict):
 
     With d the first method's mean minus the second's, ``above`` says d > 0, ``not_below`` says
     d > -margin and ``equal`` says -margin < d < margin. ``margin`` is a part of the second one's
-    score, as ``5 %``, or in percentage points, of ``separability`` in its own unit; for ``above`` a
-    difference that is certainly within the margin refutes the claim. ``than`` compares with another
-    category or metric, as in "binary codes retrieve as well as floats". ``overturned_by`` says what
-    was run after the verdict and turned it around. How it is decided:
+    score, such as ``5 %``, or in percentage points, of ``separability`` in its own unit; for
+    ``above`` a difference that is certainly within the margin refutes the claim. ``than`` compares
+    with another category or metric, as in "binary codes retrieve as well as floats".
+    ``overturned_by`` says what was run after the verdict and turned it around. How it is decided:
     :mod:`reality_check.papers.claims`.
     """
 
@@ -64,8 +64,8 @@ class Claim(Strict):
     def _positive(cls, value: float | str) -> float | str:
         if _number(value) is None:
             raise ValueError(
-                f"margin must be greater than 0: a number of points, as 1, or a part of the second "
-                f"one's score, as 5 %; got {value!r}"
+                "margin must be greater than 0: a number of points such as 1, or a part of the "
+                f"second one's score such as 5 %; got {value!r}"
             )
         return value
 

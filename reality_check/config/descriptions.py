@@ -263,7 +263,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "text": "The claim in words.",
         "pairs": "[first, second]: methods that are compared.",
         "test": "above, not_below or equal: what the first is said to be, next to the second.",
-        "margin": "A part of the second one's score, as 5 %, or points; of a ratio in its unit.",
+        "margin": "A part of the second one's score (5 %), or points; of a ratio in its unit.",
         "overturned_by": "What was run after the verdict and turned it around.",
         "categories": "In which categories.",
         "metrics": "By which metrics.",

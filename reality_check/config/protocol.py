@@ -115,6 +115,12 @@ class Search(Strict):
             )
 
     @property
+    def trials_text(self) -> str:
+        """How many trials a search has, in words."""
+        each = self.trials_per_parameter
+        return f"{self.trials} trials" if each is None else f"{each} trials a parameter"
+
+    @property
     def settings(self) -> int:
         """How many trials of a method are retrained: one a search, or the best of one."""
         return self.retrain_best or self.repeats

@@ -90,7 +90,7 @@ def principal_components(images: Pipeline, size: int) -> Forward:
         images: whose components, those of up to 4,096 of them, spread evenly.
         size: how many; fewer where there are no more.
     """
-    from sklearn.decomposition import PCA  # type: ignore[import-untyped]
+    from sklearn.decomposition import PCA
 
     count = min(len(images), MOST_FITTED)
     rows = np.linspace(0, len(images) - 1, count).round().astype(np.int64)

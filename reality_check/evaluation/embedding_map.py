@@ -46,7 +46,7 @@ def tsne(embeddings: torch.Tensor) -> NDArray[np.float32]:
     t-SNE (van der Maaten and Hinton 2008) of Euclidean distances, started from the principal
     components. The perplexity is 30, or a third of the number of other points where that is less.
     """
-    from sklearn.manifold import TSNE  # type: ignore[import-untyped]
+    from sklearn.manifold import TSNE
 
     vectors = embeddings.double().numpy()
     if len(vectors) < 3:

@@ -71,6 +71,7 @@ def prepared(
 ) -> Iterator[PreparedExperiment]:
     """What :func:`prepare` does, and hold the output folder: no other run changes it meanwhile."""
     dataset = _check_inputs(experiment, trained_here)
+    experiment = with_trials(experiment)
     code = fingerprints(experiment, dataset)
     locked, restarted = _as_locked(experiment, code, out_dir)
     _check_storage(locked, out_dir)
@@ -114,7 +115,7 @@ def _as_locked(
         UsageError: the folder holds something else.
     """
     changes = {"code": code, "studies": _studies(experiment, out_dir)}
-    locked = with_trials(experiment).model_copy(update=changes)
+    locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     restarted = _methods_to_restart(locked, out_dir, changed)
     check_same_experiment(locked, out_dir, changed if restarted else ())

@@ -311,9 +311,7 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
 
 def _search_fact(protocol: Protocol) -> str:
     search = protocol.search
-    each = search.trials_per_parameter
-    trials = f"{search.trials} trials" if each is None else f"{each} trials a parameter"
-    text = f"{trials} of {protocol.split.folds} folds, sampler {search.sampler}"
+    text = f"{search.trials_text} of {protocol.split.folds} folds, sampler {search.sampler}"
     if search.repeats > 1:
         return f"{search.repeats} independent searches per method, each of {text}"
     if search.retrain_best is not None:

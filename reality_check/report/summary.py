@@ -271,6 +271,14 @@ class Summary:
         }
 
     @cached_property
+    def baselines(self) -> dict[str, dict[str, list[float]]]:
+        """The values of each baseline, by its name and the metric."""
+        values: dict[str, dict[str, list[float]]] = {}
+        for row in self.results.baselines:
+            values.setdefault(row.method, {}).setdefault(row.metric, []).append(float(row.value))
+        return values
+
+    @cached_property
     def other_geometries(self) -> dict[str, str]:
         """Metrics measured on the geometry a method does not use, with their printed names."""
         present = {row.metric for row in self.results.rows}

@@ -108,10 +108,7 @@ def comparison_table(
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """A row for each baseline, beside the first category: single networks, or raw input."""
-    values: dict[str, dict[str, list[float]]] = {}
-    for row in summary.results.baselines:
-        values.setdefault(row.method, {}).setdefault(row.metric, []).append(float(row.value))
-    for name, of_metric in values.items():
+    for name, of_metric in summary.baselines.items():
         cells = tuple(
             Cell(over_searches([[v] for v in of_metric[m]]), fraction=is_fraction(m))
             if m in of_metric

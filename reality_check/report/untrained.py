@@ -1,4 +1,4 @@
-"""Which methods are above what is there without training: raw input and untrained networks."""
+"""Which methods score above the untrained baselines: raw input and untrained networks."""
 
 from __future__ import annotations
 
@@ -41,10 +41,11 @@ def untrained(summary: Summary) -> list[Untrained]:
     mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
     with a network of their own are left out: the baselines are of the experiment's network.
     """
-    values: dict[str, list[float]] = {}
-    for row in summary.results.baselines:
-        if row.category == CATEGORY and row.metric == PRIMARY and math.isfinite(row.value):
-            values.setdefault(row.method, []).append(float(row.value))
+    values = {
+        name: finite
+        for name, of_metric in summary.baselines.items()
+        if (finite := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)])
+    }
     methods = {
         method: estimate
         for method, estimate in summary.estimates(CATEGORY).items()

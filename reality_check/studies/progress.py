@@ -94,8 +94,8 @@ def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
         searches = campaign.searches_of(first)
         is_begun = all((method.name, first, number) in begun for number in searches)
         stages = campaign.stages_of(method) if is_begun else protocol.stages
+        trials = campaign.experiment.trials_of(method)
         for stage in (stage for stage in STAGES if stage in stages):
-            trials = campaign.experiment.trials_of(method)
             wanted = trials if stage is Stage.SEARCH else protocol.runs
             for search in campaign.searches_of(stage):
                 study = begun.get((method.name, stage, search))

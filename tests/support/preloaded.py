@@ -7,6 +7,7 @@ workers start by themselves too is for the tests that use :mod:`support.command`
 
 from __future__ import annotations
 
+import io
 import json
 import multiprocessing
 import os
@@ -229,6 +230,7 @@ def _be_spare(reading: int) -> None:
 def _write_into(*outputs: Path) -> None:
     """Let both outputs go to the ends of files, line by line."""
     for stream, path in zip((sys.stdout, sys.stderr), outputs, strict=True):
+        assert isinstance(stream, io.TextIOWrapper)
         with path.open("ab") as file:
             os.dup2(file.fileno(), stream.fileno())
-        stream.reconfigure(line_buffering=True)  # type: ignore[union-attr]
+        stream.reconfigure(line_buffering=True)

@@ -66,7 +66,7 @@ def _clear(importance: Importance) -> list[str]:
 def _importance(methods: list[MethodResults]) -> ReportFigure:
     shown = {m.name: m.importance for m in methods if m.importance is not None}
     caption = (
-        "Importance of each hyper-parameter. Dashed: the largest share in 19 shuffles of the "
+        "Importance of each hyper-parameter. Dashed: the largest share in up to 19 shuffles of the "
         "scores among the trials; chance alone exceeds it in one search of twenty."
     )
     alt = "Importance of the hyper-parameters. " + " ".join(
