@@ -3,46 +3,19 @@
 from __future__ import annotations
 
 import os
-import signal
-import subprocess
-import sys
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.cache_builders import HELD, build, draw_glyphs
 from support.pace import slowness, wait_until
+from support.preloaded import Started
 
 from reality_check.data import ImageSet, decode_files, list_image_folder, make_glyphs
 
-COUNT, CHUNK, HELD = 60, 4, 24
-
-#: Decodes the folder argv[1], writes a line for each image to argv[2], prints the fingerprint.
-#: While the file argv[3] exists it decodes HELD images and no more.
-BUILDER = f"""
-import os, resource, sys, time
-from reality_check.data import decode_files, list_image_folder
-from reality_check.data.cache import _building
-from reality_check.data.cache import decoded
-
-real, done = decoded.decode_image, []
-def held(*arguments):
-    while len(done) >= {HELD} and os.path.exists(sys.argv[3]):
-        time.sleep(0.01)
-    done.append(1)
-    with open(sys.argv[2], "a") as log:
-        log.write("one\\n")
-    return real(*arguments)
-
-decoded.decode_image = held
-_building._CHUNK = {CHUNK}
-_building.usable_cores = lambda: 1
-limit = int(sys.argv[4])
-if limit:
-    resource.setrlimit(resource.RLIMIT_FSIZE, (limit, limit))
-print(decode_files(list_image_folder(sys.argv[1]), 8).fingerprint())
-"""
+COUNT = 60
 
 
 class Builder:
@@ -52,36 +25,31 @@ class Builder:
         self.log, self.hold = place.with_suffix(".log"), place.with_suffix(".hold")
         if held:
             self.hold.touch()
-        arguments = [folder, self.log, self.hold, limit]
-        self.process = subprocess.Popen(
-            [sys.executable, "-c", BUILDER, *(str(argument) for argument in arguments)],
-            stdout=subprocess.PIPE,
-            stderr=subprocess.PIPE,
-            text=True,
-        )
+        words = map(str, (folder, self.log, self.hold, limit))
+        said = place.with_suffix(".said")
+        self.process = Started(folder, said, *words, program=build, spares=0)
 
     def decoded(self) -> int:
         """Number of images that it decoded itself."""
         return len(self.log.read_text().splitlines()) if self.log.exists() else 0
 
     def wait_until_held(self, cache: Path) -> None:
-        def check() -> None:
-            assert self.process.poll() is None, self.process.communicate()
-
-        wait_until(lambda: written(cache) >= HELD, 100, check)
+        wait_until(lambda: written(cache) >= HELD, 100, self._check)
 
     def wait_until_waiting(self) -> None:
-        assert self.process.stderr is not None
-        assert "Waiting for process" in self.process.stderr.readline()
+        wait_until(lambda: "Waiting for process" in self.process.complaints(), 100, self._check)
 
     def kill(self) -> None:
-        self.process.send_signal(signal.SIGKILL)
+        self.process.kill()
         self.process.wait()
 
     def finish(self) -> tuple[str, str]:
         self.hold.unlink(missing_ok=True)
-        out, err = self.process.communicate(timeout=100 * slowness())
-        return out.strip(), err
+        self.process.wait(timeout=100 * slowness())
+        return self.process.said().strip(), self.process.complaints()
+
+    def _check(self) -> None:
+        assert self.process.poll() is None, self.process.complaints()
 
 
 @pytest.fixture(autouse=True)
@@ -125,8 +93,7 @@ def start(tmp_path: Path, folder: Path) -> Iterator[Callable[..., Builder]]:
 
     yield launch
     for builder in builders:
-        builder.process.kill()
-        builder.process.communicate()
+        builder.kill()
 
 
 def read(folder: Path) -> ImageSet:
@@ -216,15 +183,10 @@ def test_a_disk_that_takes_no_more_leaves_nothing(
     assert start().finish()[0] == expected
 
 
-def test_two_processes_that_draw_glyphs_at_once_agree(cache: Path) -> None:
-    code = "from reality_check.data import make_glyphs; print(make_glyphs(40, 8).fingerprint())"
-    environment = {**os.environ, "PYTHONPATH": os.pathsep.join(sys.path)}
-    running = [
-        subprocess.Popen(
-            [sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, env=environment
-        )
-        for _ in range(2)
-    ]
-    prints = {process.communicate(timeout=60)[0].strip() for process in running}
+def test_two_processes_that_draw_glyphs_at_once_agree(cache: Path, tmp_path: Path) -> None:
+    logs = [tmp_path / "first", tmp_path / "second"]
+    running = [Started(tmp_path, log, program=draw_glyphs, spares=0) for log in logs]
+    assert [process.wait(60 * slowness()) for process in running] == [0, 0]
+    prints = {process.said().strip() for process in running}
     assert prints == {make_glyphs(40, 8).fingerprint()}
     assert len(list(cache.iterdir())) == 1
