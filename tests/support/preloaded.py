@@ -8,36 +8,25 @@ workers start by themselves too is for the tests that use :mod:`support.command`
 from __future__ import annotations
 
 import io
-import json
 import multiprocessing
 import os
 import signal
-import subprocess
 import sys
-import time
-import traceback
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
 
 from reality_check.cli.main import main as be_command
-from reality_check.launch import local, worker
+from support import spares
 from support.blank_figures import blank
 from support.disk import do_not_wait_for_the_disk
+from support.pace import slowness
 
 #: Attributes of modules, by the module's name, that are to be others.
 Settings = dict[str, dict[str, Any]]
-_WORKER = [sys.executable, "-m", "reality_check.launch.worker"]
 _BLANK: Settings = {"reality_check.report.figures.plotting": {"render": blank}}
 _IMPORTED = ["support.preloaded", "reality_check.api", "reality_check.cli.summary", "torch._dynamo"]
-
-
-def be_worker(words: tuple[str, ...]) -> int:
-    """Be ``python -m reality_check.launch.worker`` with these arguments."""
-    sys.argv = ["worker", *words]
-    return worker.main()
 
 
 class Started:
@@ -48,7 +37,8 @@ class Started:
         log: the file that what it says is appended to; see :meth:`said` and :meth:`complaints`.
         words: its arguments; those after ``reality-check``.
         program: what it is.
-        spares: how many workers can be forked, those that replace others too.
+        spares: how many processes it can fork where it would start them, those that replace
+            others too. Its workers have as many as they need.
         settings: constants that are to be others in the command and its workers.
         figures: whether a report has its figures, which take as long as all else of it.
         environment: this process's, if it is not given.
@@ -106,29 +96,36 @@ class Started:
         self.send_signal(signal.SIGKILL)
 
 
+def succeed(
+    folder: Path, program: Callable[[tuple[str, ...]], int], *words: object, **options: Any
+) -> None:
+    """Do in a process of its own what ends well; see :class:`Started`."""
+    process = Started(folder, folder / "log", *map(str, words), program=program, **options)
+    assert process.wait(300 * slowness()) == 0, process.complaints()
+
+
 def _text(log: Path) -> str:
     return log.read_text() if log.exists() else ""
 
 
-def popen_worker(words: list[str], **options: Any) -> Any:
+def popen_worker(command: list[str], **options: Any) -> Any:
     """In place of ``Popen`` where this process starts workers: they are no children of it."""
-    assert words[:3] == _WORKER
-    assert words[-2:-1] == ["--parent"]
+    program = spares.module_of(command)
+    assert program is not None, f"only workers can be replaced, not {command}"
+    module, words = program
     log = Path(os.path.abspath(options["stdout"].name))
-    return Started(
-        Path.cwd(),
-        log,
-        *words[3:-2],
-        program=be_worker,
-        spares=0,
-        environment=options["env"],
-        errors=log,
-    )
+    if module == spares.WORKER:
+        assert words[-2] == "--parent"
+        be, words = spares.be_worker, words[:-2]
+    else:
+        be = _be_torchrun
+    given = {"environment": options["env"], "errors": log}
+    return Started(Path.cwd(), log, *words, program=be, spares=0, **given)
 
 
-def with_popen(popen: Callable[..., Any]) -> Any:
-    """The module ``subprocess`` with another ``Popen``."""
-    return SimpleNamespace(**{**vars(subprocess), "Popen": popen})
+def _be_torchrun(words: tuple[str, ...]) -> int:
+    """Be torchrun whose parent, words[1], is the process that has forked this one."""
+    return spares.be_torchrun((words[0], str(os.getppid()), *words[2:]))
 
 
 @dataclass(frozen=True)
@@ -155,76 +152,8 @@ class _Order:
             for name, value in values.items():
                 assert hasattr(sys.modules[module], name), (module, name)
                 setattr(sys.modules[module], name, value)
-        spares: list[_Spare] = []
-        for _ in range(self.spares):
-            spares.append(_Spare(spares))
-
-        def popen(words: list[str], **options: Any) -> Any:
-            if words[:3] != _WORKER or not spares:
-                return subprocess.Popen(words, **options)
-            return spares.pop(0).begin(words[3:], options["env"], options["stdout"].name)
-
-        local.subprocess = with_popen(popen)
+        spares.fork_ahead(self.spares)
         sys.exit(self.program(self.words))
-
-
-class _Spare:
-    """A child that waits for the order to be a worker; what of ``Popen`` its parent asks for.
-
-    It is forked before its parent has opened a storage or computed anything.
-    """
-
-    def __init__(self, earlier: list[_Spare]) -> None:
-        reading, self._writing = os.pipe()
-        self.returncode: int | None = None
-        self.pid = os.fork()
-        if self.pid == 0:
-            for other in (*earlier, self):  # so that only the parent's end keeps them waiting
-                os.close(other._writing)
-            _be_spare(reading)
-        os.close(reading)
-
-    def begin(self, words: list[str], environment: dict[str, str], log: str) -> _Spare:
-        """Be the worker with these arguments."""
-        with os.fdopen(self._writing, "w") as pipe:
-            json.dump([words, environment, os.path.abspath(log)], pipe)
-        return self
-
-    def poll(self) -> int | None:
-        if self.returncode is None:
-            pid, status = os.waitpid(self.pid, os.WNOHANG)
-            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
-        return self.returncode
-
-    def wait(self) -> int:
-        while (status := self.poll()) is None:
-            time.sleep(0.01)
-        return status
-
-    def kill(self) -> None:
-        if self.poll() is None:
-            os.kill(self.pid, signal.SIGKILL)
-
-
-def _be_spare(reading: int) -> None:
-    """Wait, then be a worker; never return."""
-    status = 1
-    try:
-        with os.fdopen(reading) as pipe:
-            text = pipe.read()
-        if text:  # else the parent has ended without need of it
-            words, environment, log = json.loads(text)
-            os.setsid()
-            _write_into(Path(log), Path(log))
-            os.environ.clear()
-            os.environ.update(environment)
-            status = be_worker(tuple(words))
-    except BaseException:
-        traceback.print_exc()
-    finally:
-        sys.stdout.flush()
-        sys.stderr.flush()
-        os._exit(status)
 
 
 def _write_into(*outputs: Path) -> None:

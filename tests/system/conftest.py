@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support import preloaded
+from support import preloaded, spares
 from support.blank_figures import blank
 from support.one_machine_slurm import OneMachineSlurm, running
 from support.slurm_jobs import Scores, experiment, scores
@@ -28,7 +28,7 @@ def blank_figures() -> Iterator[None]:
 def preloaded_workers() -> Iterator[None]:
     """Workers that this process starts need no imports."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "subprocess", preloaded.with_popen(preloaded.popen_worker))
+        patch.setattr(local, "subprocess", spares.with_popen(preloaded.popen_worker))
         yield
 
 

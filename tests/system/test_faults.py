@@ -18,7 +18,8 @@ import numpy as np
 import optuna
 import pytest
 from support.campaigns import WorkedCampaign
-from support.preloaded import Settings, Started, be_worker
+from support.preloaded import Settings, Started
+from support.spares import be_worker
 
 from reality_check.config import load_experiment
 from reality_check.studies.progress import worker_states

@@ -4,11 +4,9 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import multiprocessing
 import os
 import signal
-import subprocess
-import sys
-import textwrap
 import threading
 import time
 from pathlib import Path
@@ -16,7 +14,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.paths import ROOT, SUPPORT
+from support.pace import wait_until
+from support.preloaded import Started, succeed
+from torch.distributed.run import main as torchrun
 
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
@@ -112,53 +112,47 @@ def check_that_lost_work_is_left_alone(runner: ProcessExecutor, lost: list[FoldJ
     assert runner._pool is None
 
 
-def test_a_diverged_fold_ends_the_others_and_tells(tmp_path: Path, experiment: Experiment) -> None:
+def diverge_and_train_again(words: tuple[str, ...]) -> int:
+    """With the experiment words[0], in the folder words[1]."""
+    made, folder = load_experiment(words[0], ["protocol.search.trials=1"]), Path(words[1])
     rates = {"trunk": 1e30, "embedder": 1e30, "loss": 1e30}
-    runner = ProcessExecutor(2, functools.partial(load_dataset, experiment.dataset), CPU)
+    runner = ProcessExecutor(2, functools.partial(load_dataset, made.dataset), CPU)
     with pytest.raises(Diverged, match=r"epoch 1|NaN or infinite"):
-        runner.run(jobs(experiment, tmp_path, learning_rates=rates), lambda position: None)
+        runner.run(jobs(made, folder, learning_rates=rates), lambda position: None)
     assert runner._pool is None
     # It starts again for the next trial.
-    assert len(runner.run(jobs(experiment, tmp_path / "next"), lambda position: None)) == 2
+    assert len(runner.run(jobs(made, folder / "next"), lambda position: None)) == 2
     runner.close()
+    return 0
+
+
+def test_a_diverged_fold_ends_the_others_and_tells(tmp_path: Path, tiny: Path) -> None:
+    succeed(tmp_path, diverge_and_train_again, tiny, tmp_path, spares=4)
+
+
+def lose_a_process(words: tuple[str, ...]) -> int:
+    """Of the experiment words[0], in the folder words[1], when it has begun to train."""
+    endless = ["max_epochs=100000", "patience=null"]
+    made = load_experiment(words[0], [f"protocol.training.{key}" for key in endless])
+    runner = ProcessExecutor(2, functools.partial(load_dataset, made.dataset), CPU)
+    begun = threading.Event()
+
+    def kill() -> None:
+        begun.wait()
+        victim = multiprocessing.active_children()[0].pid
+        assert victim is not None
+        os.kill(victim, signal.SIGKILL)
+
+    threading.Thread(target=kill, daemon=True).start()
+    runner.run(jobs(made, Path(words[1])), lambda position: begun.set())
+    return 0
 
 
 def test_a_killed_fold_process_ends_its_worker(tmp_path: Path, tiny: Path) -> None:
     """So that the storage finds the trial lost, and another worker continues it."""
-    program = textwrap.dedent(
-        """
-        import functools, multiprocessing, os, signal, sys, threading, time
-        from pathlib import Path
-        import torch
-        from reality_check.launch.fold_executors import ProcessExecutor
-        from reality_check.data import load_dataset
-        from reality_check.config import load_experiment
-        from test_fold_executors import jobs
-
-        if __name__ == "__main__":
-            endless = ["max_epochs=100000", "patience=null"]
-            made = load_experiment(sys.argv[2], [f"protocol.training.{key}" for key in endless])
-            runner = ProcessExecutor(
-                2, functools.partial(load_dataset, made.dataset), torch.device("cpu")
-            )
-            begun = threading.Event()
-            def kill():
-                begun.wait()
-                os.kill(multiprocessing.active_children()[0].pid, signal.SIGKILL)
-            threading.Thread(target=kill, daemon=True).start()
-            runner.run(jobs(made, Path(sys.argv[1])), lambda position: begun.set())
-        """
-    )
-    file = tmp_path / "program.py"
-    file.write_text(program)
-    path = os.pathsep.join(map(str, (Path(__file__).parent, ROOT / "tests", ROOT)))
-    done = subprocess.run(
-        [sys.executable, str(file), str(tmp_path / "out"), str(tiny)],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
-        timeout=600,
-        check=False,
-    )
-    assert done.returncode == LOST
+    words = [str(tiny), str(tmp_path / "out")]
+    process = Started(tmp_path, tmp_path / "log", *words, program=lose_a_process, spares=2)
+    assert process.wait(600) == LOST
 
 
 # -- through the whole harness -----------------------------------------------------------------
@@ -169,7 +163,12 @@ def scores(results: ExperimentResults) -> list[tuple[Any, ...]]:
 
 
 @pytest.fixture(scope="module")
-def alone(tmp_path_factory: pytest.TempPathFactory, experiment: Experiment) -> ExperimentResults:
+def alone(
+    blank_figures: None,
+    preloaded_workers: None,
+    tmp_path_factory: pytest.TempPathFactory,
+    experiment: Experiment,
+) -> ExperimentResults:
     return run(experiment, tmp_path_factory.mktemp("alone") / "out")
 
 
@@ -200,19 +199,21 @@ def test_an_experiment_whose_networks_are_trained_together(
         late.stop()
 
 
-def test_together_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
+def be_torchrun(words: tuple[str, ...]) -> int:
+    """Take some steps in words[0] processes, and write into the folder words[1]."""
+    count, folder = words
+    start = ["--standalone", "--nproc-per-node", count, "-m", "support.two_rank_steps"]
+    torchrun([*start, folder])
+    return 0
+
+
+def test_together_equals_one_process_on_the_full_batch(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Weights after some steps, with a miner and with proxies, from the same seeds."""
-    program = SUPPORT / "two_rank_steps.py"
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     for number, count in (("one", 1), ("two", 2)):
-        environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
-        environment["PYTHONPATH"] = str(ROOT)
-        start = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(count)]
-        subprocess.run(
-            [sys.executable, *start, str(program), str(tmp_path / number)],
-            env=environment,
-            timeout=600,
-            check=True,
-        )
+        succeed(tmp_path, be_torchrun, count, tmp_path / number, spares=count)
     compared = 0
     for file in sorted((tmp_path / "one").glob("*.pt")):
         one, two = torch.load(file), torch.load(tmp_path / "two" / file.name)
@@ -223,6 +224,7 @@ def test_together_equals_one_process_on_the_full_batch(tmp_path: Path) -> None:
     assert compared > 20
 
 
+@pytest.mark.usefixtures("preloaded_workers")
 def test_batchnorm_that_learns_is_refused_on_cpus(tmp_path: Path, tiny: Path) -> None:
     made = load_experiment(tiny, ["protocol.training.freeze_batchnorm=false"])
     with pytest.raises(UsageError, match=r"statistics of BatchNorm; write training.freeze"):
@@ -245,47 +247,40 @@ def test_numbers_of_processes_that_do_not_fit(
     assert not (tmp_path / "out").exists()
 
 
-def test_workers_die_with_the_run(tmp_path: Path, tiny: Path) -> None:
+def run_with(words: tuple[str, ...]) -> int:
+    """Run the experiment words[0] in the folder words[1], two at a time of words[2]."""
+    run(load_experiment(words[0]), words[1], Parallelism(**{words[2]: 2}))
+    return 0
+
+
+@pytest.mark.parametrize("how", ["folds_at_once", "processes_per_network"])
+def test_workers_die_with_the_run(
+    tmp_path: Path, tiny: Path, how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The run is killed: fold processes and torchrun's processes end too."""
-    program = textwrap.dedent(
-        """
-        import sys
-        from reality_check.config import load_experiment
-        from reality_check.api import run
-        from reality_check.launch.parallelism import Parallelism
-        if __name__ == "__main__":
-            run(load_experiment(sys.argv[3]), sys.argv[1], Parallelism(**{sys.argv[2]: 2}))
-        """
-    )
-    file = tmp_path / "program.py"
-    file.write_text(program)
-    path = os.pathsep.join([str(Path(__file__).parent), str(ROOT)])
-    for how in ("folds_at_once", "processes_per_network"):
-        out = tmp_path / how
-        process = subprocess.Popen(
-            [sys.executable, str(file), str(out), how, str(tiny)],
-            env={**os.environ, "PYTHONPATH": path, "GLOO_SOCKET_IFNAME": "lo"},
-        )
-        _wait(lambda out=out: any(out.rglob("records")))  # type: ignore[misc]
-        process.send_signal(signal.SIGKILL)
-        process.wait()
-        _wait(lambda out=out: not _processes_of(out))  # type: ignore[misc]
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
+    out = tmp_path / how
+    words = [str(tiny), str(out), how]
+    process = Started(tmp_path, tmp_path / "log", *words, program=run_with, spares=1)
+    wait_until(lambda: any(out.rglob("records")) and len(descendants(process.pid)) == 3, 300)
+    others = descendants(process.pid)
+    process.kill()
+    process.wait()
+    wait_until(lambda: not any(map(runs, others)), 300)
 
 
-def _wait(condition: Any, seconds: float = 300) -> None:
-    end = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < end, "waited in vain"
-        threading.Event().wait(0.1)
+def descendants(pid: int) -> set[int]:
+    """Process ids of its children, and of theirs."""
+    try:
+        children = Path(f"/proc/{pid}/task/{pid}/children").read_text().split()
+    except OSError:  # it has ended meanwhile
+        return set()
+    return {int(child) for child in children}.union(*map(descendants, map(int, children)))
 
 
-def _processes_of(out: Path) -> list[str]:
-    lines = []
-    for entry in Path("/proc").glob("[0-9]*/cmdline"):
-        try:
-            line = entry.read_bytes().replace(b"\0", b" ").decode()
-        except OSError:
-            continue
-        if str(out) in line:
-            lines.append(line)
-    return lines
+def runs(pid: int) -> bool:
+    """Whether there is such a process, which has not ended."""
+    try:
+        return "\nState:\tZ" not in Path(f"/proc/{pid}/status").read_text()
+    except OSError:
+        return False

@@ -15,10 +15,16 @@ from typing import Any
 
 import pytest
 import torch
+from support.pace import slowness
 from support.paths import ROOT
+from support.preloaded import Started, succeed
+from support.spares import fork_ahead
 
+from reality_check.api import run
+from reality_check.config import load_experiment
 from reality_check.evaluation.metrics import Diverged
 from reality_check.launch.fold_executors import ProcessExecutor
+from reality_check.launch.parallelism import Parallelism
 
 pytestmark = pytest.mark.xdist_group("processes")
 CPU = torch.device("cpu")
@@ -38,22 +44,24 @@ class FullDisk(ContrastiveLoss):
 """
 
 
-def test_an_error_of_the_main_process_alone_ends_the_run(tmp_path: Path, tiny: Path) -> None:
+def fill_the_disk(words: tuple[str, ...]) -> int:
+    """Run the experiment words[0] with that loss, in the folder words[1]."""
+    changes = ["methods=[{name: full, loss: full_disk.FullDisk}]"]
+    run(load_experiment(words[0], changes), words[1], Parallelism(processes_per_network=2))
+    return 0
+
+
+def test_an_error_of_the_main_process_alone_ends_the_run(
+    tmp_path: Path, tiny: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """The other process waits for its embeddings meanwhile."""
+    monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     (tmp_path / "full_disk.py").write_text(FULL_DISK)
-    program = """
-        import sys
-        from reality_check.config import load_experiment
-        from reality_check.api import run
-        from reality_check.launch.parallelism import Parallelism
-        if __name__ == "__main__":
-            changes = ["methods=[{name: full, loss: full_disk.FullDisk}]"]
-            two = Parallelism(processes_per_network=2)
-            run(load_experiment(sys.argv[1], changes), sys.argv[2], two)
-    """
-    done = run_program(program, tmp_path, str(tiny), str(tmp_path / "out"))
-    assert done.returncode == 1
-    assert "WorkFailed: full, search: OSError: [Errno 28] No space left on device" in done.stderr
+    words = [str(tiny), str(tmp_path / "out")]
+    done = Started(tmp_path, tmp_path / "log", *words, program=fill_the_disk, spares=1)
+    assert done.wait(180 * slowness()) == 1
+    told = "WorkFailed: full, search: OSError: [Errno 28] No space left on device"
+    assert told in done.complaints()
 
 
 # -- several at once -----------------------------------------------------------------------------
@@ -82,25 +90,34 @@ def load() -> None:
     """A data set."""
 
 
-def open_files() -> int:
-    return len(os.listdir("/proc/self/fd"))
+def diverge_again_and_again(words: tuple[str, ...]) -> int:
+    waiting = fork_ahead(4)
 
+    def left() -> tuple[int, int]:
+        """How many files and threads are open; the processes forked ahead hold a file each."""
+        return len(os.listdir("/proc/self/fd")) - len(waiting), threading.active_count()
 
-@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
-def test_divergence_leaves_no_files_and_threads_open() -> None:
     runner = ProcessExecutor(1, load, CPU)  # type: ignore[arg-type]
     told: list[dict[str, Any]] = []
-    left = []
+    lefts = []
     for number in range(3):
         jobs: Sequence[Any] = [Job(2 * number), Job(2 * number + 1, fails=True)]
         with pytest.raises(Diverged):
             runner.run(jobs, told.append)
-        left.append((open_files(), threading.active_count()))
-    assert left[1:] == left[:1] * 2  # the first time starts a process that multiprocessing keeps
-    assert [position["fold"] for position in told] == list(range(6))
+        lefts.append(left())
+    # The first time starts a process that multiprocessing keeps.
+    assert lefts[1:] == lefts[:1] * 2, lefts
+    assert [position["fold"] for position in told] == list(range(6)), told
     assert runner.run([Job(7)], told.append) == [7]  # type: ignore[list-item, comparison-overlap]
     runner.close()
-    assert (open_files(), threading.active_count()) == left[0]
+    assert left() == lefts[0]
+    assert not waiting, "a process started by itself"
+    return 0
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="reads /proc")
+def test_divergence_leaves_no_files_and_threads_open(tmp_path: Path) -> None:
+    succeed(tmp_path, diverge_again_and_again, spares=0)
 
 
 def test_processes_that_lose_their_worker_while_they_import_do_not_train(tmp_path: Path) -> None:
@@ -134,7 +151,7 @@ def run_program(program: str, folder: Path, *arguments: str) -> subprocess.Compl
     path = os.pathsep.join(map(str, (folder, Path(__file__).parent, ROOT / "tests", ROOT)))
     return subprocess.run(
         [sys.executable, str(file), *arguments],
-        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1", "GLOO_SOCKET_IFNAME": "lo"},
+        env={**os.environ, "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         cwd=folder,
         capture_output=True,
         text=True,

@@ -10,6 +10,8 @@ from typing import Any
 
 import pytest
 import torch
+from support.preloaded import popen_worker
+from support.spares import with_popen
 
 from reality_check.api import run
 from reality_check.config import load_experiment
@@ -187,10 +189,10 @@ def test_a_gpu_that_is_not_here_is_refused_before_anything_is_written(
 @pytest.mark.slow
 @pytest.mark.xdist_group("processes")
 @pytest.mark.parametrize(
-    ("devices", "how", "seen"),
+    ("devices", "how", "preloaded", "seen"),
     [
-        ([("cuda:1",), ("cuda:3",)], {"folds_at_once": 2}, {"1 -", "3 -"}),
-        ([("cuda:1", "cuda:2")], {"processes_per_network": 2}, {"1,2 0", "1,2 1"}),
+        ([("cuda:1",), ("cuda:3",)], {"folds_at_once": 2}, True, {"1 -", "3 -"}),
+        ([("cuda:1", "cuda:2")], {"processes_per_network": 2}, False, {"1,2 0", "1,2 1"}),
     ],
 )
 def test_all_processes_of_a_worker_see_its_devices_only(
@@ -199,9 +201,12 @@ def test_all_processes_of_a_worker_see_its_devices_only(
     monkeypatch: pytest.MonkeyPatch,
     devices: list[tuple[str, ...]],
     how: dict[str, int],
+    preloaded: bool,
     seen: set[str],
 ) -> None:
     """Pretended GPUs: the networks are trained on the CPU."""
+    if preloaded:
+        monkeypatch.setattr(local, "subprocess", with_popen(popen_worker))
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("GLOO_SOCKET_IFNAME", "lo")
     monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
