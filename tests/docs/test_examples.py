@@ -25,6 +25,7 @@ from typing import Any
 
 import pytest
 import torch
+from support.blank_figures import blank
 from support.in_process import visiting, workers_in_this_process
 from support.paths import ROOT
 
@@ -35,6 +36,7 @@ from reality_check.config.compose import compose
 from reality_check.config.method import Method
 from reality_check.config.model import Model
 from reality_check.config.yaml_text import parse_yaml
+from reality_check.report.figures import plotting
 
 PAGES = [ROOT / "README.md", *sorted((ROOT / "docs").rglob("*.md"))]
 BlocksOf = Callable[[Path], list[Any]]
@@ -80,9 +82,15 @@ every_page = pytest.mark.parametrize(
 
 @every_page
 def test_blocks_run(
-    page: Path, blocks_of: BlocksOf, tmp_path: Path, subtests: pytest.Subtests
+    page: Path,
+    blocks_of: BlocksOf,
+    tmp_path: Path,
+    subtests: pytest.Subtests,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     here = Here(page)
+    if page.name != "README.md":  # the figures of one page's reports are drawn, and not of all
+        monkeypatch.setattr(plotting, "render", blank)
     with visiting(tmp_path), workers_in_this_process(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for block in blocks_of(page):

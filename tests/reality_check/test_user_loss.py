@@ -5,16 +5,19 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-import subprocess
-import sys
+from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from support.blank_figures import blank
 from support.in_process import run_command
+from support.pace import slowness
+from support.preloaded import Started
 
 from reality_check.config.metrics import METRICS
+from reality_check.report.figures import plotting
 
 #: Small enough that the whole way takes seconds.
 TINY = [
@@ -31,17 +34,6 @@ TINY = [
 ]
 
 
-def in_processes(folder: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
-    """What :func:`run_command` does, as users do it: the command and its workers are processes."""
-    return subprocess.run(
-        [sys.executable, "-m", "reality_check", *arguments],
-        cwd=folder,
-        capture_output=True,
-        text=True,
-        timeout=240,
-    )
-
-
 def succeed(folder: Path, *arguments: str) -> str:
     done = run_command(folder, *arguments)
     assert done.returncode == 0, done.stderr
@@ -51,6 +43,14 @@ def succeed(folder: Path, *arguments: str) -> str:
 def rows_of(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as opened:
         return list(csv.DictReader(opened))
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_figures() -> Iterator[None]:
+    """Nobody looks at the figures of these reports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plotting, "render", blank)
+        yield
 
 
 @pytest.fixture(scope="module")
@@ -286,8 +286,8 @@ def test_code_of_every_own_class_is_recorded(lab: Path) -> None:
         "class Mine(PairMarginMiner):\n    pass\n"
     )
     more = ["methods.everything.miner=my_miners.Mine", "protocol.training.iterations_per_epoch=1"]
-    done = in_processes(lab, "run", "experiment.yaml", *more)
-    assert done.returncode == 0, done.stderr
+    done = Started(lab, lab / "log", "run", "experiment.yaml", *more)  # and workers, as processes
+    assert done.wait(240 * slowness()) == 0, done.complaints()
     code = load_locked(lab / "runs" / "experiment").code
     assert set(code) == {
         "dataset",
