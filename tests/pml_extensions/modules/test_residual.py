@@ -7,6 +7,7 @@ import functools
 import importlib
 import pickle
 from collections import Counter, OrderedDict
+from collections.abc import Iterator
 from typing import Any
 
 import pytest
@@ -45,11 +46,18 @@ def library(name: str) -> Any:
         pytest.skip(f"needs {name} (the extra 'vision'), which does not import: {error}")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forget() -> Iterator[None]:
+    """Do not keep a gigabyte of weights beyond these tests."""
+    yield
+    _make.cache_clear()
+
+
 def make(name: str, **kwargs: Any) -> nn.Module:
     return copy.deepcopy(_make(name, **kwargs))
 
 
-@functools.lru_cache(maxsize=2)  # drawing the weights takes longer than a copy
+@functools.cache  # drawing the weights takes longer than a copy
 def _make(name: str, **kwargs: Any) -> nn.Module:
     source, model = name.split(":")
     torch.manual_seed(0)
@@ -66,7 +74,8 @@ def _make(name: str, **kwargs: Any) -> nn.Module:
 
 
 def images() -> Tensor:
-    return torch.randn(4, 3, 64, 64, generator=torch.Generator().manual_seed(1))
+    """Small ones, of which the last stage still has 2 x 2 places."""
+    return torch.randn(2, 3, 48, 48, generator=torch.Generator().manual_seed(1))
 
 
 def maps_of(trunk: nn.Module, x: Tensor) -> Tensor:

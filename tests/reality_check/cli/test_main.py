@@ -376,6 +376,7 @@ def test_live_view_outlives_a_busy_storage(
 
 
 @pytest.mark.slow
+@pytest.mark.usefixtures("undrawn")
 def test_report_needs_neither_the_images_nor_the_device(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -11,7 +11,7 @@ from PIL import Image
 
 from reality_check.cli.main import main
 
-pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("workers_in_this_process")]
+pytestmark = [pytest.mark.slow, pytest.mark.usefixtures("workers_in_this_process", "laid_out")]
 
 #: As published but for size: a small trunk, few and short trainings, two of the methods.
 SMALL = [
