@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -20,6 +21,16 @@ from support.paths import ROOT
 pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="forks, and reads /proc"),
     pytest.mark.xdist_group("servers"),
+    pytest.mark.usefixtures("blank_figures"),
+]
+
+#: The real experiment on fewer and smaller images, with shorter epochs.
+SMALL_DATA = [
+    "dataset.classes=40",
+    "dataset.images_per_class=6",
+    "model.arguments.width=8",
+    "protocol.training.iterations_per_epoch=5",
+    "protocol.training.batch_size=8",
 ]
 
 Row = dict[str, str]
@@ -30,6 +41,12 @@ Run = Callable[..., list[Row]]
 def scaling() -> Iterator[ModuleType]:
     yield import_file(ROOT / "benchmarks" / "scaling.py")
     del sys.modules["scaling"]
+
+
+@pytest.fixture
+def small_data(scaling: ModuleType, monkeypatch: pytest.MonkeyPatch) -> None:
+    compose = scaling.compose
+    monkeypatch.setattr(scaling, "compose", lambda raw: compose(raw, SMALL_DATA))
 
 
 @pytest.fixture
@@ -87,7 +104,17 @@ def test_workers_whose_trainings_sleep(scaling: ModuleType, run: Run, storage: s
     assert sum(parts) == pytest.approx(100, abs=0.3)
 
 
-def test_where_the_time_of_one_worker_goes(run: Run) -> None:
+@pytest.mark.usefixtures("small_data")
+def test_where_the_time_of_one_worker_goes(
+    scaling: ModuleType, run: Run, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_once(command: list[str], **options: Any) -> None:  # of three, which are timed
+        if not started:
+            subprocess.run(command, **options)
+        started.append(command)
+
+    started: list[list[str]] = []
+    monkeypatch.setattr(scaling, "subprocess", SimpleNamespace(run=start_once))
     small = ["--methods", "1", "--trials", "1", "--reproductions", "1", "--epochs", "1"]
     rows = run("--parts", "trial", *small)
     by_label = {row["a worker's time"]: row for row in rows}
@@ -100,15 +127,17 @@ def test_where_the_time_of_one_worker_goes(run: Run) -> None:
     assert by_label["building networks"]["calls"] == str(4 + 4 + 1)
     assert {"evaluation", "records", "checkpoints", "scoring", "storage"} <= set(by_label)
     assert "a worker's imports" in whole["said"]
+    assert len(started) == 3
 
 
+@pytest.mark.usefixtures("small_data")
 def test_one_experiment_with_one_and_two_workers(
     scaling: ModuleType, run: Run, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     # That commands and their workers are processes of their own is not what this is about.
     def command(words: list[str], cwd: Path, **_: Any) -> Any:
         assert words[:3] == [sys.executable, "-m", "reality_check"]
-        return run_command(cwd, *words[3:])
+        return run_command(cwd, *words[3:], *SMALL_DATA)
 
     monkeypatch.setattr(scaling, "subprocess", SimpleNamespace(run=command))
     small = ["--methods", "1", "--trials", "2", "--reproductions", "1", "--epochs", "1"]
