@@ -19,6 +19,9 @@ BIN := $(VENV)/bin
 PROCESSES = $(CORES)
 PYTEST = -m pytest -n $(PROCESSES) --dist loadgroup
 
+# Where this is set, each of the many processes that tests start would compile all modules anew.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-all minimum lint style types docs clean
 
 demo: $(VENV)/.installed
