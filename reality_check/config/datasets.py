@@ -114,10 +114,41 @@ class NpzData(Strict):
     test: dict[str, int | list[int]] | None = None
 
 
-class FunctionData(Strict):
-    """Images that a function returns: one of the user's, by import path, or of a plugin, by name.
+class TensorsData(Strict):
+    """Vectors or other tensors from one file: .npz, .npy, .safetensors, .parquet, or a folder.
 
-    It is called with ``arguments`` and returns an :class:`reality_check.data.ImageSet`.
+    What each key means: :func:`reality_check.data.read_tensors`.
+    """
+
+    name: Name
+    reader: Literal["tensors"]
+    path: DataPath
+    x: str | None = None
+    y: str | None = None
+    names: str | None = None
+    class_names: str | None = None
+
+
+class TorchDatasetData(Strict):
+    """Any torch.utils.data.Dataset: by import path, or one of torchvision or PML by name.
+
+    What each key means: :func:`reality_check.data.read_torch_dataset`.
+    """
+
+    name: Name
+    reader: Literal["torch_dataset"]
+    dataset: str
+    arguments: Annotated[dict[str, Any], MayDiffer("runs", ("root", "path"))] = Field(
+        default_factory=dict
+    )
+    size: Annotated[int, Field(ge=8, le=1024)] | None = None
+
+
+class FunctionData(Strict):
+    """Samples that a function returns: one of the user's, by import path, or of a plugin, by name.
+
+    It is called with ``arguments`` and returns a :class:`reality_check.data.ImageSet` or a
+    :class:`reality_check.data.TensorSet`.
     """
 
     name: Name
@@ -137,6 +168,8 @@ Dataset = Annotated[
     | Cars196Data
     | OnlineProductsData
     | InShopData
+    | TensorsData
+    | TorchDatasetData
     | FunctionData,
     Field(discriminator="reader"),
 ]

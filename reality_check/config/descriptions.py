@@ -213,6 +213,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "crop_size": "Side of what enters the trunk, in pixels; null keeps the image's size.",
         "resize": "Before the crop: the short side, or [height, width], in pixels.",
         "interpolation": "Of resizing and of crops.",
+        "noise": "Of vectors: deviation, as a fraction of the vector's root mean square.",
+        "dropout": "Of vectors: probability of setting a value to 0.",
     },
     "Method": {
         "name": "Name of the method, of its folder and in the report.",

@@ -7,6 +7,7 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
@@ -24,6 +25,8 @@ from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
+#: Files that a data set may be named by.
+TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
 #: Names that a message lists; of more, it says how many.
 _MOST_LISTED = 15
 
@@ -148,6 +151,8 @@ def expand(
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
+    if key == "dataset" and name.endswith(TENSOR_FILES):
+        return {"name": _as_name(name), "reader": "tensors", "path": name}
     if key == "dataset" and _is_of_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     file = _find_named(name, key, group, beside, trail)
@@ -157,6 +162,11 @@ def _read_named(
     data = read_yaml(file)
     data.setdefault("name", file.stem)
     return expand(data, key, group, beside, (*trail, file)) if "base" in data else data
+
+
+def _as_name(path: str) -> str:
+    """A name for a data set that is named by its file."""
+    return re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(path).stem).lstrip("_.+-")[:64] or "data"
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:

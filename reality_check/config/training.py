@@ -39,7 +39,8 @@ class Optimizers(Strict):
 class Augment(Strict):
     """Random changes of a training image, each off by default, and the size of the crop.
 
-    What each key means: :class:`reality_check.data.Augmentation`.
+    What each key means: :class:`reality_check.data.Augmentation`. ``noise`` and ``dropout`` are for
+    vectors instead: :class:`reality_check.data.augmentation.vectors.VectorAugmentation`.
     """
 
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
@@ -58,6 +59,8 @@ class Augment(Strict):
     crop_size: PositiveInt | None = None
     resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    noise: Annotated[float, Field(ge=0)] = 0.0
+    dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
 
     @field_validator("scale", "resized_crop_scale", "resized_crop_ratio")
     @classmethod

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 from reality_check.config.classes import build, find_class
@@ -10,7 +11,7 @@ from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.normalize import Normalize
 from reality_check.data.cache.decoded import decode_files, is_intact
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
 from reality_check.data.readers.cars196 import list_cars196
 from reality_check.data.readers.csv_list import list_csv
 from reality_check.data.readers.cub200 import list_cub200
@@ -21,6 +22,8 @@ from reality_check.data.readers.mnist import read_mnist
 from reality_check.data.readers.npz import read_npz
 from reality_check.data.readers.omniglot import list_omniglot
 from reality_check.data.readers.online_products import list_online_products
+from reality_check.data.readers.tensor_files import read_tensors
+from reality_check.data.readers.torch_dataset import read_torch_dataset
 from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.utils.errors import UsageError
@@ -33,6 +36,8 @@ __all__ = [
     "Fold",
     "ImageFiles",
     "ImageSet",
+    "SampleSet",
+    "TensorSet",
     "Normalize",
     "ShuffledSampler",
     "build_sampler",
@@ -51,11 +56,13 @@ __all__ = [
     "read_image_folder",
     "read_mnist",
     "read_npz",
+    "read_tensors",
+    "read_torch_dataset",
     "split_dataset",
 ]
 
 
-def load_dataset(config: Any, verify: bool = False) -> ImageSet:
+def load_dataset(config: Any, verify: bool = False) -> SampleSet:
     """Read the data set that ``config`` describes.
 
     Args:
@@ -70,12 +77,13 @@ def load_dataset(config: Any, verify: bool = False) -> ImageSet:
               :func:`list_in_shop`, then :func:`decode_files`;
             - ``"mnist"``, ``"fashion_mnist"``: :func:`read_mnist`;
             - ``"npz"``: :func:`read_npz`;
+            - ``"tensors"``: :func:`read_tensors`; ``"torch_dataset"``: :func:`read_torch_dataset`;
             - ``"function"``: a function of the user's or of a plugin.
         verify: compare images that were decoded earlier with their checksums, which reads them all;
             damaged ones are decoded again.
 
     Returns:
-        The decoded images.
+        The samples.
 
     Raises:
         UsageError: for an unknown reader, and for data that cannot be read.
@@ -88,30 +96,43 @@ def load_dataset(config: Any, verify: bool = False) -> ImageSet:
         )
     read = _READERS.get(config.reader, _list_and_decode)
     data = read(config)
-    return data if not verify or is_intact(data) else read(config)
+    if verify and isinstance(data, ImageSet) and not is_intact(data):
+        return read(config)
+    return data
 
 
-def _list_and_decode(config: Any) -> ImageSet:
+def _list_and_decode(config: Any) -> SampleSet:
     files = _LISTS[config.reader](config)
     return decode_files(files, config.size, config.channels, config.resize, config.on_broken)
 
 
-def _npz(config: Any) -> ImageSet:
+def _npz(config: Any) -> SampleSet:
     keys = ("where", "images", "labels", "class_names", "test")
     given = {key: getattr(config, key, None) for key in keys}
     return read_npz(config.path, **{key: value for key, value in given.items() if value})
 
 
-def _mnist(config: Any) -> ImageSet:
+def _tensors(config: Any) -> SampleSet:
+    keys = ("x", "y", "names", "class_names")
+    data = read_tensors(config.path, **{key: getattr(config, key, None) for key in keys})
+    return replace(data, name=config.name)
+
+
+def _torch_dataset(config: Any) -> SampleSet:
+    return read_torch_dataset(config.dataset, config.arguments, config.name, config.size)
+
+
+def _mnist(config: Any) -> SampleSet:
     return read_mnist(config.path, config.reader, config.download, config.check_counts)
 
 
-def _call(config: Any) -> ImageSet:
+def _call(config: Any) -> SampleSet:
     what = f"data set {config.name!r}: {config.function}"
     data = build(find_class(config.function, "dataset"), config.arguments, what, {})
-    if not isinstance(data, ImageSet):
+    if not isinstance(data, SampleSet):
         raise UsageError(
-            f"{what} must return a reality_check.data.ImageSet, got {type(data).__name__}."
+            f"{what} must return a reality_check.data.ImageSet or TensorSet, got "
+            f"{type(data).__name__}."
         )
     return data
 
@@ -130,11 +151,13 @@ _LISTS: dict[str, Callable[[Any], ImageFiles]] = {
 }
 
 #: Readers of images that need no decoding.
-_READERS: dict[str, Callable[[Any], ImageSet]] = {
+_READERS: dict[str, Callable[[Any], SampleSet]] = {
     "glyphs": lambda config: make_glyphs(
         config.classes, config.images_per_class, config.size, config.seed
     ),
     "npz": _npz,
+    "tensors": _tensors,
+    "torch_dataset": _torch_dataset,
     "function": _call,
     "mnist": _mnist,
     "fashion_mnist": _mnist,

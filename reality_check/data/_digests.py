@@ -1,16 +1,20 @@
-"""One checksum per image, computed on all cores."""
+"""Checksums of samples, computed on all cores."""
 
 from __future__ import annotations
 
 import hashlib
 import os
+from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 
 from reality_check.data.images import Images
+from reality_check.data.tensors import Tensors
 
 _CHUNK = 64
+#: Tensors with one checksum together.
+_TENSORS = 1024
 
 
 def usable_cores() -> int:
@@ -40,6 +44,22 @@ def image_digests(images: Images) -> np.ndarray:
         for row in range(first, min(first + _CHUNK, len(images))):
             digests[row] = image_digest(images.image(row))
 
-    with ThreadPoolExecutor(usable_cores()) as threads:
-        list(threads.map(fill, range(0, len(images), _CHUNK)))
+    _on_all_cores(fill, range(0, len(images), _CHUNK))
     return digests
+
+
+def tensor_digests(tensors: Tensors) -> np.ndarray:
+    """Return the sha256 of the bytes of every 1,024 samples: uint8, shape (parts, 32)."""
+    parts = range(0, len(tensors), _TENSORS)
+    digests = np.empty((len(parts), 32), np.uint8)
+
+    def fill(first: int) -> None:
+        digests[first // _TENSORS] = image_digest(tensors.contiguous(first, first + _TENSORS))
+
+    _on_all_cores(fill, parts)
+    return digests
+
+
+def _on_all_cores(fill: Callable[[int], None], parts: Iterable[int]) -> None:
+    with ThreadPoolExecutor(usable_cores()) as threads:
+        list(threads.map(fill, parts))

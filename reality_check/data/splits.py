@@ -30,7 +30,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import SampleSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -122,7 +122,7 @@ class SplitOptions(Protocol):
     test_classes: Literal["half", "official"]
 
 
-def split_dataset(data: ImageSet, options: SplitOptions) -> ClassSplits:
+def split_dataset(data: SampleSet, options: SplitOptions) -> ClassSplits:
     """Split the classes of a data set.
 
     Args:

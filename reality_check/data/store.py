@@ -29,11 +29,11 @@ class PixelStore:
 
     def __init__(self, images: Images, device: torch.device) -> None:
         self.device = device
-        self.resident = device.type == "cpu" or _fits(images, device)
+        self.resident = device.type == "cpu" or fits(images.nbytes, device)
         if self.resident and device.type != "cpu":
             self._pixels, self._offsets = _upload(images, device)
         else:
-            self._pixels, self._offsets = _as_tensor(images.pixels), images.offsets
+            self._pixels, self._offsets = as_tensor(images.pixels), images.offsets
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
         self._frames = _frames(self._pixels, self._offsets, images.shape)
@@ -113,11 +113,12 @@ def _frames(
     return pixels[: count * size].view(count, *shape)
 
 
-def _fits(images: Images, device: torch.device) -> bool:
+def fits(nbytes: int, device: torch.device) -> bool:
+    """Whether the samples of one set take no more of a device than they may."""
     if device.type != "cuda":
         return True
     free, _ = torch.cuda.mem_get_info(device)
-    return images.nbytes <= _SHARE * free
+    return nbytes <= _SHARE * free
 
 
 def _upload(images: Images, device: torch.device) -> tuple[Tensor, np.ndarray]:
@@ -136,7 +137,8 @@ def _upload(images: Images, device: torch.device) -> tuple[Tensor, np.ndarray]:
     return flat, offsets
 
 
-def _as_tensor(pixels: np.ndarray) -> Tensor:
+def as_tensor(pixels: np.ndarray) -> Tensor:
+    """An array, which may be read-only, as a tensor of the same memory."""
     with warnings.catch_warnings():
         # A read-only array warns; nothing here writes to it.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")

@@ -11,14 +11,17 @@ from torch import Tensor
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import Model
 from reality_check.config.training import Training
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import SampleSet
+from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.evaluation.categories import embed_corrupted, on_corrupted
 from reality_check.evaluation.metrics import Metrics, embed, evaluate, require_finite
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 
-#: The components are those of so many images at most.
+#: The components are those of so many samples at most.
 MOST_FITTED = 4096
+#: The baseline of vectors, as they are.
+RAW_VECTORS = "raw features"
 
 Forward = Callable[[Tensor], Tensor]
 
@@ -27,9 +30,9 @@ def score_baselines(
     model: Model,
     training: Training,
     network_seed: int,
-    test: ImageSet,
+    test: SampleSet,
     device: torch.device,
-    trainval: ImageSet | None = None,
+    trainval: SampleSet | None = None,
     extra_metrics: Sequence[str] = (),
 ) -> dict[str, Metrics]:
     """Metrics of the untrained baselines on the test classes, on unit vectors.
@@ -45,23 +48,23 @@ def score_baselines(
         extra_metrics: metrics beside the protocol's three.
 
     Returns:
-        Those of ``raw pixels``, ``PCA of raw pixels`` (to the size of the embedding), ``untrained
-        trunk`` (epoch -1 of the protocol: pretrained where the model is) and ``untrained embedder``
-        (epoch 0).
+        Those of ``raw pixels`` (``raw features`` of vectors), their PCA to the size of the
+        embedding, ``untrained trunk`` (epoch -1 of the protocol: pretrained where the model is; not
+        of vectors that have no trunk) and ``untrained embedder`` (epoch 0: a random map).
     """
     shape = input_shape(test, training)
     images = build_pipeline(test, model, training, device)
     network = build_network(model, shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}
-    if trainval is not None:
+    raw = raw_input(shape)
+    if trainval is not None and raw is not None:
         others = build_pipeline(trainval, model, training, device)
-        forwards["raw pixels"] = _pixels
-        forwards["PCA of raw pixels"] = principal_components(others, training.embedding_size)
-    forwards |= {
-        "untrained trunk": network.features,
-        "untrained embedder": network,
-    }
+        forwards[raw] = as_vectors
+        forwards[f"PCA of {raw}"] = principal_components(others, training.embedding_size)
+    if raw != RAW_VECTORS or model.trunk != "identity":  # else that is the raw input
+        forwards["untrained trunk"] = network.features
+    forwards["untrained embedder"] = network
     scores = {}
     for name, forward in forwards.items():
         embeddings = require_finite(embed(forward, network, images.evaluation_batches()))
@@ -76,15 +79,24 @@ def score_baselines(
     return scores
 
 
-def _pixels(images: Tensor) -> Tensor:
-    """Pixels as a vector: of large images the means of 32 x 32 cells."""
-    if max(images.shape[2:]) > 64:
-        images = torch.nn.functional.adaptive_avg_pool2d(images, 32)
-    return images.flatten(1)
+def raw_input(shape: InputShape) -> str | None:
+    """How reports call what a network gets; None where its distances have no meaning."""
+    if not isinstance(shape, TensorShape):
+        return "raw pixels"
+    if not shape.dtype.is_floating_point:
+        return None
+    return RAW_VECTORS if len(shape.sizes) == 1 else "raw values"
+
+
+def as_vectors(samples: Tensor) -> Tensor:
+    """Samples as vectors: of large images the means of 32 x 32 cells."""
+    if samples.dim() == 4 and max(samples.shape[2:]) > 64:
+        samples = torch.nn.functional.adaptive_avg_pool2d(samples, 32)
+    return samples.flatten(1)
 
 
 def principal_components(images: Pipeline, size: int) -> Forward:
-    """The map from images to the first principal components of their pixels, centred.
+    """The map from samples to the first principal components of their values, centred.
 
     Args:
         images: whose components, those of up to 4,096 of them, spread evenly.
@@ -94,9 +106,9 @@ def principal_components(images: Pipeline, size: int) -> Forward:
 
     count = min(len(images), MOST_FITTED)
     rows = np.linspace(0, len(images) - 1, count).round().astype(np.int64)
-    pixels = torch.cat([_pixels(batch) for batch in images.evaluation_batches(rows)])
-    fitted = PCA(min(size, *pixels.shape), random_state=0).fit(pixels.cpu().numpy())
+    vectors = torch.cat([as_vectors(batch) for batch in images.evaluation_batches(rows)])
+    fitted = PCA(min(size, *vectors.shape), random_state=0).fit(vectors.cpu().numpy())
     mean, components = (
-        torch.from_numpy(part).to(pixels) for part in (fitted.mean_, fitted.components_)
+        torch.from_numpy(part).to(vectors) for part in (fitted.mean_, fitted.components_)
     )
-    return lambda batch: (_pixels(batch) - mean) @ components.T
+    return lambda batch: (as_vectors(batch) - mean) @ components.T

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import Model
+from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import (
     Metrics,
     embed,
@@ -91,15 +92,13 @@ def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
     return torch.cat(parts, dim=1)
 
 
-def load_network(
-    path: Path, model: Model, image_shape: tuple[int, int, int], embedding_size: int
-) -> Network:
+def load_network(path: Path, model: Model, shape: InputShape, embedding_size: int) -> Network:
     """The trained network that a fold run left in ``model.pt``.
 
     Args:
         path: the file.
         model: of the experiment.
-        image_shape: (H, W, C) of the network's input.
+        shape: of the network's input.
         embedding_size: width of the embedding.
 
     Raises:
@@ -108,7 +107,7 @@ def load_network(
     state = checkpoints.load(path)
     if state is None:
         raise FileNotFoundError(path)
-    network = build_network(model, image_shape, embedding_size, seed=0, pretrained=False)
+    network = build_network(model, shape, embedding_size, seed=0, pretrained=False)
     network.load_state_dict(state)
     return network
 

@@ -23,7 +23,7 @@ from reality_check.utils.errors import UsageError
 if TYPE_CHECKING:  # a report reads maps without torch
     import torch
 
-    from reality_check.data.imageset import ImageSet
+    from reality_check.data.sample_set import SampleSet
 
 MAP_FILE = "map.npz"
 
@@ -33,7 +33,7 @@ PERPLEXITY = 30.0
 _SEED = 0
 
 
-def sample_rows(test: ImageSet, count: int = IMAGES) -> NDArray[np.int64]:
+def sample_rows(test: SampleSet, count: int = IMAGES) -> NDArray[np.int64]:
     """Rows of test images, spread evenly over the classes; all of them where there are no more."""
     ordered = np.argsort(test.labels, kind="stable")
     places = np.linspace(0, len(ordered) - 1, min(count, len(ordered))).round().astype(int)

@@ -6,23 +6,26 @@ hand; the report copies the file.
 
 from __future__ import annotations
 
+import textwrap
 from pathlib import Path
 
 import numpy as np
-from PIL import Image, ImageOps
+from PIL import Image, ImageDraw, ImageFont, ImageOps
 from torch import Tensor
 
 from pml_extensions.evaluation import nearest_neighbours, retrieval_gallery, save_gallery
 from reality_check.data.images import Images
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import SampleSet
 
 #: Neighbours of each query, fewer where there are fewer images.
 NEIGHBOURS = 8
 
 _THUMBNAIL = 128
+#: Letters in a line of a card.
+_LETTERS = 18
 
 
-def gallery_queries(test: ImageSet, count: int) -> np.ndarray:
+def gallery_queries(test: SampleSet, count: int) -> np.ndarray:
     """The first image of each of ``count`` evenly spaced classes: the same for all methods.
 
     Args:
@@ -36,7 +39,7 @@ def gallery_queries(test: ImageSet, count: int) -> np.ndarray:
 
 
 def draw_gallery(
-    path: Path, test: ImageSet, embeddings: Tensor, normalize: bool, count: int
+    path: Path, test: SampleSet, embeddings: Tensor, normalize: bool, count: int
 ) -> None:
     """Write the nearest neighbours of some test images as a PNG file.
 
@@ -51,7 +54,7 @@ def draw_gallery(
     neighbours = _neighbours(test, embeddings.cpu(), queries, normalize)
     used = np.unique(np.concatenate([queries, neighbours.ravel()]))
     grid = retrieval_gallery(
-        thumbnails(test.images[used]),
+        _shown(test, used),
         np.searchsorted(used, neighbours),
         test.labels[used],
         np.searchsorted(used, queries),
@@ -60,7 +63,7 @@ def draw_gallery(
 
 
 def _neighbours(
-    test: ImageSet, embeddings: Tensor, queries: np.ndarray, normalize: bool
+    test: SampleSet, embeddings: Tensor, queries: np.ndarray, normalize: bool
 ) -> np.ndarray:
     """Rows of the test set, nearest first: of all others, or of the gallery where there is one."""
     if test.queries is None:
@@ -71,6 +74,26 @@ def _neighbours(
         embeddings, queries, min(NEIGHBOURS, len(gallery)), embeddings[gallery], normalize
     )
     return np.asarray(gallery[neighbours])
+
+
+def _shown(test: SampleSet, rows: np.ndarray) -> np.ndarray:
+    """What stands for each sample: its thumbnail or, where it is no image, a card with its name."""
+    if isinstance(test.samples, Images):
+        return thumbnails(test.samples[rows])
+    names = [f"row {row}" for row in rows]
+    if test.sample_names is not None:
+        names = [str(name) for name in test.sample_names[rows]]
+    classes = [test.class_names[label] for label in test.labels[rows]]
+    return np.stack([_card(*words) for words in zip(names, classes, strict=True)])
+
+
+def _card(name: str, class_name: str) -> np.ndarray:
+    """A square that says what a sample is called, and its class: uint8 (H, W, 3)."""
+    card = Image.new("RGB", (_THUMBNAIL, _THUMBNAIL), "white")
+    lines = [*textwrap.wrap(name, _LETTERS)[:5], "", *textwrap.wrap(class_name, _LETTERS)[:3]]
+    font = ImageFont.load_default(12)
+    ImageDraw.Draw(card).multiline_text((6, 6), "\n".join(lines), fill="black", font=font)
+    return np.asarray(card)
 
 
 def thumbnails(images: Images) -> np.ndarray:

@@ -29,7 +29,7 @@ from reality_check.results import QueryScores
 from reality_check.utils.files import atomic_write
 
 if TYPE_CHECKING:  # a report reads scores without torch
-    from reality_check.data.imageset import ImageSet
+    from reality_check.data.sample_set import SampleSet
     from reality_check.evaluation.metrics import Metrics
 
 #: Name of the file in the output folder.
@@ -43,7 +43,7 @@ TOLERANCE = 2e-4
 Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
 
 
-def write_test_queries(out_dir: Path, test: ImageSet) -> None:
+def write_test_queries(out_dir: Path, test: SampleSet) -> None:
     """Write which test images are queries, and of which class, unless the file is there.
 
     Args:
@@ -110,7 +110,7 @@ def read_query_scores(
     return QueryScores(labels, tuple(map(str, arrays["class_names"])), load)
 
 
-def _scored(test: ImageSet) -> NDArray[np.int64]:
+def _scored(test: SampleSet) -> NDArray[np.int64]:
     """The test images that are queries and have a reference of their class."""
     if test.queries is None:
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)

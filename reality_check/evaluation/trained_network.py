@@ -8,7 +8,7 @@ from torch import Tensor
 
 from reality_check.config.model import Model
 from reality_check.config.training import Training
-from reality_check.data import ImageSet
+from reality_check.data import SampleSet
 from reality_check.evaluation.metrics import embed
 from reality_check.models.network import Network
 from reality_check.models.pipeline import build_pipeline
@@ -29,7 +29,7 @@ class TrainedNetwork:
     model: Model
     training: Training
 
-    def embed(self, images: ImageSet) -> Tensor:
+    def embed(self, images: SampleSet) -> Tensor:
         """Embed images, cropped and preprocessed as when the experiment evaluated the network.
 
         Args:

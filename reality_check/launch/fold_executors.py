@@ -19,7 +19,7 @@ from typing import Any, Protocol
 
 import torch
 
-from reality_check.data import ImageSet
+from reality_check.data import SampleSet
 from reality_check.evaluation.metrics import Diverged
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
@@ -29,7 +29,7 @@ from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
 from reality_check.utils.processes import die_with_parent, keep_freed_memory
 
 Progress = Callable[[dict[str, Any]], None]
-LoadData = Callable[[], ImageSet]
+LoadData = Callable[[], SampleSet]
 
 #: Exit status of a worker that lost one of its processes: as if it had been killed itself.
 LOST = 137
@@ -57,7 +57,7 @@ class FoldJob:
 
     def run(
         self,
-        dataset: ImageSet,
+        dataset: SampleSet,
         device: torch.device,
         on_progress: Progress,
         strategy: Strategy,
@@ -102,7 +102,7 @@ class SerialExecutor:
     """
 
     def __init__(
-        self, dataset: ImageSet, device: torch.device, strategy: Strategy | None = None
+        self, dataset: SampleSet, device: torch.device, strategy: Strategy | None = None
     ) -> None:
         self._dataset, self._device, self._strategy = dataset, device, strategy or Strategy()
         self._others_train = False

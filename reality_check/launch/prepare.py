@@ -14,7 +14,7 @@ from reality_check.config.datasets import FunctionData
 from reality_check.config.method import Method
 from reality_check.config.plugins import find_plugin
 from reality_check.config.schema import Experiment
-from reality_check.data import ImageSet, load_dataset
+from reality_check.data import SampleSet, load_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.studies.campaign import (
     Campaign,
@@ -91,7 +91,7 @@ def prepared(
         yield PreparedExperiment(locked, dataset)
 
 
-def _check_inputs(experiment: Experiment, trained_here: bool) -> ImageSet:
+def _check_inputs(experiment: Experiment, trained_here: bool) -> SampleSet:
     """Check all that the output folder has no part in; return the images."""
     if trained_here:
         pick_device(experiment.device)
@@ -217,7 +217,7 @@ def _classes_of(method: Method) -> dict[str, str]:
     return {method.loss: "loss", **dict(named_classes(arguments))}
 
 
-def fingerprints(experiment: Experiment, dataset: ImageSet) -> dict[str, str]:
+def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     """What else a result depends on: the images, and the code of the user's own classes."""
     models = [experiment.model, *map(experiment.model_of, experiment.methods)]
     named = {model.trunk: "trunk" for model in models}

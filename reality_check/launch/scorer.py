@@ -11,6 +11,7 @@ import torch
 
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.sample_set import ImageSet
 from reality_check.evaluation.baselines import score_baselines
 from reality_check.evaluation.categories import load_network, score_folds, score_networks
 from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
@@ -34,7 +35,7 @@ class Scorer:
     def __init__(self, prepared: PreparedExperiment, out_dir: Path) -> None:
         self._prepared = prepared
         self._out_dir = out_dir
-        self._pipelines: dict[tuple[Preprocessing, str], Pipeline] = {}
+        self._pipelines: dict[tuple[Preprocessing | None, str], Pipeline] = {}
 
     def score(
         self, method: PreparedMethod, stage: Stage, trial_index: int
@@ -150,7 +151,11 @@ class Scorer:
     def _test_images(self, method: PreparedMethod) -> Pipeline:
         """The test classes as evaluation with that method's model and training sees them."""
         test, training = self._prepared.test_set, method.training
-        seen = preprocessing(method.model, test.images.channels)
+        seen = (
+            preprocessing(method.model, test.images.channels)
+            if isinstance(test, ImageSet)
+            else None
+        )
         key = (seen, training.augmentation.model_dump_json())
         if key not in self._pipelines:
             device = self._prepared.device

@@ -20,6 +20,7 @@ from pml_extensions.modules import (
 )
 from reality_check.config.classes import one_line
 from reality_check.config.model import Embedder, Model
+from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import (
     TRUNKS,
     build_trunk,
@@ -103,7 +104,7 @@ class Network(nn.Module):
 
 def build_network(
     config: Model,
-    image_shape: tuple[int, int, int],
+    shape: InputShape,
     embedding_size: int,
     seed: int,
     pretrained: bool = True,
@@ -112,16 +113,17 @@ def build_network(
 
     Args:
         config: the model of the experiment.
-        image_shape: (H, W, C) of the images that are trained with, C the data set's: grey images
-            enter a trunk for RGB images three times (see :func:`preprocessing`).
+        shape: (H, W, C) of the images that are trained with, C the data set's: grey images enter
+            a trunk for RGB images three times (see :func:`preprocessing`); or that of tensors.
         embedding_size: width of the embedder's output.
         seed: of the initial weights; of the embedder alone where the trunk's are pretrained.
         pretrained: False leaves pretrained weights out, because a trained state is loaded next.
 
     Raises:
-        UsageError: an unknown trunk or weights, or a trunk that does not fit the images.
+        UsageError: an unknown trunk or weights, or a trunk that does not fit the samples.
     """
-    shape = (*image_shape[:2], input_channels(config, image_shape[2]))
+    if not isinstance(shape, TensorShape):
+        shape = (*shape[:2], input_channels(config, shape[2]))
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)
         trunk = build_trunk(config, shape, pretrained)
@@ -151,8 +153,7 @@ def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Modul
 
 
 @torch.no_grad()
-def _example_maps(trunk: nn.Module, image_shape: tuple[int, int, int], name: str) -> Tensor:
-    height, width, channels = image_shape
+def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
     if not isinstance(trunk, nn.Module):
         raise UsageError(
             f"trunk {name} must be a torch.nn.Module, or a function that returns one; got "
@@ -160,17 +161,27 @@ def _example_maps(trunk: nn.Module, image_shape: tuple[int, int, int], name: str
         )
     training = trunk.training
     trunk.eval()
+    if isinstance(shape, TensorShape):
+        example, taken = torch.zeros(1, *shape.sizes, dtype=shape.dtype), str(shape)
+    else:
+        height, width, channels = shape
+        example = torch.zeros(1, channels, height, width)
+        taken = f"images of {height}x{width} with {channels} channels"
     try:
-        maps = trunk(torch.zeros(1, channels, height, width))
+        maps = trunk(example)
     except Exception as error:
         raise UsageError(
-            f"trunk {name} does not take images of {height}x{width} with {channels} channels: "
-            f"{type(error).__name__}: {one_line(error)}"
+            f"trunk {name} does not take {taken}: {type(error).__name__}: {one_line(error)}"
         ) from error
     trunk.train(training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__
         raise UsageError(
             f"trunk {name} must return (B, C, H, W) maps or (B, F) vectors, got a tensor of {got}."
+        )
+    if not maps.is_floating_point():
+        raise UsageError(
+            f"trunk {name} returns {maps.dtype}, but the head needs float32; convert the samples "
+            "with array.astype('float32'), or let the trunk embed them."
         )
     return maps

@@ -12,6 +12,7 @@ from torch import nn
 
 from reality_check.config.classes import build, find_class
 from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.bn_inception import BNInception
 from reality_check.models.conv4 import Conv4, Conv4Pool
 from reality_check.models.published import FROM_SCRATCH, PublishedWeights
@@ -23,6 +24,7 @@ TRUNKS: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv4_pool": Conv4Pool,
     "bn_inception": BNInception,
+    "identity": nn.Identity,
 }
 
 #: The weights that the metric learning literature used, converted from Caffe by Cadene; the part
@@ -43,9 +45,9 @@ class OwnTrunk:
     def file_preprocessing(self) -> Preprocessing:
         return _CAFFE if self.name == "bn_inception" else FROM_SCRATCH
 
-    def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
+    def build(self, arguments: Mapping[str, Any], shape: InputShape) -> nn.Module:
         cls = TRUNKS[self.name] if self.name in TRUNKS else find_class(self.name, "trunk")
-        trunk: nn.Module = build(cls, arguments, self.title, {"channels": image_shape[2]})
+        trunk: nn.Module = build(cls, arguments, self.title, _told(shape))
         return trunk
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
@@ -64,6 +66,18 @@ class OwnTrunk:
             folder=str(folder),
             load=lambda: read_state(_downloaded(folder / name), self.title),
         )
+
+
+def _told(shape: InputShape) -> dict[str, Any]:
+    """What a trunk's constructor is told of its input, where it has arguments of these names."""
+    if not isinstance(shape, TensorShape):
+        return {"channels": shape[2]}
+    told: dict[str, Any] = {"input_shape": shape.sizes}
+    if len(shape.sizes) == 1:
+        told["in_features"] = shape.sizes[0]
+    if len(shape.sizes) == 3:
+        told["channels"] = shape.sizes[0]
+    return told
 
 
 def _downloaded(file: Path) -> Path:

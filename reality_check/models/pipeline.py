@@ -1,8 +1,10 @@
-"""From stored images to what a network takes: gathering, augmentation and preprocessing."""
+"""From stored samples to what a network takes: gathering, augmentation and preprocessing."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 import torch
@@ -11,8 +13,12 @@ from torch import Tensor
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data.augmentation.augment import Augmentation
-from reality_check.data.imageset import ImageSet
+from reality_check.data.augmentation.vectors import VectorAugmentation
+from reality_check.data.images import Images
+from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.data.store import PixelStore
+from reality_check.data.tensor_store import TensorStore
+from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import preprocessing
 from reality_check.utils.errors import UsageError
 
@@ -20,68 +26,107 @@ from reality_check.utils.errors import UsageError
 _FEWEST = 32
 _PIXELS = {"cpu": 64 * 64 * 64, "other": 4096 * 64 * 64}
 _MOST = {"cpu": 128, "other": 512}
+#: Vectors of an evaluation batch.
+_MOST_VECTORS = 2048
 
 #: Batches, images and pixels that are augmented together.
 _BATCHES_TOGETHER, _IMAGES_TOGETHER, _PIXELS_TOGETHER = 16, 1024, 1024 * 32 * 32
 
 
-def build_augmentation(model: Model, training: Training, channels: int) -> Augmentation:
+def build_augmentation(
+    model: Model, training: Training, shape: InputShape
+) -> Augmentation | VectorAugmentation:
     """The augmentation of a protocol, with the preprocessing of a trunk.
 
     Args:
         model: of the experiment.
         training: of the protocol.
-        channels: of the images, 1 or 3.
+        shape: of the network's input, see :func:`input_shape`.
 
     Raises:
-        UsageError: an option is out of its range, or does not fit the channels.
+        UsageError: an option is out of its range, or does not fit the samples.
     """
-    return Augmentation(
-        **training.augmentation.model_dump(), preprocessing=preprocessing(model, channels)
-    )
+    options = training.augmentation.model_dump()
+    of_vectors = {key: options.pop(key) for key in ("noise", "dropout")}
+    if not isinstance(shape, TensorShape):
+        _refuse(of_vectors, training, "images", "of vectors")
+        return Augmentation(**options, preprocessing=preprocessing(model, shape[2]))
+    _refuse(options, training, "no images", "of images")
+    if model.preprocessing.model_dump(exclude_none=True):
+        raise UsageError(
+            "model.preprocessing is about pixels, but the samples are no images; remove it."
+        )
+    if not shape.dtype.is_floating_point:
+        _refuse(of_vectors, training, "integers", "of floats")
+    return VectorAugmentation(math.prod(shape.sizes), **of_vectors)
 
 
-def input_shape(images: ImageSet, training: Training) -> tuple[int, int, int]:
-    """Height, width and channels of what the network gets.
+def _refuse(options: dict[str, Any], training: Training, given: str, meant: str) -> None:
+    """Refuse augmentation that has no meaning for the samples."""
+    fields = type(training.augmentation).model_fields
+    used = [key for key, value in options.items() if value != fields[key].default]
+    if used:
+        keys = ", ".join(f"augmentation.{key}" for key in used)
+        raise UsageError(
+            f"The samples are {given}, but protocol.training has {keys}, changes {meant}; remove "
+            f"{'it' if len(used) == 1 else 'them'}"
+            + (", or take the protocol features." if meant == "of images" else ".")
+        )
+
+
+def input_shape(samples: SampleSet, training: Training) -> InputShape:
+    """What the network gets: height, width and channels of images, else the tensors' shape.
 
     Raises:
         UsageError: the images have different sizes and no crop size is given.
     """
+    if not isinstance(samples, ImageSet):
+        assert not isinstance(samples.samples, Images)
+        return samples.samples.input_shape
     size = training.augmentation.crop_size
     if size is not None:
-        return size, size, images.images.channels
-    if images.image_shape is None:
+        return size, size, samples.images.channels
+    if samples.image_shape is None:
         raise UsageError(
-            f"The images of {images.name!r} have different sizes, so the network needs crops of "
+            f"The images of {samples.name!r} have different sizes, so the network needs crops of "
             "one size: write protocol.training.augmentation.crop_size: 224, or dataset.resize: "
             "square."
         )
-    return images.image_shape
+    return samples.image_shape
 
 
 class Pipeline:
-    """The images of one set, as batches for a network.
+    """The samples of one set, as batches for a network.
 
     Args:
-        images: the set.
+        samples: the set.
         augmentation: of the training, see :func:`build_augmentation`.
-        shape: (H, W, C) of the network's input, see :func:`input_shape`.
+        shape: of the network's input, see :func:`input_shape`.
         device: where batches are wanted.
     """
 
     def __init__(
         self,
-        images: ImageSet,
-        augmentation: Augmentation,
-        shape: tuple[int, int, int],
+        samples: SampleSet,
+        augmentation: Augmentation | VectorAugmentation,
+        shape: InputShape,
         device: torch.device,
     ) -> None:
-        self.augmentation = augmentation
-        self.evaluation = augmentation.evaluation_transform()
-        self.store = PixelStore(images.images, device)
-        self._pixels = shape[0] * shape[1]
+        # Images go with an Augmentation and tensors with a VectorAugmentation.
+        self.augmentation: Any = augmentation
+        self.evaluation: Any = augmentation.evaluation_transform()
+        self.store: PixelStore | TensorStore
         kind = "cpu" if device.type == "cpu" else "other"
-        self._batch = min(max(_PIXELS[kind] // self._pixels, _FEWEST), _MOST[kind])
+        most = _MOST[kind]
+        if isinstance(samples.samples, Images):
+            assert not isinstance(shape, TensorShape)
+            self.store = PixelStore(samples.samples, device)
+            self._pixels = shape[0] * shape[1]
+        else:
+            self.store = TensorStore(samples.samples, device)
+            self._pixels = math.prod(samples.samples.shape)
+            most = _MOST_VECTORS if len(samples.samples.shape) == 1 else most
+        self._batch = min(max(_PIXELS[kind] // self._pixels, _FEWEST), most)
 
     def __len__(self) -> int:
         return len(self.store)
@@ -92,7 +137,7 @@ class Pipeline:
         return max(1, min(_BATCHES_TOGETHER, fitting))
 
     def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        """Augmented images: float32 (B, C, H, W).
+        """Augmented images, float32 (B, C, H, W), or tensors (B, ...).
 
         Args:
             rows: int64, shape (B,).
@@ -122,12 +167,12 @@ class Pipeline:
 
 
 def build_pipeline(
-    images: ImageSet, model: Model, training: Training, device: torch.device
+    samples: SampleSet, model: Model, training: Training, device: torch.device
 ) -> Pipeline:
-    """The images of one set, with the augmentation, input and preprocessing of an experiment.
+    """The samples of one set, with the augmentation, input and preprocessing of an experiment.
 
     Raises:
         UsageError: see :func:`input_shape` and :func:`build_augmentation`.
     """
-    shape = input_shape(images, training)
-    return Pipeline(images, build_augmentation(model, training, shape[2]), shape, device)
+    shape = input_shape(samples, training)
+    return Pipeline(samples, build_augmentation(model, training, shape), shape, device)

@@ -14,7 +14,9 @@ from torch import Tensor, nn
 from pml_extensions.modules import remove_last_bn_relu
 from reality_check.config.model import Model
 from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.conv4 import Conv4, Conv4Pool
+from reality_check.models.own_trunks import OwnTrunk
 from reality_check.models.published import (
     FROM_SCRATCH,
     PublishedWeights,
@@ -30,14 +32,13 @@ from reality_check.utils.paths import expand_path
 _FILES = (".pth", ".pt", ".bin", ".tar", ".ckpt", ".safetensors")
 
 
-def build_trunk(
-    config: Model, image_shape: tuple[int, int, int], pretrained: bool = True
-) -> nn.Module:
+def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn.Module:
     """The trunk of a model, its random weights drawn from torch's global generator.
 
     Args:
         config: the model of the experiment.
-        image_shape: (H, W, C) of what enters the trunk; see :func:`input_channels`.
+        shape: of what enters the trunk: (H, W, C) of images, see :func:`input_channels`, or that of
+            tensors.
         pretrained: False leaves the random weights where the model names others, because a trained
             state is loaded next.
 
@@ -48,7 +49,7 @@ def build_trunk(
         UsageError: there is no such trunk or weights, or they do not go together.
     """
     source = find_source(config.trunk)
-    trunk = source.build(config.arguments, image_shape)
+    trunk = _build(source, config, shape)
     if pretrained and config.weights != "none":
         state = _weights(config, source)
         fit_state(trunk, state, source.title, f"weights {config.weights}")
@@ -57,6 +58,20 @@ def build_trunk(
     if config.remove_last_bn_relu != "no":
         _remove_last_bn_relu(trunk, config.remove_last_bn_relu, source.title)
     return trunk
+
+
+def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
+    if isinstance(source, OwnTrunk):
+        return source.build(config.arguments, shape)
+    if isinstance(shape, TensorShape):
+        if len(shape.sizes) != 3 or not shape.dtype.is_floating_point:
+            raise UsageError(
+                f"{source.title} takes images, but the samples are {shape}; write trunk: identity "
+                "for vectors, or the import path of a trunk of your own for other tensors."
+            )
+        channels, height, width = shape.sizes
+        shape = height, width, channels
+    return source.build(config.arguments, shape)
 
 
 def _remove_last_bn_relu(trunk: nn.Module, mode: Literal["paper", "official"], title: str) -> None:

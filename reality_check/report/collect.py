@@ -354,7 +354,8 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
         return [("Data set", "not recorded")]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
     queries = data.get("queries")
-    test = f"{data['test_images']} test images"
+    noun = data["noun"]
+    test = f"{data['test_images']} test {noun}s"
     if queries is not None:
         test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
     official = protocol.split.test_classes == "official"
@@ -362,7 +363,7 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
     facts = [
         (
             "Data set",
-            f"{data['name']}: {data['classes']} classes, {data['images']} images of "
+            f"{data['name']}: {data['classes']} classes, {data['images']} {noun}s of "
             f"{_size(data['image_shape'])}",
         ),
         (

@@ -10,7 +10,9 @@ import torch
 from torch import Tensor
 
 from reality_check.data.augmentation.augment import Augmentation
-from reality_check.data.imageset import ImageSet
+from reality_check.data.augmentation.vectors import VectorAugmentation
+from reality_check.data.sample_set import SampleSet
+from reality_check.data.tensors import InputShape
 from reality_check.data.sampler import build_sampler
 from reality_check.models.pipeline import Pipeline
 from reality_check.training.fold import FoldTask
@@ -23,9 +25,9 @@ class Batches:
 
     Args:
         task: what is trained, and how.
-        images: the training classes.
+        samples: the training classes.
         augmentation: of the training.
-        shape: (H, W, C) of the network's input.
+        shape: of the network's input.
         device: where to train.
         strategy: the processes that train this network together.
 
@@ -36,23 +38,23 @@ class Batches:
     def __init__(
         self,
         task: FoldTask,
-        images: ImageSet,
-        augmentation: Augmentation,
-        shape: tuple[int, int, int],
+        samples: SampleSet,
+        augmentation: Augmentation | VectorAugmentation,
+        shape: InputShape,
         device: torch.device,
         strategy: Strategy,
     ) -> None:
         self._size = task.training.batch_size
         self._sampler = build_sampler(
-            images.labels,
+            samples.labels,
             self._size,
             task.settings.samples_per_class,
             derive(task.network_seed, "batches"),
         )
         self._augmentation = augmentation
         self._generator = torch.Generator().manual_seed(derive(task.network_seed, "augmentation"))
-        self._pipeline = Pipeline(images, augmentation, shape, device)
-        self._labels = torch.from_numpy(images.labels).to(device)
+        self._pipeline = Pipeline(samples, augmentation, shape, device)
+        self._labels = torch.from_numpy(samples.labels).to(device)
         self._strategy = strategy
 
     def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 
 from reality_check.config.classes import one_line
 from reality_check.config.training import Optimizer, Training
+from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
 from reality_check.models.network import Network, build_network
 from reality_check.training.fold import FoldTask
@@ -32,7 +33,7 @@ class TrainingModule:
     Args:
         task: what is trained, and how.
         num_classes: of the training set.
-        shape: (H, W, C) of the network's input.
+        shape: of the network's input.
         device: where to train.
         strategy: the processes that train this network together.
     """
@@ -41,7 +42,7 @@ class TrainingModule:
         self,
         task: FoldTask,
         num_classes: int,
-        shape: tuple[int, int, int],
+        shape: InputShape,
         device: torch.device,
         strategy: Strategy | None = None,
     ) -> None:
@@ -104,7 +105,7 @@ class TrainingModule:
         """Learn from one batch.
 
         Args:
-            images: float32 (B, C, H, W); of this process's part of the batch.
+            images: float32 (B, C, H, W), or tensors; of this process's part of the batch.
             labels: (N,), of the full batch.
 
         Returns:
@@ -115,7 +116,9 @@ class TrainingModule:
             UsageError: the loss is not a scalar tensor that depends on the embeddings.
         """
         with self.autocast():
-            embeddings = self._forward(images.contiguous(memory_format=self._format))
+            if images.dim() == 4:
+                images = images.contiguous(memory_format=self._format)
+            embeddings = self._forward(images)
         embeddings = self.strategy.gather_with_gradient(embeddings.float())
         try:
             value = loss_value(self.loss, self.miner, embeddings, labels)

@@ -14,7 +14,7 @@ from reality_check.config.method import Method
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, count_trainings, trainings_of
 from reality_check.config.training import Training
-from reality_check.data import ClassSplits, ImageSet, build_sampler, split_dataset
+from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.fold import FoldTask
@@ -126,7 +126,7 @@ def _loss_check(
     )
 
 
-def check_data(experiment: Experiment, dataset: ImageSet) -> None:
+def check_data(experiment: Experiment, dataset: SampleSet) -> None:
     """Make sure that the classes suffice for the folds and the batches.
 
     Raises:
@@ -148,7 +148,7 @@ def check_data(experiment: Experiment, dataset: ImageSet) -> None:
                 raise UsageError(f"method {method.name!r}: {error}") from None
 
 
-def _check_class_sizes(dataset: ImageSet, splits: ClassSplits) -> None:
+def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
     """A class of one image is no query; where a part has no other classes, nothing is measured."""
     sizes = np.bincount(dataset.labels)
     parts = {f"validation of fold {n}": fold.validation for n, fold in enumerate(splits.folds)}
@@ -172,7 +172,7 @@ def check_starts(experiment: Experiment) -> None:
             check_start(method, first, experiment.protocol)
 
 
-def check_model(experiment: Experiment, dataset: ImageSet) -> None:
+def check_model(experiment: Experiment, dataset: SampleSet) -> None:
     """Build the augmentation, the networks and the optimisers, as trainings would.
 
     Raises:
@@ -182,7 +182,7 @@ def check_model(experiment: Experiment, dataset: ImageSet) -> None:
     for model, training, methods in _trained_alike(experiment):
         size = training.embedding_size
         shape = input_shape(dataset, training)
-        build_augmentation(model, training, shape[2])
+        build_augmentation(model, training, shape)
         network = build_network(model, shape, size, seed=0)
         for method in methods:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
@@ -230,7 +230,7 @@ class CostEstimate:
     seconds: float
 
 
-def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.device) -> CostEstimate:
+def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
     """Time a few training steps of each kind of training and multiply."""
     slowest, seconds = 0.0, 0.0
     for model, training, methods in _trained_alike(experiment):
@@ -243,7 +243,7 @@ def estimate_cost(experiment: Experiment, dataset: ImageSet, device: torch.devic
 
 def _time_epoch(
     experiment: Experiment,
-    dataset: ImageSet,
+    dataset: SampleSet,
     device: torch.device,
     how: tuple[Model, Training, Method],
 ) -> float:

@@ -16,7 +16,8 @@ from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
-from reality_check.data import ClassSplits, ImageSet, load_dataset, split_dataset
+from reality_check.data import ClassSplits, SampleSet, load_dataset, split_dataset
+from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.pipeline import input_shape
 from reality_check.training.methods import MethodSettings, fill_settings
 from reality_check.utils.errors import UsageError
@@ -57,14 +58,14 @@ class PreparedExperiment:
         dataset: its images, where they have been read already.
     """
 
-    def __init__(self, experiment: Experiment, dataset: ImageSet | None = None) -> None:
+    def __init__(self, experiment: Experiment, dataset: SampleSet | None = None) -> None:
         self.experiment = experiment
         self.protocol = experiment.protocol
         if dataset is not None:
             self.dataset = dataset
 
     @functools.cached_property
-    def dataset(self) -> ImageSet:
+    def dataset(self) -> SampleSet:
         """The whole data set."""
         return load_dataset(self.experiment.dataset)
 
@@ -74,7 +75,7 @@ class PreparedExperiment:
         return split_dataset(self.dataset, self.protocol.split)
 
     @functools.cached_property
-    def test_set(self) -> ImageSet:
+    def test_set(self) -> SampleSet:
         """The test classes. Only scoring is handed them."""
         return self.dataset.subset(self.splits.test)
 
@@ -110,8 +111,9 @@ class PreparedExperiment:
             "name": self.experiment.dataset.name,
             "classes": dataset.num_classes,
             "images": len(dataset),
-            "image_shape": list(dataset.image_shape or ()),
-            "input_shape": list(input_shape(dataset, self.protocol.training)),
+            "noun": dataset.noun,
+            "image_shape": list(dataset.samples.shape or ()),
+            "input_shape": list(_sizes(input_shape(dataset, self.protocol.training))),
             "trainval_classes": len(splits.trainval),
             "test_classes": len(splits.test),
             "test_images": len(test),
@@ -121,6 +123,10 @@ class PreparedExperiment:
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
             "device": device or str(self.device),
         }
+
+
+def _sizes(shape: InputShape) -> tuple[int, ...]:
+    return shape.sizes if isinstance(shape, TensorShape) else shape
 
 
 def pick_device(name: str) -> torch.device:

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import SampleSet
 from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.training.batches import Batches
@@ -50,8 +50,8 @@ class Trainer:
     def __init__(
         self,
         task: FoldTask,
-        train: ImageSet,
-        validation: ImageSet | None,
+        train: SampleSet,
+        validation: SampleSet | None,
         folder: Path,
         device: torch.device,
         on_progress: Callable[[dict[str, Any]], None] = lambda position: None,
@@ -118,7 +118,7 @@ class Trainer:
         owners = {"loss": self.loss, "miner": self.miner}
         self.attributes = PlainAttributes(owners, self.device)
         self.epoch_length = training.iterations(len(self.train_set))
-        augmentation = build_augmentation(task.model, training, shape[2])
+        augmentation = build_augmentation(task.model, training, shape)
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
         )

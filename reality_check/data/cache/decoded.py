@@ -20,7 +20,7 @@ from reality_check.data.cache._entry import META, RECORD, Entry, open_entry
 from reality_check.data.cache._progress import say
 from reality_check.data.cache._sources import Sources
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
 from reality_check.utils.text import nearest

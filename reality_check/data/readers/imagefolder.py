@@ -12,7 +12,7 @@ from reality_check.data.cache._decode import Resize
 from reality_check.data.cache._sources import files_below
 from reality_check.data.cache.decoded import decode_files
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 

@@ -11,7 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from reality_check.data.images import Images
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import ImageSet
 from reality_check.data.readers.download import RemoteFile
 from reality_check.data.readers.download import download as download_file
 from reality_check.utils.errors import UsageError

@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 
 from reality_check.data.images import Images
-from reality_check.data.imageset import ImageSet
+from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest

@@ -1,4 +1,4 @@
-"""The plain data every reader returns: decoded images, labels and class names."""
+"""The plain data every reader returns: samples, labels and class names."""
 
 from __future__ import annotations
 
@@ -6,51 +6,59 @@ import hashlib
 import json
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 import numpy as np
+from typing_extensions import Self
 
-from reality_check.data._digests import image_digests
+from reality_check.data._digests import image_digests, tensor_digests
 from reality_check.data.images import Images
+from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
-class ImageSet:
-    """Decoded images with their classes.
+class SampleSet:
+    """Samples with their classes: an :class:`ImageSet` or a :class:`TensorSet`.
 
     Args:
-        images: N grey or RGB images; an array uint8 (N, H, W, C) is taken too. Pixels may be
-            memory-mapped.
-        labels: int64, shape (N,), values 0..C-1; every class owns at least one image.
+        samples: N of them.
+        labels: int64, shape (N,), values 0..C-1; every class owns at least one sample.
         class_names: one distinct name per label. Readers sort the classes, so that a label is the
             rank of its class; :meth:`subset` keeps the order that it was asked for.
         name: how reports call the data set.
         test_classes: labels of the classes that the data set's own split tests on; None where it
             has no such split.
-        queries: bool, shape (N,): the images of the test classes that are queries; their others
-            are the gallery. None where every image is both.
+        queries: bool, shape (N,): the samples of the test classes that are queries; their others
+            are the gallery. None where every sample is both.
         skipped: image files that could not be decoded and were left out, each as
             ``"path: reason"``.
+        sample_names: texts, shape (N,): what a report calls each sample where it cannot show it;
+            None where they have no names.
+        origin: where the samples come from, in words: of what data set and by which trunk.
 
     Raises:
         UsageError: if an array has another type or shape, a label lies outside the classes, a
-            class has no image or a name occurs twice.
+            class has no sample or a name occurs twice.
     """
 
-    images: Images
+    #: What one of the samples is called.
+    noun: ClassVar[str] = "sample"
+
+    samples: Images | Tensors
     labels: np.ndarray
     class_names: tuple[str, ...]
     name: str
     test_classes: tuple[int, ...] | None = None
     queries: np.ndarray | None = None
     skipped: tuple[str, ...] = ()
+    sample_names: np.ndarray | None = None
+    origin: str = ""
     _digest: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
-        if isinstance(self.images, np.ndarray):
-            object.__setattr__(self, "images", Images.from_array(self.images))
-        _check_labels(self.name, self.labels, len(self.images), self.class_names)
+        _check_labels(self)
         _check_official(self)
 
     def __len__(self) -> int:
@@ -61,19 +69,14 @@ class ImageSet:
         """Number of classes."""
         return len(self.class_names)
 
-    @property
-    def image_shape(self) -> tuple[int, int, int] | None:
-        """Height, width and channels of every image; None where their sizes differ."""
-        return self.images.shape
-
-    def subset(self, classes: Sequence[int]) -> ImageSet:
+    def subset(self, classes: Sequence[int]) -> Self:
         """Keep some classes and relabel them 0..len(classes)-1 in the given order.
 
         Args:
             classes: distinct labels of this set.
 
         Returns:
-            A new set, a view of the same pixels; images stand in the order of this set, so also
+            A new set, a view of the same samples, which stand in the order of this set, so also
             within each class.
 
         Raises:
@@ -85,17 +88,19 @@ class ImageSet:
         new_label[chosen] = np.arange(len(chosen))
         relabelled = new_label[self.labels]
         rows = np.flatnonzero(relabelled >= 0)
-        names = tuple(self.class_names[label] for label in chosen)
-        return ImageSet(
-            self.images[rows],
-            relabelled[rows],
-            names,
-            self.name,
+        return replace(
+            self,
+            samples=self.samples[rows],
+            labels=relabelled[rows],
+            class_names=tuple(self.class_names[label] for label in chosen),
+            test_classes=None,
             queries=None if self.queries is None else self.queries[rows],
+            skipped=(),
+            sample_names=None if self.sample_names is None else self.sample_names[rows],
         )
 
     def fingerprint(self) -> str:
-        """Return a sha256 (hex) of images, labels and class names; computed once, on all cores.
+        """Return a sha256 (hex) of samples, labels and class names; computed once, on all cores.
 
         Two sets with equal content have equal fingerprints, whatever their ``name`` and wherever
         they were read from.
@@ -105,20 +110,83 @@ class ImageSet:
         return self._digest[0]
 
     def _hash_content(self) -> str:
-        images = self.images
-        sizes = images.shape or [images.heights.tolist(), images.widths.tolist(), images.channels]
         digest = hashlib.sha256()
-        digest.update(json.dumps([len(images), *sizes, list(self.class_names)]).encode())
+        sizes, digests = self._content()
+        digest.update(json.dumps([len(self), *sizes, list(self.class_names)]).encode())
         digest.update(np.ascontiguousarray(self.labels, dtype="<i8").tobytes())
         if self.queries is not None:
             digest.update(np.packbits(self.queries).tobytes())
         if self.test_classes is not None:
             digest.update(json.dumps(list(self.test_classes)).encode())
-        digest.update(image_digests(images).tobytes())
+        digest.update(digests.tobytes())
         return digest.hexdigest()
 
+    def _content(self) -> tuple[Sequence[object], np.ndarray]:
+        """Shape and type of the samples, and checksums of their content."""
+        raise NotImplementedError
 
-def _check_official(data: ImageSet) -> None:
+
+@dataclass(frozen=True, eq=False)
+class ImageSet(SampleSet):
+    """Decoded images with their classes.
+
+    Args:
+        samples: N grey or RGB images; an array uint8 (N, H, W, C) is taken too. Pixels may be
+            memory-mapped.
+
+    The other arguments and errors are those of :class:`SampleSet`.
+    """
+
+    noun: ClassVar[str] = "image"
+
+    samples: Images
+
+    def __post_init__(self) -> None:
+        if isinstance(self.samples, np.ndarray):
+            object.__setattr__(self, "samples", Images.from_array(self.samples))
+        super().__post_init__()
+
+    @property
+    def images(self) -> Images:
+        """The samples."""
+        return self.samples
+
+    @property
+    def image_shape(self) -> tuple[int, int, int] | None:
+        """Height, width and channels of every image; None where their sizes differ."""
+        return self.images.shape
+
+    def _content(self) -> tuple[Sequence[object], np.ndarray]:
+        images = self.images
+        sizes = images.shape or [images.heights.tolist(), images.widths.tolist(), images.channels]
+        return sizes, image_digests(images)
+
+
+@dataclass(frozen=True, eq=False)
+class TensorSet(SampleSet):
+    """Vectors, or other tensors of one shape, with their classes.
+
+    Args:
+        samples: N tensors; an array (N, ...) is taken too, see :meth:`Tensors.from_array`. Values
+            may be memory-mapped.
+
+    The other arguments and errors are those of :class:`SampleSet`.
+    """
+
+    samples: Tensors
+
+    def __post_init__(self) -> None:
+        if isinstance(self.samples, np.ndarray):
+            what = f"The samples of {self.name!r}"
+            object.__setattr__(self, "samples", Tensors.from_array(self.samples, what))
+        super().__post_init__()
+
+    def _content(self) -> tuple[Sequence[object], np.ndarray]:
+        tensors = self.samples
+        return [*tensors.shape, tensors.values.dtype.name], tensor_digests(tensors)
+
+
+def _check_official(data: SampleSet) -> None:
     """A data set's own split must name classes and images that exist."""
     if data.test_classes is not None:
         classes = list(data.test_classes)
@@ -136,15 +204,20 @@ def _check_official(data: ImageSet) -> None:
         )
 
 
-def _check_labels(
-    name: str, labels: np.ndarray, num_images: int, class_names: tuple[str, ...]
-) -> None:
-    if labels.dtype != np.int64 or labels.shape != (num_images,):
+def _check_labels(data: SampleSet) -> None:
+    name, noun, labels, class_names = data.name, data.noun, data.labels, data.class_names
+    count = len(data.samples)
+    if labels.dtype != np.int64 or labels.shape != (count,):
         raise UsageError(
             f"The labels of {name!r} are {labels.dtype} of shape {labels.shape}, but they must be "
-            f"int64 of shape ({num_images},), one per image."
+            f"int64 of shape ({count},), one per {noun}."
         )
-    twice = [text for text, count in Counter(class_names).items() if count > 1]
+    if data.sample_names is not None and data.sample_names.shape != (count,):
+        raise UsageError(
+            f"The names of the {noun}s of {name!r} have shape {data.sample_names.shape}, but they "
+            f"must have shape ({count},), one per {noun}."
+        )
+    twice = [text for text, times in Counter(class_names).items() if times > 1]
     if twice:
         raise UsageError(f"{name!r} has two classes named {twice[0]!r}; give each its own name.")
     low, high = int(labels.min()), int(labels.max())
@@ -156,8 +229,8 @@ def _check_labels(
     empty = np.flatnonzero(np.bincount(labels, minlength=len(class_names)) == 0)
     if empty.size:
         raise UsageError(
-            f"Class {class_names[empty[0]]!r} of {name!r} has no image; "
-            "remove the class or add images to it."
+            f"Class {class_names[empty[0]]!r} of {name!r} has no {noun}; "
+            f"remove the class or add {noun}s to it."
         )
 
 

@@ -1,0 +1,97 @@
+"""Random changes of vectors and other float tensors: noise and dropout, both off by default."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.utils.errors import UsageError
+
+
+class VectorAugmentation:
+    """Noise and dropout for samples that are no images; evaluation sees them unchanged.
+
+    Args:
+        size: values of a sample.
+        noise: standard deviation of Gaussian noise, as a fraction of the root mean square of the
+            sample's values.
+        dropout: probability of setting a value to 0; the others are divided by 1 - ``dropout``.
+
+    Raises:
+        UsageError: if an option is out of its range.
+    """
+
+    def __init__(self, size: int, *, noise: float = 0.0, dropout: float = 0.0) -> None:
+        if not 0 <= noise < float("inf"):
+            raise UsageError(f"noise={noise}, but it must be finite and at least 0 (off).")
+        if not 0 <= dropout < 1:
+            raise UsageError(f"dropout={dropout}, but it must be within 0..1, without 1 (0: off).")
+        self.size, self.noise, self.dropout = size, noise, dropout
+
+    @property
+    def is_off(self) -> bool:
+        """Whether no option is on, so that nothing is random."""
+        return not (self.noise or self.dropout)
+
+    def evaluation_transform(self) -> Unchanged:
+        """Return the transform without chance that fits this augmentation."""
+        return Unchanged()
+
+    def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
+        """Draw the random numbers of some samples.
+
+        Args:
+            count: number of samples.
+            generator: a CPU generator; left untouched where all options are off.
+
+        Returns:
+            float32, shape (count, K), one row per sample; normal ones for the noise, then uniform
+            ones for the dropout, each only where it is on.
+        """
+        numbers = []
+        if self.noise:
+            numbers.append(torch.randn((count, self.size), generator=generator))
+        if self.dropout:
+            numbers.append(torch.rand((count, self.size), generator=generator))
+        return torch.cat(numbers, dim=1).numpy() if numbers else np.empty((count, 0))
+
+    def apply(self, batch: Tensor, numbers: np.ndarray) -> Tensor:
+        """Change a batch with given random numbers.
+
+        Args:
+            batch: float32, shape (B, ...), on any device.
+            numbers: B rows of :meth:`draw`.
+
+        Returns:
+            float32, of the same shape.
+        """
+        if self.is_off:
+            return batch
+        drawn = torch.from_numpy(numbers).to(batch.device, batch.dtype)
+        values = batch.flatten(1)
+        if self.noise:
+            level = self.noise * values.square().mean(dim=1, keepdim=True).sqrt()
+            values = values + level * drawn[:, : self.size]
+        if self.dropout:
+            kept = drawn[:, -self.size :] >= self.dropout
+            values = values * kept / (1 - self.dropout)
+        return values.reshape(batch.shape)
+
+
+class Unchanged:
+    """What evaluation does with samples that are no images: nothing."""
+
+    def __call__(self, batch: Tensor) -> Tensor:
+        return batch
+
+    def corrupted(self, batch: Tensor, corruption: str, first_index: int) -> Tensor:
+        """Refuse: the corruptions are those of images.
+
+        Raises:
+            UsageError: always.
+        """
+        raise UsageError(
+            f"corruption {corruption!r} is one of images, but the samples are none; remove it from "
+            "final_metrics."
+        )

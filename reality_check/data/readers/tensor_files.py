@@ -1,0 +1,334 @@
+"""Reader of vectors and other tensors: NumPy, safetensors and Parquet files, and folders of
+Hugging Face's ``datasets``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+import struct
+import zipfile
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
+from reality_check.data.tensors import Tensors
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+from reality_check.utils.text import nearest
+
+#: Where arrays are looked for if no name is given, the first that is there.
+_SAMPLES = ("x", "X", "features", "embeddings", "vectors", "images", "data")
+_LABELS = ("y", "labels", "label", "targets", "target")
+_NAMES, _CLASS_NAMES, _ORIGIN = "names", "class_names", "origin"
+
+Columns = Mapping[str, Any]
+
+
+def read_tensors(
+    path: str | Path,
+    x: str | None = None,
+    y: str | None = None,
+    names: str | None = None,
+    class_names: str | None = None,
+) -> SampleSet:
+    """Read samples with labels from one file or folder.
+
+    Args:
+        path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that Hugging Face's
+            ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
+            ``.safetensors`` files, and uncompressed ones that :func:`write_npz` aligned, are
+            memory-mapped; those of other files are read into memory.
+        x: name of the samples: (N, D) vectors or (N, ...) tensors, see
+            :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W, C) with 1 or 3
+            channels are images. None: the first of x, X, features, embeddings, vectors, images and
+            data that is there.
+        y: name of the labels: integers or texts, (N,). None: the first of y, labels, label, targets
+            and target. Beside a ``.npy`` file the path of another one.
+        names: name of the samples' names, texts (N,). None: ``names``, where it is there.
+        class_names: name of the classes' names: names[label] is the class of an integer label.
+            None: ``class_names``, where it is there; else the labels themselves are the names.
+
+    Returns:
+        The samples in the file's order; a label is the rank of the file's label.
+
+    Raises:
+        UsageError: the file cannot be read, an array is missing or does not fit, or a value is NaN
+            or infinite.
+    """
+    place = expand_path(path)
+    columns = _open(place, y)
+    where = str(place)
+    samples = _required(columns, x, _SAMPLES, "samples", where)
+    labels = _required(columns, y if place.suffix != ".npy" else "y", _LABELS, "labels", where)
+    return labelled(
+        samples,
+        np.asarray(labels),
+        place.stem,
+        f"The samples of {where!r}",
+        names=_optional(columns, names, _NAMES, where),
+        class_names=_optional(columns, class_names, _CLASS_NAMES, where),
+        origin=str(columns.get(_ORIGIN, "")),
+    )
+
+
+def labelled(
+    samples: np.ndarray,
+    labels: np.ndarray,
+    name: str,
+    what: str,
+    names: Sequence[str] | np.ndarray | None = None,
+    class_names: Sequence[str] | np.ndarray | None = None,
+    origin: str = "",
+) -> SampleSet:
+    """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
+
+    Args:
+        samples: shape (N, ...).
+        labels: integers or texts, shape (N,).
+        name: of the data set.
+        what: how errors call the samples.
+        names: of the samples.
+        class_names: by integer label; None: the labels are the names.
+        origin: where the samples come from.
+
+    Raises:
+        UsageError: the arrays do not fit each other, or a value is not allowed.
+    """
+    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
+    if labels.shape != samples.shape[:1] or labels.dtype.kind not in "iuUbS":
+        one_each = f"one integer or text for each of {len(samples)} samples"
+        more = "; 2-d labels have no single class" if labels.ndim == 2 else ""
+        raise UsageError(
+            f"{what} have labels of shape {labels.shape} and type {labels.dtype}, but they must be "
+            f"{one_each}{more}."
+        )
+    values, ranks = np.unique(labels, return_inverse=True)
+    rest: dict[str, Any] = {
+        "labels": ranks.astype(np.int64),
+        "class_names": _class_names(values, class_names, what),
+        "name": name,
+        "sample_names": None if names is None else np.asarray(names).astype(str),
+        "origin": origin,
+    }
+    if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
+        return ImageSet(samples, **rest)  # type: ignore[arg-type]
+    return TensorSet(Tensors.from_array(samples, what), **rest)
+
+
+def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
+    if names is None or values.dtype.kind in "US":
+        return tuple(str(value) for value in values)
+    if int(values.min()) < 0 or int(values.max()) >= len(names):
+        raise UsageError(
+            f"{what} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
+            "give one name for each label from 0 on."
+        )
+    return tuple(str(names[value]) for value in values)
+
+
+def _required(
+    columns: Columns, given: str | None, known: Sequence[str], what: str, where: str
+) -> Any:
+    wanted = [given] if given is not None else list(known)
+    found = next((name for name in wanted if name in columns), None)
+    if found is None:
+        there = ", ".join(map(repr, columns))
+        which = repr(given) if given is not None else " or ".join(map(repr, known))
+        hint = nearest(given, columns) if given is not None else ""
+        raise UsageError(
+            f"{where!r} has no {which} for the {what}, only {there}; name one of them "
+            f"({'x' if what == 'samples' else 'y'}: NAME).{hint}"
+        )
+    return columns[found]
+
+
+def _optional(columns: Columns, given: str | None, known: str, where: str) -> Any:
+    if given is not None and given not in columns:
+        raise UsageError(
+            f"{where!r} has no {given!r}, only {', '.join(map(repr, columns))}; name one of them."
+            + nearest(given, columns)
+        )
+    return columns.get(given or known)
+
+
+# -- formats -----------------------------------------------------------------------------------
+
+
+def _open(place: Path, y: str | None) -> Columns:
+    if place.is_dir():
+        return _huggingface(place)
+    if place.suffix not in FORMATS:
+        raise UsageError(
+            f"{str(place)!r} is none of the files that can be read ({', '.join(FORMATS)}, or a "
+            "folder of Hugging Face's save_to_disk)."
+        )
+    if not place.is_file():
+        raise UsageError(f"There is no file {str(place)!r}; check the path.")
+    try:
+        if place.suffix == ".npy":
+            return _npy(place, y)
+        return FORMATS[place.suffix](place)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{str(place)!r} cannot be read ({error}).") from error
+
+
+def _npy(place: Path, y: str | None) -> Columns:
+    if y is None:
+        raise UsageError(
+            f"{str(place)!r} holds samples without labels; name the file of the labels (y: "
+            "labels.npy), or save both in an .npz file."
+        )
+    labels = expand_path(y)
+    beside = place.parent / labels
+    file = labels if labels.is_file() else beside
+    if not file.is_file():
+        raise UsageError(f"There is no file {y!r} with the labels, nor {str(beside)!r}.")
+    return {"x": np.load(place, mmap_mode="r"), "y": np.load(file)}
+
+
+def _npz(place: Path) -> Columns:
+    columns: dict[str, Any] = {}
+    with zipfile.ZipFile(place) as archive, np.load(place, allow_pickle=False) as arrays:
+        for name in arrays.files:
+            info = archive.getinfo(f"{name}.npy")
+            mapped = _mapped(place, info)
+            columns[name] = arrays[name] if mapped is None else mapped
+    return {name: str(a) if a.ndim == 0 else a for name, a in columns.items()}
+
+
+def _mapped(place: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
+    """A member of an archive, memory-mapped where it is uncompressed and aligned; else None."""
+    if member.compress_type != zipfile.ZIP_STORED:
+        return None
+    with place.open("rb") as file:
+        file.seek(member.header_offset)
+        header = file.read(_LOCAL_HEADER)
+        file.seek(sum(struct.unpack("<HH", header[26:30])), 1)
+        version = np.lib.format.read_magic(file)
+        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version)
+        if read is None:
+            return None
+        shape, fortran, dtype = read(file)
+        begin = file.tell()
+    if fortran or dtype.hasobject or dtype.kind not in "fiu" or begin % dtype.itemsize:
+        return None
+    return np.memmap(place, dtype, "r", begin, shape) if np.prod(shape) else None
+
+
+#: Bytes of a zip file's local header before the member's name.
+_LOCAL_HEADER = 30
+_ALIGNED = 64
+_COPIED_BYTES = 1 << 24
+
+
+def write_npz(place: Path, arrays: Mapping[str, np.ndarray]) -> None:
+    """Write an uncompressed ``.npz`` whose arrays are aligned, so that they can be memory-mapped.
+
+    Args:
+        place: the file; what was there is replaced at the end, never half-written.
+        arrays: by name; memory-mapped ones are copied part by part.
+    """
+    partial = place.with_name(f".{place.name}.tmp")
+    try:
+        with partial.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
+            for name, array in arrays.items():
+                _write_member(archive, file, f"{name}.npy", array)
+        partial.replace(place)
+    finally:
+        partial.unlink(missing_ok=True)
+
+
+def _write_member(archive: zipfile.ZipFile, file: Any, name: str, array: np.ndarray) -> None:
+    member = zipfile.ZipInfo(name)
+    # zipfile adds a field of 20 bytes for sizes beyond 4 GB.
+    begin = file.tell() + _LOCAL_HEADER + len(name) + 20
+    padding = -(begin + 4) % _ALIGNED
+    member.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
+    with archive.open(member, "w", force_zip64=True) as out:
+        kind = np.lib.format.dtype_to_descr(array.dtype)
+        about = {"descr": kind, "fortran_order": False, "shape": array.shape}
+        np.lib.format.write_array_header_1_0(out, about)
+        if array.ndim == 0:
+            out.write(array.tobytes())
+            return
+        rows = max(1, _COPIED_BYTES // max(1, array[:1].nbytes))
+        for first in range(0, len(array), rows):
+            out.write(np.ascontiguousarray(array[first : first + rows]).tobytes())
+
+
+def _safetensors(place: Path) -> Columns:
+    library = _import("safetensors", "safetensors", place)
+    with library.safe_open(str(place), framework="pt") as file:
+        columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        about = file.metadata() or {}
+    for name in (_NAMES, _CLASS_NAMES):
+        if name in about:
+            columns[name] = json.loads(about[name])
+    return {**columns, _ORIGIN: about.get(_ORIGIN, "")}
+
+
+def _parquet(place: Path) -> Columns:
+    library = _import("pyarrow.parquet", "parquet", place)
+    return _arrow(library.read_table(place), str(place))
+
+
+def _huggingface(place: Path) -> Columns:
+    library = _import("datasets", "huggingface", place)
+    try:
+        data = library.load_from_disk(str(place))
+    except Exception as error:
+        raise UsageError(
+            f"The folder {str(place)!r} is none that save_to_disk of Hugging Face's datasets wrote "
+            f"({error}); for a folder of images write reader: image_folder."
+        ) from None
+    if isinstance(data, library.DatasetDict):
+        raise UsageError(
+            f"{str(place)!r} holds the parts {', '.join(data)}; name the folder of one of them."
+        )
+    return _arrow(data.with_format("arrow")[:], str(place))
+
+
+def _arrow(table: Any, where: str) -> Columns:
+    """Columns of an Arrow table; lists of one length become rows of an array."""
+    return {name: _column(table.column(name), name, where) for name in table.column_names}
+
+
+def _column(column: Any, name: str, where: str) -> np.ndarray:
+    column = column.combine_chunks()
+    flat, sizes = column, []
+    while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
+        inner = flat.flatten()
+        size, rest = divmod(len(inner), max(1, len(flat)))
+        lengths = getattr(flat, "value_lengths", lambda: None)()
+        if rest or (lengths is not None and len(lengths.unique()) > 1):
+            raise UsageError(
+                f"The column {name!r} of {where!r} has rows of different lengths, but all samples "
+                "must have one shape; pad or cut them."
+            )
+        sizes.append(size)
+        flat = inner
+    values = flat.to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), *sizes)
+
+
+FORMATS: dict[str, Callable[[Path], Columns]] = {
+    ".npz": _npz,
+    ".npy": lambda place: _npy(place, None),
+    ".safetensors": _safetensors,
+    ".parquet": _parquet,
+}
+
+
+def _import(module: str, extra: str, place: Path) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UsageError(
+            f"Reading {str(place)!r} needs the package {module.partition('.')[0]}; install it with "
+            f"pip install 'pml-extensions[{extra}]'."
+        ) from None

@@ -1,0 +1,147 @@
+"""Reader of any map-style ``torch.utils.data.Dataset``: images, vectors or other tensors."""
+
+from __future__ import annotations
+
+import importlib
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+from PIL import Image
+
+from reality_check.config.classes import build, find_class, one_line
+from reality_check.data.readers.tensor_files import labelled
+from reality_check.data.sample_set import SampleSet
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
+
+#: Where data sets are looked up by name.
+_LIBRARIES = {
+    "torchvision": "torchvision.datasets",
+    "pml": "pytorch_metric_learning.datasets",
+}
+
+
+def read_torch_dataset(
+    dataset: str, arguments: Mapping[str, Any], name: str, size: int | None = None
+) -> SampleSet:
+    """Read all items of a data set of torch into memory, once.
+
+    Args:
+        dataset: the import path of a class or function, such as ``my_data.Birds``;
+            ``torchvision:NAME`` or ``pml:NAME`` for those of torchvision and
+            pytorch-metric-learning (``pip install 'pml-extensions[vision]'``).
+        arguments: of its constructor.
+        name: how reports call the data set.
+        size: images are resized to squares of so many pixels; None: all must have one size.
+
+    Returns:
+        Images where the items are PIL images, uint8 tensors (C, H, W) or uint8 arrays (H, W, C),
+        with 1 or 3 channels; else the tensors as they are. An item is (sample, label, ...), a
+        label an integer or a text. ``dataset.classes``, where it is there, names the classes.
+
+    Raises:
+        UsageError: there is no such data set, it cannot be built or read, or its items are of
+            other kinds or sizes.
+    """
+    what = f"data set {name!r}: {dataset}"
+    data = build(_find(dataset, what), arguments, what, {})
+    if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
+        raise UsageError(
+            f"{what} is no map-style data set: it needs __len__ and __getitem__, got "
+            f"{type(data).__name__}."
+        )
+    if not len(data):
+        raise UsageError(f"{what} is empty.")
+    first, _ = _item(data, 0, what, size)
+    samples = np.empty((len(data), *first.shape), first.dtype)
+    labels: list[Any] = []
+    for index in range(len(data)):
+        sample, label = _item(data, index, what, size)
+        if sample.shape != first.shape or sample.dtype != first.dtype:
+            hint = "" if size or first.ndim != 3 else "; write size: 64 to resize images"
+            raise UsageError(
+                f"{what}: item {index} is {sample.dtype} of shape {sample.shape}, but item 0 is "
+                f"{first.dtype} of shape {first.shape}; all must be alike{hint}."
+            )
+        samples[index] = sample
+        labels.append(label)
+    names = getattr(data, "classes", None)
+    if not isinstance(names, list | tuple) or any(isinstance(label, str) for label in labels):
+        names = None
+    return labelled(
+        samples, np.asarray(labels), name, f"The samples of {name!r}", class_names=names
+    )
+
+
+def _find(dataset: str, what: str) -> Any:
+    library, colon, name = dataset.partition(":")
+    if not colon:
+        return find_class(dataset, "dataset")
+    if library not in _LIBRARIES:
+        raise UsageError(
+            f"{what}: there is no library {library!r}; write torchvision:{name}, pml:{name} or an "
+            "import path such as my_data.Birds."
+        )
+    try:
+        module = importlib.import_module(_LIBRARIES[library])
+    except (ImportError, RuntimeError) as error:
+        raise UsageError(
+            f"{what} needs {_LIBRARIES[library]}, which cannot be imported "
+            f"({one_line(error, 120)}); run pip install 'pml-extensions[vision]'."
+        ) from None
+    known = [key for key, value in vars(module).items() if isinstance(value, type)]
+    known = list(getattr(module, "__all__", known))
+    if name not in known:
+        raise UsageError(f"{what}: {library} has no data set {name!r}.{nearest(name, known)}")
+    return getattr(module, name)
+
+
+def _item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarray, Any]:
+    """A sample as an array (H, W, C) or (...), and its label."""
+    try:
+        item = data[index]
+    except Exception as error:
+        raise UsageError(
+            f"{what}: item {index} cannot be read: {type(error).__name__}: {one_line(error)}"
+        ) from error
+    if not isinstance(item, tuple | list) or len(item) < 2:
+        raise UsageError(
+            f"{what}: item {index} is {type(item).__name__}, but it must be (sample, label)."
+        )
+    label = item[1].item() if hasattr(item[1], "item") and np.ndim(item[1]) == 0 else item[1]
+    if not isinstance(label, int | str) or isinstance(label, bool):
+        raise UsageError(
+            f"{what}: the label of item {index} is {one_line(label, 60)}, but it must be an "
+            "integer or a text."
+        )
+    return _sample(item[0], index, what, size), label
+
+
+def _sample(sample: Any, index: int, what: str, size: int | None) -> np.ndarray:
+    if isinstance(sample, Image.Image):
+        sample = sample if sample.mode in ("L", "RGB") else sample.convert("RGB")
+        return _resized(sample, size)
+    if isinstance(sample, torch.Tensor):
+        sample = sample.detach().cpu()
+        if sample.dtype == torch.uint8 and sample.dim() == 3 and sample.shape[0] in (1, 3):
+            sample = sample.permute(1, 2, 0)  # as torchvision has images
+        sample = sample.numpy()
+    array = np.asarray(sample)
+    if array.dtype == object or array.ndim == 0:
+        raise UsageError(
+            f"{what}: the sample of item {index} is {type(sample).__name__}, but it must be a PIL "
+            "image, a tensor or an array."
+        )
+    is_image = array.dtype == np.uint8 and array.ndim == 3 and array.shape[2] in (1, 3)
+    if is_image and size is not None:
+        return _resized(Image.fromarray(array[:, :, 0] if array.shape[2] == 1 else array), size)
+    return array
+
+
+def _resized(image: Image.Image, size: int | None) -> np.ndarray:
+    if size is not None and image.size != (size, size):
+        image = image.resize((size, size), Image.Resampling.BILINEAR, reducing_gap=3.0)
+    array = np.asarray(image)
+    return array[:, :, None] if array.ndim == 2 else array

@@ -1,0 +1,58 @@
+"""Where the tensors of a training live, and how batches are taken from them."""
+
+from __future__ import annotations
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from reality_check.data.store import as_tensor, fits
+from reality_check.data.tensors import Tensors
+
+
+class TensorStore:
+    """Samples that are no images, from which batches are drawn; resident where they fit.
+
+    As with :class:`reality_check.data.store.PixelStore`, nothing is copied on a CPU, and a GPU
+    holds them all if they take at most 40 % of its free memory.
+
+    Args:
+        tensors: a view; only its own samples are uploaded.
+        device: where batches are wanted.
+    """
+
+    def __init__(self, tensors: Tensors, device: torch.device) -> None:
+        self.device = device
+        self._dtype = tensors.input_shape.dtype
+        self.resident = device.type == "cpu" or fits(tensors.nbytes, device)
+        if self.resident and device.type != "cpu":
+            self._values = as_tensor(tensors.array()).to(device)
+            self._rows = torch.arange(len(tensors))
+        else:
+            self._values = as_tensor(tensors.values)
+            self._rows = torch.from_numpy(tensors.rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def batch(self, rows: np.ndarray) -> Tensor:
+        """Gather samples.
+
+        Args:
+            rows: int64, shape (B,), of the view that the store was made of.
+
+        Returns:
+            Shape (B, ...) on the device: float32, or the integers of the samples.
+        """
+        index = self._rows[torch.from_numpy(rows)]
+        values = self._values
+        if values.device.type == "cuda":
+            index = index.to(values.device, non_blocking=True)
+        if self.device.type == "cuda" and values.device.type == "cpu":
+            pinned = torch.empty(
+                (len(index), *values.shape[1:]), dtype=values.dtype, pin_memory=True
+            )
+            batch = torch.index_select(values, 0, index, out=pinned)
+        else:
+            batch = torch.index_select(values, 0, index)
+        return batch.to(self.device, self._dtype, non_blocking=True)

@@ -1,0 +1,133 @@
+"""Samples that are no images: vectors, token ids, spectrograms; all of one shape and type."""
+
+from __future__ import annotations
+
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+
+from reality_check.utils.errors import UsageError
+
+#: What arrays are stored as; what else a user gives is converted where nothing is lost but digits
+#: that training in float32 would lose too.
+_STORED = ("float16", "float32", "uint8", "int8", "int16", "int32", "int64")
+_CONVERTED = {"float64": "float32", "uint16": "int32", "uint32": "int64"}
+#: Values that are looked at together.
+_CHUNK = 1 << 24
+
+
+class TensorShape(NamedTuple):
+    """What a trunk gets of a sample that is no image.
+
+    Attributes:
+        sizes: of one sample, without the batch.
+        dtype: float32, or the integers of the samples.
+    """
+
+    sizes: tuple[int, ...]
+    dtype: torch.dtype
+
+    def __str__(self) -> str:
+        sizes = " x ".join(map(str, self.sizes))
+        kind = "vectors" if len(self.sizes) == 1 else "tensors"
+        return f"{kind} of {sizes} {str(self.dtype).removeprefix('torch.')} values"
+
+
+#: What a network gets of a sample: (H, W, C) of an image, or the shape and type of a tensor.
+InputShape = tuple[int, int, int] | TensorShape
+
+
+class Tensors:
+    """N samples of one shape. Indexing by rows gives a view: nothing is copied.
+
+    Args:
+        array: shape (M, ...), float16, float32 or integers; may be memory-mapped.
+        rows: int64, shape (N,): which of them are the samples, in order; None: all.
+    """
+
+    def __init__(self, array: np.ndarray, rows: np.ndarray | None = None) -> None:
+        self.values = array
+        self.rows = np.arange(len(array)) if rows is None else np.asarray(rows, np.int64)
+
+    @classmethod
+    def from_array(cls, array: np.ndarray, what: str = "The samples") -> Tensors:
+        """Samples of an array, checked.
+
+        Args:
+            array: shape (N, ...). float64 becomes float32, uint16 int32 and uint32 int64; all else
+                is not copied.
+            what: how errors call it.
+
+        Raises:
+            UsageError: it has another type or shape, is empty, or a value is NaN or infinite.
+        """
+        if array.dtype.name in _CONVERTED:
+            array = array.astype(_CONVERTED[array.dtype.name])
+        if array.dtype.name not in _STORED:
+            raise UsageError(
+                f"{what} are {array.dtype}, but they must be float16, float32 or integers; convert "
+                "them with array.astype('float32')."
+            )
+        if array.ndim < 2 or 0 in array.shape:
+            raise UsageError(
+                f"{what} have shape {array.shape}, but they must be (N, D) for vectors or (N, ...) "
+                "for other tensors, none of them 0."
+            )
+        if array.dtype.kind == "f":
+            _check_finite(array, what)
+        return cls(array)
+
+    def __len__(self) -> int:
+        return len(self.rows)
+
+    def __getitem__(self, rows: Any) -> Tensors:
+        """A view of some samples: a slice, an integer array or a bool mask."""
+        return Tensors(self.values, np.atleast_1d(self.rows[rows]))
+
+    @property
+    def shape(self) -> tuple[int, ...]:
+        """The shape of each sample."""
+        return tuple(self.values.shape[1:])
+
+    @property
+    def input_shape(self) -> TensorShape:
+        """What a trunk gets: floats of half precision are widened."""
+        kind = self.values.dtype
+        dtype = torch.float32 if kind.kind == "f" else getattr(torch, kind.name)
+        return TensorShape(self.shape, dtype)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all samples of this view."""
+        return len(self) * self.values[:1].nbytes
+
+    def array(self) -> np.ndarray:
+        """All samples: shape (N, ...); a copy only where rows were chosen."""
+        return self.values[self._slice_or_rows(self.rows)]
+
+    def contiguous(self, first: int, last: int) -> np.ndarray:
+        """The samples ``first`` to ``last`` of this view, in one piece."""
+        return np.ascontiguousarray(self.values[self._slice_or_rows(self.rows[first:last])])
+
+    @staticmethod
+    def _slice_or_rows(rows: np.ndarray) -> slice | np.ndarray:
+        if len(rows) and (np.diff(rows) == 1).all():
+            return slice(int(rows[0]), int(rows[-1]) + 1)
+        return rows
+
+    def __array__(self, dtype: Any = None, copy: bool | None = None) -> np.ndarray:
+        array = self.array()
+        return array.astype(dtype) if dtype is not None else array
+
+
+def _check_finite(array: np.ndarray, what: str) -> None:
+    rows = max(1, _CHUNK // max(1, array[0].size))
+    for first in range(0, len(array), rows):
+        finite = np.isfinite(array[first : first + rows])
+        if not finite.all():
+            bad = np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1))
+            raise UsageError(
+                f"{what} hold NaN or infinite values, first in row {first + bad[0]} (counted from "
+                "0); remove that row or mend what computed it."
+            )
