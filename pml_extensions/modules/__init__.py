@@ -1,6 +1,11 @@
 """What the papers put on, and take off, a trunk: poolings, normalisations, embedders, heads."""
 
-from pml_extensions.modules.embedding import BinaryEmbedding, embedder
+from pml_extensions.modules.embedding import (
+    BinaryEmbedding,
+    MLPEmbedder,
+    embedder,
+    start_from_pca,
+)
 from pml_extensions.modules.heads import HEAD_PRESETS, build_head
 from pml_extensions.modules.normalization import BatchNormNeck, ContinuousBNReLU, UnitLength
 from pml_extensions.modules.pooling import (
@@ -18,10 +23,12 @@ __all__ = [
     "BinaryEmbedding",
     "ContinuousBNReLU",
     "GeneralizedMeanPooling",
+    "MLPEmbedder",
     "MaxAveragePooling",
     "MaxPooling",
     "UnitLength",
     "build_head",
     "embedder",
     "remove_last_bn_relu",
+    "start_from_pca",
 ]

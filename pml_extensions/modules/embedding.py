@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+from collections.abc import Callable
 from typing import Literal
 
 import torch
@@ -46,6 +48,122 @@ def embedder(
         if bias:
             nn.init.zeros_(layer.bias)
     return layer
+
+
+class MLPEmbedder(nn.Sequential):
+    """A multilayer perceptron in place of the last linear layer, or that layer behind a dropout.
+
+    Each of the ``layers`` linear layers is preceded by a dropout; all but the last are followed by
+    a normalisation and a ReLU, as in projection heads ("A Simple Framework for Contrastive Learning
+    of Visual Representations", section 3). Its options are in its state, so that a saved network
+    can be built again from the file alone.
+
+    Args:
+        in_features: Width of the head's vectors.
+        embedding_size: Width of the embeddings.
+        layers: Number of linear layers, at least 1.
+        hidden_size: Width of the layers between.
+        hidden_normalization: ``"none"``, ``"batch_norm"`` or ``"layer_norm"``, with scale and
+            shift.
+        dropout: Probability of setting an input of a linear layer to 0.
+        bias: Whether the last layer has a bias; those between always have one.
+        init: Of the last layer, see :func:`embedder`.
+
+    Shape: (N, in_features) -> (N, embedding_size).
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    def __init__(
+        self,
+        in_features: int,
+        embedding_size: int,
+        layers: int = 2,
+        hidden_size: int = 512,
+        hidden_normalization: Literal["none", "batch_norm", "layer_norm"] = "none",
+        dropout: float = 0.0,
+        bias: bool = True,
+        init: Literal["default", "kaiming_fan_out"] = "default",
+    ) -> None:
+        _checks.positive_integer("layers", layers)
+        _checks.positive_integer("hidden_size", hidden_size)
+        _checks.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
+        if not 0 <= dropout < 1:
+            raise ValueError(f"dropout={dropout} must be at least 0 and less than 1.")
+        parts: OrderedDict[str, nn.Module] = OrderedDict()
+        width = _checks.positive_integer("in_features", in_features)
+        for number in range(layers - 1):
+            parts[f"dropout_{number}"] = nn.Dropout(dropout)
+            parts[f"linear_{number}"] = nn.Linear(width, hidden_size)
+            parts[f"normalization_{number}"] = _NORMALIZATIONS[hidden_normalization](hidden_size)
+            parts[f"relu_{number}"] = nn.ReLU()
+            width = hidden_size
+        parts["dropout"] = nn.Dropout(dropout)
+        parts["linear"] = embedder(width, embedding_size, bias, init)
+        super().__init__(parts)
+        self.options: dict[str, int | float | str] = {
+            "layers": layers,
+            "hidden_size": hidden_size,
+            "hidden_normalization": hidden_normalization,
+            "dropout": dropout,
+        }
+
+    def get_extra_state(self) -> dict[str, int | float | str]:
+        """Return the options that decide what the state is of."""
+        return self.options
+
+    def set_extra_state(self, state: dict[str, int | float | str]) -> None:
+        """Refuse the state of another perceptron.
+
+        Raises:
+            ValueError: The options differ in more than the dropout.
+        """
+        if {**state, "dropout": 0} != {**self.options, "dropout": 0}:
+            raise ValueError(f"this is the state of a perceptron of {state}, not {self.options}.")
+
+
+_NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
+    "none": lambda width: nn.Identity(),
+    "batch_norm": nn.BatchNorm1d,
+    "layer_norm": nn.LayerNorm,
+}
+
+
+@torch.no_grad()
+def start_from_pca(layer: nn.Linear, features: Tensor) -> None:
+    """Make a linear layer the projection onto the principal components of what enters it.
+
+    Args:
+        layer: (N, in_features) -> (N, embedding_size), changed in place; its bias, if it has one,
+            centres the features.
+        features: float, shape (N, in_features), whose components are taken.
+
+    Raises:
+        ValueError: There are fewer features, or vectors, than components.
+    """
+    size, width = layer.weight.shape
+    if min(features.shape) < size:
+        raise ValueError(
+            f"features of shape {tuple(features.shape)} have at most {min(features.shape)} "
+            f"principal components, but the embedding has {size} dimensions."
+        )
+    x = features.double()
+    mean = x.mean(dim=0)
+    x = x - mean
+    # Of the smaller of both Gram matrices, largest first.
+    if len(x) >= width:
+        components = torch.linalg.eigh(x.t() @ x).eigenvectors[:, -size:].flip(1).t()
+    else:
+        values, vectors = torch.linalg.eigh(x @ x.t())
+        lengths = values[-size:].clamp_min(1e-300).sqrt()
+        components = (x.t() @ (vectors[:, -size:] / lengths)).flip(1).t()
+    # The sign of a component is arbitrary: that of its largest entry is made positive.
+    largest = components.abs().argmax(dim=1, keepdim=True)
+    components = components * components.gather(1, largest).sign()
+    layer.weight.copy_(components)
+    if layer.bias is not None:
+        layer.bias.copy_(-components @ mean)
 
 
 class BinaryEmbedding(nn.Module):

@@ -93,7 +93,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
     print(f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} images; fits")
     problems = 0
     for method in experiment.methods:
-        searched = ", ".join(search_space(method, experiment.protocol)) or "nothing"
+        space = search_space(method, experiment.protocol, experiment.model_of(method))
+        searched = ", ".join(space) or "nothing"
         print(f"{method.name} ({method.loss}); searched: {searched}")
         for precision in (torch.float32, torch.bfloat16):
             problems += _print_loss_check(experiment, method.name, precision)

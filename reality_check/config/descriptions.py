@@ -69,6 +69,20 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "where": "Rows to keep: the values that an array of one integer a row may have.",
         "test": "Rows of the official test, by such an array; the others train.",
     },
+    "TensorsData": {
+        **_DATA,
+        "path": "The .npz, .npy, .safetensors or .parquet file, or the folder of save_to_disk.",
+        "x": "Name of the samples; null finds x, X, features, embeddings, vectors, images or data.",
+        "y": "Name of the labels; null finds y, labels, label, targets or target.",
+        "names": "Name of the samples' names, if they have any.",
+        "class_names": "Name of the class names, by integer label, if there are any.",
+    },
+    "TorchDatasetData": {
+        **_DATA,
+        "dataset": "Import path, such as my_data.Birds, or torchvision:NAME or pml:NAME.",
+        "arguments": "Keyword arguments of its constructor.",
+        "size": "Images are resized to squares of so many pixels; null: all have one size.",
+    },
     "FunctionData": {
         **_DATA,
         "function": "Import path, such as my_data.read, or a name that an installed package adds.",
@@ -92,6 +106,10 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
     "Embedder": {
         "bias": "Whether the layer has one.",
         "init": "default: torch's. kaiming_fan_out: deviation sqrt(2 / size), bias 0.",
+        "layers": "Linear layers: 1, or a perceptron of more. May be searched, as the next three.",
+        "hidden_size": "Width of the perceptron's layers but the last.",
+        "hidden_normalization": "Behind those: none, batch_norm or layer_norm.",
+        "dropout": "Probability of setting an input of a linear layer to 0.",
         "skip_if_equal": "Leaves the layer out where the features have the embedding's width.",
     },
     "Input": {

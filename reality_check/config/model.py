@@ -5,11 +5,24 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import (
+    Field,
+    ValidationError,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
-from reality_check.config.types import TABLE_NEUTRAL, Name
-from reality_check.config.values import Strict, is_number
+from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt, Searchable
+from reality_check.config.values import (
+    Choices,
+    Range,
+    Searched,
+    Strict,
+    fill_in,
+    find_searched,
+    is_number,
+)
 from reality_check.utils.text import nearest
 
 #: The names of :data:`pml_extensions.modules.HEAD_PRESETS`, written out because its import takes
@@ -29,19 +42,59 @@ HEADS = (
 )
 #: Heads that end in a BatchNorm neck.
 _WITH_NECK = ("sgsl_official", "sgsl_paper")
+#: What the names of searched values of the embedder begin with.
+EMBEDDER = "model.embedder"
 #: What a head stands for.
 _PARTS = ("pooling", "normalization", "embedder")
 
 
 class Embedder(Strict):
-    """The last linear layer: ``kaiming_fan_out`` draws weights of deviation sqrt(2 / size), bias 0.
+    """What turns features into embeddings: a linear layer, or a perceptron of more ``layers``.
 
-    ``skip_if_equal`` leaves it out where the features have the embedding's width already.
+    ``init`` is that of the last layer: ``kaiming_fan_out`` draws weights of deviation
+    sqrt(2 / size), bias 0; ``pca`` starts a single layer from the principal components of the
+    training features. ``skip_if_equal`` leaves the layer out where the features have the
+    embedding's width already. ``layers``, ``hidden_size``, ``hidden_normalization`` and
+    ``dropout`` may be searched: :class:`pml_extensions.modules.MLPEmbedder`.
     """
 
+    layers: Searchable[PositiveInt] = 1
+    hidden_size: Searchable[PositiveInt] = 512
+    hidden_normalization: Searchable[Literal["none", "batch_norm", "layer_norm"]] = "none"
+    dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
     bias: bool = True
-    init: Literal["default", "kaiming_fan_out"] = "default"
+    init: Literal["default", "kaiming_fan_out", "pca"] = "default"
     skip_if_equal: bool = False
+
+    @model_validator(mode="after")
+    def _allowed(self) -> Self:
+        for key in ("layers", "hidden_size", "hidden_normalization", "dropout"):
+            value = getattr(self, key)
+            if isinstance(value, Range) and key != "dropout" and not value.integer:
+                raise ValueError(f"{key} takes whole numbers; write int: true in its range")
+            if isinstance(value, Range | Choices):
+                ends = value.choices if isinstance(value, Choices) else (value.low, value.high)
+                for end in ends:
+                    try:
+                        Embedder.model_validate({key: end})
+                    except ValidationError as error:
+                        reason = error.errors()[0]["msg"]
+                        raise ValueError(f"{key} cannot be {end}: {reason}") from None
+        if self.layers != 1 and (self.init == "pca" or self.skip_if_equal):
+            option = "init: pca" if self.init == "pca" else "skip_if_equal"
+            raise ValueError(f"{option} is for a single layer; write layers: 1")
+        return self
+
+    @property
+    def is_linear(self) -> bool:
+        """Whether it is nothing but one linear layer."""
+        return self.layers == 1 and self.dropout == 0
+
+
+def _in_words(value: Any) -> str:
+    if isinstance(value, Range):
+        return f"{value.low:g} to {value.high:g}"
+    return " or ".join(map(str, value.choices)) if isinstance(value, Choices) else str(value)
 
 
 class Input(Strict):
@@ -127,7 +180,31 @@ class Model(Strict):
         if self.head is not None:
             return f"head {self.head}"
         neck = "" if self.neck == "none" else f", neck {self.neck}"
-        return f"pooling {self.pooling}, normalisation {self.normalization}{neck}"
+        options = self.embedder or Embedder()
+        mlp = "" if options.is_linear else f", {_in_words(options.layers)} linear layers"
+        if self.trunk == "identity":
+            return f"normalisation {self.normalization}{neck}{mlp}"
+        return f"pooling {self.pooling}, normalisation {self.normalization}{neck}{mlp}"
+
+    def searched(self) -> dict[str, Searched]:
+        """What of the embedder is searched, by its name in the parameters of a trial."""
+        return dict(find_searched({} if self.embedder is None else dict(self.embedder), EMBEDDER))
+
+    def filled(self, params: Mapping[str, Any]) -> Model:
+        """This model with the sampled values of a trial, by the names of :meth:`searched`.
+
+        What ``params`` lacks has its default.
+        """
+        searched = self.searched()
+        if not searched:
+            return self
+        assert self.embedder is not None
+        default = Embedder()
+        params = {name: getattr(default, name.rpartition(".")[2]) for name in searched} | {
+            name: value for name, value in params.items() if name in searched
+        }
+        plain = fill_in(dict(self.embedder), EMBEDDER, params)
+        return self.model_copy(update={"embedder": Embedder.model_validate(plain)})
 
     def changed(self, changes: Mapping[str, Any]) -> Model:
         """This model with other values for some keys, each of which is replaced as a whole.

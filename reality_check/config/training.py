@@ -36,6 +36,10 @@ class Optimizers(Strict):
     loss: Optimizer
 
 
+#: Keys of an augmentation that are for vectors; all others are for images.
+_OF_VECTORS = ("noise", "dropout")
+
+
 class Augment(Strict):
     """Random changes of a training image, each off by default, and the size of the crop.
 
@@ -61,6 +65,14 @@ class Augment(Strict):
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
     noise: Annotated[float, Field(ge=0)] = 0.0
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+
+    def of_images(self) -> dict[str, Any]:
+        """The options that have a meaning for images."""
+        return self.model_dump(exclude=set(_OF_VECTORS))
+
+    def of_vectors(self) -> dict[str, Any]:
+        """The options that have a meaning for vectors and other float tensors."""
+        return self.model_dump(include=set(_OF_VECTORS))
 
     @field_validator("scale", "resized_crop_scale", "resized_crop_ratio")
     @classmethod

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
@@ -21,6 +21,11 @@ Tunable = Annotated[
     PlainSerializer(dump_value),
 ]
 Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
+_Plain = TypeVar("_Plain")
+#: A value of some type, or a range or choices of such.
+Searchable = Annotated[
+    _Plain | Range | Choices, BeforeValidator(parse_value), PlainSerializer(dump_value)
+]
 Name = Annotated[str, Field(pattern=r"^[A-Za-z0-9][A-Za-z0-9_.+-]*$", max_length=64)]
 PositiveInt = Annotated[int, Field(ge=1)]
 

@@ -11,7 +11,6 @@ from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.normalize import Normalize
 from reality_check.data.cache.decoded import decode_files, is_intact
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
 from reality_check.data.readers.cars196 import list_cars196
 from reality_check.data.readers.csv_list import list_csv
 from reality_check.data.readers.cub200 import list_cub200
@@ -24,6 +23,7 @@ from reality_check.data.readers.omniglot import list_omniglot
 from reality_check.data.readers.online_products import list_online_products
 from reality_check.data.readers.tensor_files import read_tensors
 from reality_check.data.readers.torch_dataset import read_torch_dataset
+from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
 from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.utils.errors import UsageError
@@ -36,10 +36,10 @@ __all__ = [
     "Fold",
     "ImageFiles",
     "ImageSet",
-    "SampleSet",
-    "TensorSet",
     "Normalize",
+    "SampleSet",
     "ShuffledSampler",
+    "TensorSet",
     "build_sampler",
     "class_splits",
     "decode_files",

@@ -54,7 +54,7 @@ def score_baselines(
     """
     shape = input_shape(test, training)
     images = build_pipeline(test, model, training, device)
-    network = build_network(model, shape, training.embedding_size, network_seed)
+    network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}
     raw = raw_input(shape)

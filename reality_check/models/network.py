@@ -15,6 +15,7 @@ from pml_extensions.modules import (
     GeneralizedMeanPooling,
     MaxAveragePooling,
     MaxPooling,
+    MLPEmbedder,
     build_head,
     embedder,
 )
@@ -132,12 +133,26 @@ def build_network(
             return Network(trunk, *_preset(config, maps.shape[1], embedding_size))
         pooling, normalization = config.pooling or "average", config.normalization or "none"
         width = int(POOLINGS[pooling]()(maps).shape[1])
-        options = config.embedder or Embedder()
-        last: nn.Module = embedder(width, embedding_size, **options.model_dump())
+        last = _embedder(config.embedder or Embedder(), width, embedding_size)
         if config.neck == "batch_norm":
             neck = BatchNormNeck(embedding_size, scale=False, shift=False)
             last = nn.Sequential(OrderedDict(embedder=last, neck=neck))
         return Network(trunk, Head(pooling, normalization, width), last)
+
+
+def _embedder(options: Embedder, width: int, embedding_size: int) -> nn.Module:
+    plain = options.model_dump()
+    if options.init == "pca":
+        if embedding_size > width:
+            raise UsageError(
+                f"embedder.init: pca gives at most {width} dimensions, as many as the features "
+                f"have, but a network is to have {embedding_size}; write a smaller embedding_size."
+            )
+        plain["init"] = "default"  # its values are those of the data: Trainer
+    skip_if_equal = plain.pop("skip_if_equal")
+    if options.is_linear:
+        return embedder(width, embedding_size, plain["bias"], plain["init"], skip_if_equal)
+    return MLPEmbedder(width, embedding_size, **plain)
 
 
 def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Module, nn.Module]:

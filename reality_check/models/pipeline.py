@@ -46,12 +46,11 @@ def build_augmentation(
     Raises:
         UsageError: an option is out of its range, or does not fit the samples.
     """
-    options = training.augmentation.model_dump()
-    of_vectors = {key: options.pop(key) for key in ("noise", "dropout")}
+    of_images, of_vectors = training.augmentation.of_images(), training.augmentation.of_vectors()
     if not isinstance(shape, TensorShape):
         _refuse(of_vectors, training, "images", "of vectors")
-        return Augmentation(**options, preprocessing=preprocessing(model, shape[2]))
-    _refuse(options, training, "no images", "of images")
+        return Augmentation(**of_images, preprocessing=preprocessing(model, shape[2]))
+    _refuse(of_images, training, "no images", "of images")
     if model.preprocessing.model_dump(exclude_none=True):
         raise UsageError(
             "model.preprocessing is about pixels, but the samples are no images; remove it."

@@ -249,7 +249,8 @@ class Campaign:
         # Torch and the user's loss are needed only where a search begins.
         from reality_check.training.methods import search_space
 
-        return search_space(method, self.experiment.protocol)
+        experiment = self.experiment
+        return search_space(method, experiment.protocol, experiment.model_of(method))
 
     def _fixed(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
         """What every run of a stage after the search trains with; without a search, no more."""

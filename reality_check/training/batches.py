@@ -12,8 +12,8 @@ from torch import Tensor
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.sample_set import SampleSet
-from reality_check.data.tensors import InputShape
 from reality_check.data.sampler import build_sampler
+from reality_check.data.tensors import InputShape
 from reality_check.models.pipeline import Pipeline
 from reality_check.training.fold import FoldTask
 from reality_check.training.strategy import Strategy
@@ -81,6 +81,10 @@ class Batches:
         images = self._pipeline.training_batch(own.reshape(-1), flat)
         labels = self._labels[torch.from_numpy(rows).to(self._labels.device, non_blocking=True)]
         return images, labels
+
+    def evaluation_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
+        """Some of the training samples as evaluation sees them, in order."""
+        return self._pipeline.evaluation_batches(rows)
 
     def state_dict(self) -> dict[str, Any]:
         """Which batches and random numbers come next."""

@@ -10,6 +10,7 @@ import torch
 
 from reality_check.config.classes import build, find_class
 from reality_check.config.method import Method, SecondPhase
+from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.training import Training
 from reality_check.config.values import Choices, Range, Searched, fill_in, find_searched, is_number
@@ -47,9 +48,18 @@ class MethodSettings:
     params: dict[str, Any] = field(default_factory=dict)
 
 
-def search_space(method: Method, protocol: Protocol) -> dict[str, Searched]:
-    """Everything that is searched for a method, by dotted name, in a fixed order."""
-    return dict(sorted(find_searched(_tunable(method, protocol), "")))
+def search_space(
+    method: Method, protocol: Protocol, model: Model | None = None
+) -> dict[str, Searched]:
+    """Everything that is searched for a method, by dotted name, in a fixed order.
+
+    Args:
+        method: the method.
+        protocol: of the experiment.
+        model: that the method trains, whose embedder may be searched too.
+    """
+    found = dict(find_searched(_tunable(method, protocol), ""))
+    return dict(sorted({**found, **(model.searched() if model else {})}.items()))
 
 
 def check_start(method: Method, first: Method, protocol: Protocol) -> None:
@@ -125,9 +135,10 @@ def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any])
     )
 
 
-def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
+def middle_params(method: Method, protocol: Protocol, model: Model | None = None) -> dict[str, Any]:
     """The middle of every searched range: for checks that need some valid values."""
-    return {name: value.middle() for name, value in search_space(method, protocol).items()}
+    space = search_space(method, protocol, model)
+    return {name: value.middle() for name, value in space.items()}
 
 
 def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:

@@ -183,11 +183,16 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         size = training.embedding_size
         shape = input_shape(dataset, training)
         build_augmentation(model, training, shape)
-        network = build_network(model, shape, size, seed=0)
+        network = build_network(_middle(model), shape, size, seed=0)
         for method in methods:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
             loss = build_loss(settings, dataset.num_classes, size)
             build_optimizers(network, loss, settings, training)
+
+
+def _middle(model: Model) -> Model:
+    """The model with the middle of every range that is searched."""
+    return model.filled({name: value.middle() for name, value in model.searched().items()})
 
 
 def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:
@@ -210,7 +215,8 @@ def with_trials(experiment: Experiment) -> Experiment:
         return experiment
     methods = []
     for method in experiment.methods:
-        trials = each * max(1, len(search_space(method, protocol)))
+        space = search_space(method, protocol, experiment.model_of(method))
+        trials = each * max(1, len(space))
         methods.append(method.model_copy(update={"trials": trials}))
     return experiment.model_copy(update={"methods": methods})
 
@@ -251,7 +257,7 @@ def _time_epoch(
     (model, training, method), protocol = how, experiment.protocol
     settings = fill_settings(method, protocol, middle_params(method, protocol))
     train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
-    task = FoldTask(settings, model, training, training.embedding_size, 0, 0, (1, 0))
+    task = FoldTask(settings, _middle(model), training, training.embedding_size, 0, 0, (1, 0))
     run = Trainer(task, train, None, Path("nowhere"), device)  # builds and steps write nothing
     run.build()
     run.train_steps(2)

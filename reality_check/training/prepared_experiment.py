@@ -45,6 +45,10 @@ class PreparedMethod:
         """Of a network: the final one is as wide as the ensemble."""
         return self.training.embedding_size * self.protocol.split.folds // self.networks(stage)
 
+    def model_of(self, params: Mapping[str, Any]) -> Model:
+        """The model with the sampled values of a trial."""
+        return self.model.filled(params)
+
     def settings(self, params: Mapping[str, Any]) -> MethodSettings:
         """The method with its sampled values."""
         return fill_settings(self.method, self.protocol, params)

@@ -15,7 +15,9 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pml_extensions.modules import start_from_pca
 from reality_check.data.sample_set import SampleSet
+from reality_check.evaluation.baselines import MOST_FITTED
 from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.training.batches import Batches
@@ -27,6 +29,7 @@ from reality_check.training.progress import FoldProgress
 from reality_check.training.records import FoldRecords
 from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
+from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseCheck, no_lease
 
 
@@ -87,7 +90,9 @@ class Trainer:
         if isinstance(saved, FoldResult):
             return saved
         self.build()
-        if saved is not None:
+        if saved is None:
+            self._start_from_pca()
+        else:
             self.progress.load_state_dict(saved["progress"])
             self._restore(saved)
         self.checkpoints.remove_unused()
@@ -125,6 +130,22 @@ class Trainer:
         if self.validation is not None:
             self.validation_images = Pipeline(self.validation, augmentation, shape, self.device)
         self.progress = FoldProgress(task)
+
+    def _start_from_pca(self) -> None:
+        """Give the embedder the principal components of the training features."""
+        embedder = self.task.model.embedder
+        if embedder is None or embedder.init != "pca":
+            return
+        count = min(len(self.train_set), MOST_FITTED)
+        rows = np.linspace(0, len(self.train_set) - 1, count).round().astype(np.int64)
+        batches = self.batches.evaluation_batches(rows)
+        features = embed(self.network.features, self.network, batches)
+        parts = self.network.embedder.modules()
+        layer = next(part for part in parts if isinstance(part, nn.Linear))
+        try:
+            start_from_pca(layer, features)
+        except ValueError as error:
+            raise UsageError(f"embedder.init: pca: {error}") from None
 
     # -- training ---------------------------------------------------------------------------
 

@@ -99,6 +99,6 @@ def test_what_is_missing_is_seen(text: str) -> None:
 
 
 def test_what_is_there_is_found() -> None:
-    text = """`tests/docs/`, `configs/methods/NAME.yaml`, `imageset.py`,
+    text = """`tests/docs/`, `configs/methods/NAME.yaml`, `sample_set.py`,
     `reality_check.data.ImageSet`, `rc.load_experiment`, `make docs`"""
     assert missing(text) == []

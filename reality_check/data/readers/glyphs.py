@@ -23,9 +23,9 @@ import numpy as np
 from PIL import features
 
 from reality_check.data.images import Images
-from reality_check.data.sample_set import ImageSet
 from reality_check.data.readers._glyph_characters import class_characters
 from reality_check.data.readers._glyph_images import draw_class
+from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
 

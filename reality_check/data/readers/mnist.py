@@ -11,9 +11,9 @@ from pathlib import Path
 import numpy as np
 
 from reality_check.data.images import Images
-from reality_check.data.sample_set import ImageSet
 from reality_check.data.readers.download import RemoteFile
 from reality_check.data.readers.download import download as download_file
+from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest

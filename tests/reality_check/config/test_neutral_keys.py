@@ -10,7 +10,13 @@ from reality_check.config.neutral_keys import is_result_neutral, is_table_neutra
 
 RUNS = {
     *("device", "studies", "slurm", "published_results"),
-    *("dataset.path", "dataset.download", "dataset.arguments.path", "code.data set from"),
+    *(
+        "dataset.path",
+        "dataset.download",
+        "dataset.arguments.path",
+        "dataset.arguments.root",
+        "code.data set from",
+    ),
 }
 EXPERIMENTS = {
     *("name", "seed", "storage", "methods", "controls", "model.name", "protocol.search.repeats"),

@@ -165,7 +165,7 @@ def test_a_plugin_that_cannot_be_used_says_so_in_one_sentence(install: Install) 
 def test_a_data_set_that_is_none_is_refused(install: Install) -> None:
     install("stripes-plugin")
     raw = parse_yaml(EXPERIMENT)
-    with pytest.raises(UsageError, match=r"nothing must return .*ImageSet, got NoneType"):
+    with pytest.raises(UsageError, match=r"nothing must return .* or TensorSet, got None"):
         load_dataset(compose({**raw, "dataset": "nothing"}).dataset)
     with pytest.raises(UsageError, match="stripes has no argument 'size'; its arguments: classes"):
         load_dataset(compose(raw, ["dataset.arguments.size=8"]).dataset)

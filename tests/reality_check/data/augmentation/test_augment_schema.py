@@ -12,13 +12,15 @@ from support.paths import DOCS
 
 from reality_check.config.training import Augment
 from reality_check.data.augmentation.augment import Augmentation
+from reality_check.data.augmentation.vectors import VectorAugmentation
 
 
 def test_keys_and_defaults_are_the_constructors() -> None:
     parameters = inspect.signature(Augmentation).parameters
     defaults = {name: p.default for name, p in parameters.items() if name != "preprocessing"}
-    assert Augment().model_dump() == defaults
-    assert Augmentation(**Augment().model_dump()).is_off
+    assert Augment().of_images() == defaults
+    assert Augmentation(**Augment().of_images()).is_off
+    assert VectorAugmentation(3, **Augment().of_vectors()).is_off
 
 
 @pytest.mark.parametrize(
@@ -30,7 +32,7 @@ def test_keys_and_defaults_are_the_constructors() -> None:
     ],
 )
 def test_what_the_papers_use_is_accepted_by_both(keys: dict, transform: int) -> None:
-    augmentation = Augmentation(**Augment.model_validate(keys).model_dump())
+    augmentation = Augmentation(**Augment.model_validate(keys).of_images())
     assert augmentation.evaluation_transform().frame.crop_size == transform
 
 
@@ -62,6 +64,6 @@ def test_the_page_lists_valid_variants_and_every_key() -> None:
     variants = re.findall(r"\| size \d+ \| `(.*?)` ", page)
     assert len(variants) == 8
     for variant in variants:
-        keys = Augment.model_validate(yaml.safe_load("{" + variant + "}")).model_dump()
+        keys = Augment.model_validate(yaml.safe_load("{" + variant + "}")).of_images()
         assert not Augmentation(**keys).is_off
     assert all(f"`{key}`" in page for key in Augment.model_fields)

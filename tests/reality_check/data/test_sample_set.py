@@ -12,7 +12,7 @@ from reality_check.utils.errors import UsageError
 def make(**changes: object) -> ImageSet:
     images = np.arange(6 * 2 * 3 * 1, dtype=np.uint8).reshape(6, 2, 3, 1)
     fields: dict[str, object] = {
-        "images": images,
+        "samples": images,
         "labels": np.array([2, 0, 1, 0, 2, 1]),
         "class_names": ("a", "b", "c"),
         "name": "toy",
@@ -49,10 +49,10 @@ def test_fingerprint_is_of_the_content() -> None:
     changed = data.images.array().copy()
     changed[5, 1, 2, 0] += 1
     different = [
-        make(images=changed),
+        make(samples=changed),
         make(labels=np.array([0, 2, 1, 0, 2, 1])),
         make(class_names=("a", "b", "d")),
-        make(images=data.images.array().reshape(6, 3, 2, 1)),
+        make(samples=data.images.array().reshape(6, 3, 2, 1)),
         make(test_classes=(1, 2)),
         make(test_classes=(1,)),
         make(queries=np.arange(6) < 2),
@@ -63,16 +63,16 @@ def test_fingerprint_is_of_the_content() -> None:
 def test_fingerprint_of_a_strided_view() -> None:
     data = make()
     view = np.repeat(data.images.array(), 2, axis=0)[::2]
-    assert make(images=view).fingerprint() == data.fingerprint()
+    assert make(samples=view).fingerprint() == data.fingerprint()
 
 
 @pytest.mark.parametrize(
     ("changes", "text"),
     [
-        ({"images": np.zeros((6, 2, 3, 1), np.float32)}, "float32.*uint8"),
-        ({"images": np.zeros((6, 2, 3), np.uint8)}, r"\(6, 2, 3\)"),
-        ({"images": np.zeros((6, 2, 3, 4), np.uint8)}, "C = 1"),
-        ({"images": np.zeros((0, 2, 3, 1), np.uint8)}, "at least one image"),
+        ({"samples": np.zeros((6, 2, 3, 1), np.float32)}, "float32.*uint8"),
+        ({"samples": np.zeros((6, 2, 3), np.uint8)}, r"\(6, 2, 3\)"),
+        ({"samples": np.zeros((6, 2, 3, 4), np.uint8)}, "C = 1"),
+        ({"samples": np.zeros((0, 2, 3, 1), np.uint8)}, "at least one image"),
         ({"labels": np.zeros(6, np.int32)}, "int32"),
         ({"labels": np.zeros(5, np.int64)}, r"\(6,\)"),
         ({"labels": np.array([1, 2, 3, 1, 2, 3])}, r"1\.\.3.*0\.\.2"),
