@@ -12,6 +12,7 @@ from reality_check._version import __version__
 from reality_check.cli import (
     check,
     completion,
+    embed,
     figure,
     init,
     report,
@@ -50,6 +51,7 @@ _ADDERS = (
     show.add_parser,
     report.add_score_parser,
     worker.add_parser,
+    embed.add_parser,
     figure.add_parser,
     verdicts.add_parser,
     completion.add_parser,

@@ -173,3 +173,9 @@ Dataset = Annotated[
     | FunctionData,
     Field(discriminator="reader"),
 ]
+
+
+class NamedDataset(Strict):
+    """A data set alone, outside an experiment."""
+
+    dataset: Dataset

@@ -152,7 +152,7 @@ def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
     if key == "dataset" and name.endswith(TENSOR_FILES):
-        return {"name": _as_name(name), "reader": "tensors", "path": name}
+        return {"name": as_name(name), "reader": "tensors", "path": name}
     if key == "dataset" and _is_of_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     file = _find_named(name, key, group, beside, trail)
@@ -164,7 +164,7 @@ def _read_named(
     return expand(data, key, group, beside, (*trail, file)) if "base" in data else data
 
 
-def _as_name(path: str) -> str:
+def as_name(path: str) -> str:
     """A name for a data set that is named by its file."""
     return re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(path).stem).lstrip("_.+-")[:64] or "data"
 

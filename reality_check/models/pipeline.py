@@ -102,6 +102,7 @@ class Pipeline:
         augmentation: of the training, see :func:`build_augmentation`.
         shape: of the network's input, see :func:`input_shape`.
         device: where batches are wanted.
+        batch_size: of evaluation; None: as many as fit the device well.
     """
 
     def __init__(
@@ -110,6 +111,7 @@ class Pipeline:
         augmentation: Augmentation | VectorAugmentation,
         shape: InputShape,
         device: torch.device,
+        batch_size: int | None = None,
     ) -> None:
         # Images go with an Augmentation and tensors with a VectorAugmentation.
         self.augmentation: Any = augmentation
@@ -125,7 +127,7 @@ class Pipeline:
             self.store = TensorStore(samples.samples, device)
             self._pixels = math.prod(samples.samples.shape)
             most = _MOST_VECTORS if len(samples.samples.shape) == 1 else most
-        self._batch = min(max(_PIXELS[kind] // self._pixels, _FEWEST), most)
+        self._batch = batch_size or min(max(_PIXELS[kind] // self._pixels, _FEWEST), most)
 
     def __len__(self) -> int:
         return len(self.store)

@@ -30,6 +30,7 @@ class PublishedWeights:
         url: where to fetch the file by hand; None where that is not known.
         folder: where such a file is looked for under its own name; None where only a path helps.
         load: reads the weights as a ``state_dict`` of the trunk, from the network if need be.
+        crop_size: side of the square images that they were evaluated with, where that is known.
     """
 
     identity: str
@@ -37,6 +38,7 @@ class PublishedWeights:
     url: str | None
     folder: str | None
     load: Callable[[], Mapping[str, Tensor]]
+    crop_size: int | None = None
 
 
 class TrunkSource(Protocol):

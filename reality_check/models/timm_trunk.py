@@ -67,6 +67,7 @@ class TimmTrunk:
             url=f"{page}/model.safetensors" if config.hf_hub_id else config.url or None,
             folder=None,
             load=lambda: self._create(arguments, shape, self._named(tag)).state_dict(),
+            crop_size=int(config.input_size[1]),
         )
 
     def _named(self, tag: str) -> str:

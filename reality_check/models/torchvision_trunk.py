@@ -66,6 +66,7 @@ class TorchvisionTrunk:
             url=entry.url,
             folder=str(Path(torch.hub.get_dir()) / "checkpoints"),
             load=lambda: cut(self._network(arguments, entry)).state_dict(),
+            crop_size=int(transforms.crop_size[0]),
         )
 
     def _entry(self, weights: str) -> Any:

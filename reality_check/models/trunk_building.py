@@ -125,6 +125,17 @@ def _preprocessing_of_weights(config: Model) -> Preprocessing:
     return source.published(config.weights, config.arguments).preprocessing
 
 
+def published_crop_size(config: Model) -> int | None:
+    """Side of the images that the published weights were evaluated with, where that is known.
+
+    Raises:
+        UsageError: there is no such trunk or weights.
+    """
+    if config.weights == "none" or _names_file(config.weights):
+        return None
+    return find_source(config.trunk).published(config.weights, config.arguments).crop_size
+
+
 def weights_fingerprint(config: Model) -> str | None:
     """What identifies the weights that training starts from; None where they are random.
 

@@ -371,6 +371,8 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
             f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
         ),
     ]
+    if data.get("origin"):
+        facts.insert(1, ("Samples", data["origin"]))
     if protocol.selects_on == "validation":
         split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
         facts.append(("Folds", split))

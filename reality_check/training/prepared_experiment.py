@@ -116,6 +116,7 @@ class PreparedExperiment:
             "classes": dataset.num_classes,
             "images": len(dataset),
             "noun": dataset.noun,
+            "origin": dataset.origin,
             "image_shape": list(dataset.samples.shape or ()),
             "input_shape": list(_sizes(input_shape(dataset, self.protocol.training))),
             "trainval_classes": len(splits.trainval),

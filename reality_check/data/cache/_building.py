@@ -20,9 +20,9 @@ import numpy as np
 from reality_check.data._digests import usable_cores
 from reality_check.data.cache._bytes import format_bytes
 from reality_check.data.cache._entry import INDEX, PIXELS, Entry, EntryWriter, open_entry
-from reality_check.data.cache._progress import progress, say
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
+from reality_check.utils.progress_bar import progress, say
 
 _STALE_SECONDS = 3 * 24 * 3600.0
 _ABANDONED_SECONDS = 600.0

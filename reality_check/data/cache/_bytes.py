@@ -7,8 +7,8 @@ import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from reality_check.data.cache._progress import progress
 from reality_check.utils.errors import UsageError
+from reality_check.utils.progress_bar import progress
 
 _MEGABYTE = 10**6
 

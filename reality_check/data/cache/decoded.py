@@ -17,12 +17,12 @@ from reality_check.data._digests import image_digest
 from reality_check.data.cache._building import Chunk, Job, obtain_entry, remove_entry
 from reality_check.data.cache._decode import Resize, decode_image, image_size, resized_size
 from reality_check.data.cache._entry import META, RECORD, Entry, open_entry
-from reality_check.data.cache._progress import say
 from reality_check.data.cache._sources import Sources
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
+from reality_check.utils.progress_bar import say
 from reality_check.utils.text import nearest
 
 _FORMAT = 2  # part of the cache's key: raise it when the decoded pixels or the files change
@@ -204,6 +204,7 @@ def _image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
         test_classes=files.test_classes,
         queries=queries,
         skipped=skipped,
+        sample_names=np.array([files.paths[row] for row in rows], dtype=object),
     )
 
 

@@ -7,12 +7,12 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
-from reality_check.data.cache._progress import say
 from reality_check.data.readers.archives import unpack
 from reality_check.data.readers.download import RemoteFile, check_file, download
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.paths import expand_path
+from reality_check.utils.progress_bar import say
 
 
 @dataclass(frozen=True)

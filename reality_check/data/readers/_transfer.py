@@ -14,7 +14,7 @@ from typing import Any
 
 from reality_check._version import __version__
 from reality_check.data.cache._bytes import byte_progress, check_space, format_bytes
-from reality_check.data.cache._progress import say
+from reality_check.utils.progress_bar import say
 
 #: Connections in a row that may break without a new byte before the address is given up.
 ATTEMPTS = 5

@@ -9,10 +9,10 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from reality_check.data.cache._bytes import byte_progress, format_bytes
-from reality_check.data.cache._progress import say
 from reality_check.data.readers._transfer import Unavailable, fetch, size_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
+from reality_check.utils.progress_bar import say
 
 
 @dataclass(frozen=True)

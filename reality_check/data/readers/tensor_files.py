@@ -23,6 +23,8 @@ from reality_check.utils.text import nearest
 _SAMPLES = ("x", "X", "features", "embeddings", "vectors", "images", "data")
 _LABELS = ("y", "labels", "label", "targets", "target")
 _NAMES, _CLASS_NAMES, _ORIGIN = "names", "class_names", "origin"
+#: The data set's own split, as ``reality-check embed`` writes it.
+_TEST_CLASSES, _QUERIES = "test_classes", "queries"
 
 Columns = Mapping[str, Any]
 
@@ -71,6 +73,8 @@ def read_tensors(
         names=_optional(columns, names, _NAMES, where),
         class_names=_optional(columns, class_names, _CLASS_NAMES, where),
         origin=str(columns.get(_ORIGIN, "")),
+        test_classes=columns.get(_TEST_CLASSES),
+        queries=columns.get(_QUERIES),
     )
 
 
@@ -82,6 +86,8 @@ def labelled(
     names: Sequence[str] | np.ndarray | None = None,
     class_names: Sequence[str] | np.ndarray | None = None,
     origin: str = "",
+    test_classes: np.ndarray | None = None,
+    queries: np.ndarray | None = None,
 ) -> SampleSet:
     """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
 
@@ -93,6 +99,8 @@ def labelled(
         names: of the samples.
         class_names: by integer label; None: the labels are the names.
         origin: where the samples come from.
+        test_classes: the labels that the data set's own split tests on; None: it has no split.
+        queries: bool, shape (N,): which samples are queries; None: all.
 
     Raises:
         UsageError: the arrays do not fit each other, or a value is not allowed.
@@ -112,7 +120,11 @@ def labelled(
         "name": name,
         "sample_names": None if names is None else np.asarray(names).astype(str),
         "origin": origin,
+        "queries": None if queries is None else np.asarray(queries, dtype=bool),
     }
+    if test_classes is not None:
+        own = np.searchsorted(values, np.intersect1d(values, test_classes))
+        rest["test_classes"] = tuple(int(label) for label in own)
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
         return ImageSet(samples, **rest)  # type: ignore[arg-type]
     return TensorSet(Tensors.from_array(samples, what), **rest)

@@ -27,6 +27,7 @@ def test_what_the_report_says_of_the_data() -> None:
         "classes": 12,
         "images": 24,
         "noun": "image",
+        "origin": "",
         "image_shape": [8, 10, 1],
         "input_shape": [8, 10, 1],
         "trainval_classes": 6,

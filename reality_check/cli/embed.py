@@ -1,0 +1,155 @@
+"""``reality-check embed``: images or tensors through a frozen trunk, once, into a file."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from reality_check.cli.parsing import Commands, add_command, add_overrides, positive
+from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.exit_status import DONE
+
+if TYPE_CHECKING:
+    from reality_check.config.model import Model
+    from reality_check.launch.embed import Embedding
+
+_DETAILS = """\
+Embeds every sample of DATA once and writes an .npz file of the features, with
+the labels, the names and where it comes from. A comparison of losses on them
+takes minutes: `dataset: FILE.npz` with `model: identity` and
+`protocol: features`. A call that was stopped continues where it was.
+
+Without --weights, trunks of torchvision and timm have their published weights,
+all others random ones or those that their own code loads.
+
+examples:
+  reality-check embed ./birds --trunk timm:vit_small_patch14_dinov2 --out birds.npz
+  reality-check embed cub200 dataset.path=/my/CUB_200_2011 --trunk resnet50 --out cub.npz
+  reality-check embed omniglot --trunk my_models.MyTrunk --weights mine.pth --out o.npz
+
+exit status: 0 written, or there already, 2 something cannot be used
+"""
+#: Side of the crops where neither the user nor the weights say one.
+_CROP = 224
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "run images or tensors through a frozen trunk once, into a file of features"
+    command = add_command(commands, "embed", run, title, _DETAILS)
+    command.add_argument(
+        "data",
+        metavar="DATA",
+        help="a folder with one sub-folder of images per class, a file of tensors, the YAML of a "
+        "data set, or a name from `reality-check show datasets`",
+    )
+    add_overrides(
+        command, "changes: dataset.KEY=VALUE or model.KEY=VALUE, e.g. model.arguments.img_size=224"
+    )
+    command.add_argument(
+        "--trunk",
+        required=True,
+        metavar="NAME",
+        help="timm:NAME, torchvision:NAME, or the import path of a torch.nn.Module",
+    )
+    command.add_argument("--out", required=True, metavar="FILE", help="the .npz file to write")
+    command.add_argument(
+        "--weights", metavar="WEIGHTS", help="imagenet, none, a tag or the path of a file"
+    )
+    command.add_argument(
+        "--pooling",
+        default="average",
+        choices=("average", "max", "average_plus_max", "gem", "flatten"),
+        help="of trunks that give maps (default: average)",
+    )
+    command.add_argument(
+        "--crop-size",
+        type=positive,
+        metavar="PIXELS",
+        help="side of the centre crop (default: what the published weights were evaluated with; "
+        "224 for others of torchvision and timm; else the size of the images)",
+    )
+    command.add_argument(
+        "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
+    )
+    command.add_argument("--batch-size", type=positive, default=64, metavar="N", help="default: 64")
+    command.add_argument("--device", default="auto", help="auto, cpu, mps, cuda or cuda:N")
+    command.add_argument("--autocast", default="none", choices=("none", "bf16", "fp16"))
+    command.add_argument("--dtype", default="float32", choices=("float16", "float32"))
+
+
+def run(options: argparse.Namespace) -> int:
+    """Embed; return the exit status."""
+    from dataclasses import replace
+
+    from reality_check.config.datasets import NamedDataset
+    from reality_check.config.messages import validate
+    from reality_check.config.overrides import parse_override, set_value
+    from reality_check.data import ImageSet, load_dataset
+    from reality_check.launch.embed import embed_to_file
+
+    plain = {"dataset": _dataset(options.data), "model": {}}
+    for text in options.overrides:
+        keys, value = parse_override(text)
+        if keys[0] not in plain or len(keys) < 2:
+            raise UsageError(
+                f"{text!r} changes neither the data set nor the model; write dataset.KEY=VALUE or "
+                "model.KEY=VALUE."
+            )
+        set_value(plain, keys, value)
+    out = at_home(options.out)
+    how = _how(options, plain["model"])
+    data = load_dataset(validate(NamedDataset, {"dataset": plain["dataset"]}, "embed").dataset)
+    if isinstance(data, ImageSet) and how.crop_size is None:
+        how = replace(how, crop_size=_crop_size(how.model, data))
+    samples, width = embed_to_file(data, how, out, log=print)
+    print(f"{out}: {samples:,} x {width:,} {how.dtype}")
+    print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
+    return DONE
+
+
+def _dataset(given: str) -> dict[str, Any]:
+    from reality_check.config.named import as_name, expand
+
+    place = Path(at_home(given))
+    if place.is_dir():
+        name = as_name(place.resolve().name)
+        return {"name": name, "reader": "image_folder", "path": given, "size": 256}
+    found: dict[str, Any] = expand(given, "dataset", "datasets", None)
+    return found
+
+
+def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
+    from reality_check.config.messages import validate
+    from reality_check.config.model import Model
+    from reality_check.launch.embed import Embedding
+    from reality_check.models.own_trunks import OwnTrunk
+    from reality_check.models.trunk_names import find_source
+    from reality_check.training.prepared_experiment import pick_device
+
+    own = isinstance(find_source(options.trunk), OwnTrunk)
+    weights = options.weights or ("none" if own else "imagenet")
+    given = {"trunk": options.trunk, "weights": weights, "pooling": options.pooling}
+    model = validate(Model, {"name": "trunk", **given, **changes}, "embed")
+    return Embedding(
+        model=model,
+        crop_size=options.crop_size,
+        resize=options.resize,
+        batch_size=options.batch_size,
+        device=pick_device(options.device),
+        autocast=options.autocast,
+        dtype=options.dtype,
+    )
+
+
+def _crop_size(model: Model, data: Any) -> int | None:
+    """What the weights were evaluated with; else the images' own size, where that serves."""
+    from reality_check.models.own_trunks import OwnTrunk
+    from reality_check.models.trunk_building import published_crop_size
+    from reality_check.models.trunk_names import find_source
+
+    if isinstance(find_source(model.trunk), OwnTrunk):
+        shape = data.image_shape
+        return None if shape is not None and shape[0] == shape[1] else _CROP
+    return published_crop_size(model) or _CROP
