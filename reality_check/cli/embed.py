@@ -100,7 +100,8 @@ def run(options: argparse.Namespace) -> int:
         set_value(plain, keys, value)
     out = at_home(options.out)
     how = _how(options, plain["model"])
-    data = load_dataset(validate(NamedDataset, {"dataset": plain["dataset"]}, "embed").dataset)
+    config = validate(NamedDataset, {"dataset": plain["dataset"]}, "embed").dataset
+    data = replace(load_dataset(config), name=config.name)
     if isinstance(data, ImageSet) and how.crop_size is None:
         how = replace(how, crop_size=_crop_size(how.model, data))
     samples, width = embed_to_file(data, how, out, log=print)

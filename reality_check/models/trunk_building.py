@@ -16,7 +16,7 @@ from reality_check.config.model import Model
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.conv4 import Conv4, Conv4Pool
-from reality_check.models.own_trunks import OwnTrunk
+from reality_check.models.own_trunks import TRUNKS, OwnTrunk
 from reality_check.models.published import (
     FROM_SCRATCH,
     PublishedWeights,
@@ -61,9 +61,8 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
 
 
 def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
-    if isinstance(source, OwnTrunk):
-        return source.build(config.arguments, shape)
-    if isinstance(shape, TensorShape):
+    takes_images = not isinstance(source, OwnTrunk) or source.name in TRUNKS
+    if isinstance(shape, TensorShape) and takes_images and config.trunk != "identity":
         if len(shape.sizes) != 3 or not shape.dtype.is_floating_point:
             raise UsageError(
                 f"{source.title} takes images, but the samples are {shape}; write trunk: identity "

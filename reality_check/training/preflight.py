@@ -11,6 +11,7 @@ import torch
 
 from reality_check.config.classes import one_line
 from reality_check.config.method import Method
+from reality_check.config.metrics import Stage
 from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, count_trainings, trainings_of
 from reality_check.config.training import Training
@@ -184,6 +185,8 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         shape = input_shape(dataset, training)
         build_augmentation(model, training, shape)
         network = build_network(_middle(model), shape, size, seed=0)
+        if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
+            build_network(_middle(model), shape, size * protocol.split.folds, seed=0)
         for method in methods:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
             loss = build_loss(settings, dataset.num_classes, size)

@@ -15,7 +15,13 @@ from support import paths
 from support.examples import examples
 from torch import nn
 
-from pml_extensions.modules import BinaryEmbedding, UnitLength, embedder
+from pml_extensions.modules import (
+    BinaryEmbedding,
+    MLPEmbedder,
+    UnitLength,
+    embedder,
+    start_from_pca,
+)
 
 GOLDEN = json.loads((paths.GOLDEN).read_text(encoding="utf-8"))["cases"]["binary_retrieval"]
 
@@ -39,6 +45,67 @@ def test_kaiming_fan_out_takes_the_width_of_the_embedding() -> None:
     # Layer-normalised features have length sqrt(2048); papers.md gives the embedding's: 64.
     x = nn.functional.layer_norm(torch.randn(64, 2048), (2048,))
     assert layer(x).norm(dim=1).mean().item() == pytest.approx(64, rel=1e-2)
+
+
+@pytest.mark.parametrize("kind", ["none", "batch_norm", "layer_norm"])
+def test_a_perceptron_is_its_layers_in_a_row(kind: str) -> None:
+    torch.manual_seed(1)
+    network = MLPEmbedder(6, 3, layers=3, hidden_size=5, hidden_normalization=kind, dropout=0.5)  # type: ignore[arg-type]
+    network.eval()
+    x = torch.randn(4, 6)
+    by_hand = x
+    for number in range(2):
+        by_hand = getattr(network, f"linear_{number}")(by_hand)
+        by_hand = getattr(network, f"normalization_{number}")(by_hand).relu()
+    assert torch.equal(network(x), network.linear(by_hand))
+    shapes = [tuple(part.weight.shape) for part in network if isinstance(part, nn.Linear)]
+    assert shapes == [(5, 6), (5, 5), (3, 5)]
+    assert sum(isinstance(part, nn.Dropout) for part in network) == 3
+
+
+def test_the_state_of_a_perceptron_says_what_it_is_of() -> None:
+    state = MLPEmbedder(6, 3, layers=2, hidden_size=5, dropout=0.5).state_dict()
+    assert state["_extra_state"]["layers"] == 2
+    MLPEmbedder(6, 3, layers=2, hidden_size=5).load_state_dict(state)
+    with pytest.raises(
+        ValueError, match="state of a perceptron of .*'layer_norm'|not .*layer_norm"
+    ):
+        MLPEmbedder(6, 3, 2, 5, "layer_norm").load_state_dict(state, strict=False)
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        ({"layers": 0}, "layers"),
+        ({"hidden_size": 0}, "hidden_size"),
+        ({"hidden_normalization": "group"}, "hidden_normalization"),
+        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
+    ],
+)
+def test_a_perceptron_refuses(options: dict, text: str) -> None:
+    with pytest.raises(ValueError, match=text):
+        MLPEmbedder(6, 3, **options)
+
+
+@pytest.mark.parametrize("count", [50, 7])
+@pytest.mark.parametrize("bias", [True, False])
+def test_a_start_from_principal_components_is_numpys(count: int, bias: bool) -> None:
+    x = np.random.default_rng(0).normal(size=(count, 9)) * np.arange(1, 10) + 3
+    layer = nn.Linear(9, 4, bias=bias)
+    start_from_pca(layer, torch.tensor(x, dtype=torch.float32))
+    mean = x.mean(axis=0)
+    _, _, components = np.linalg.svd(x - mean, full_matrices=False)
+    expected = (x - mean if bias else x) @ components[:4].T
+    found = layer(torch.tensor(x, dtype=torch.float32)).detach().numpy()
+    signs = np.sign((layer.weight.detach().numpy() * components[:4]).sum(axis=1))
+    assert found == pytest.approx(expected * signs, abs=2e-3)
+    largest = np.abs(layer.weight.detach().numpy()).argmax(axis=1)
+    assert (layer.weight.detach().numpy()[range(4), largest] > 0).all()
+
+
+def test_a_start_needs_as_many_features_as_components() -> None:
+    with pytest.raises(ValueError, match=r"shape \(3, 9\) have at most 3 .* has 4 dimensions"):
+        start_from_pca(nn.Linear(9, 4), torch.randn(3, 9))
 
 
 def test_equal_widths_need_no_layer() -> None:

@@ -1,0 +1,167 @@
+"""Frozen features of a data set: what the file holds, resuming, and what is refused."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image
+from support.in_process import run_command
+
+from reality_check.config.datasets import ImageFolderData
+from reality_check.data import load_dataset, read_tensors
+
+CLASSES, EACH = 4, 3
+
+
+class Halves(torch.nn.Module):
+    """Means of the left and the right half of an image."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scale = torch.nn.Parameter(torch.ones(1))
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        if CALLS is not None:
+            CALLS.append(len(images))
+            if len(CALLS) == STOP_AT:
+                raise KeyboardInterrupt
+        halves = images.mean(dim=(1, 2)).unflatten(1, (2, -1)).mean(dim=2)
+        return halves * self.scale
+
+
+class Broken(Halves):
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return super().forward(images) / 0
+
+
+CALLS: list[int] | None = None
+STOP_AT = 0
+
+
+@pytest.fixture
+def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A folder of images, and the trunks of this file under a name."""
+    module = ModuleType("my_trunks")
+    module.Halves, module.Broken = Halves, Broken  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_trunks", module)
+    monkeypatch.setenv("REALITY_CHECK_CACHE", str(tmp_path / "cache"))
+    draw = np.random.default_rng(0)
+    for label in range(CLASSES):
+        (tmp_path / "birds" / f"class{label}").mkdir(parents=True)
+        for number in range(EACH):
+            pixels = draw.integers(0, 256, (16, 16, 3)).astype(np.uint8)
+            Image.fromarray(pixels).save(tmp_path / "birds" / f"class{label}" / f"{number}.png")
+    return tmp_path
+
+
+def embed(folder: Path, *words: str, trunk: str = "my_trunks.Halves") -> Any:
+    given = ["--trunk", trunk, "--out", "birds.npz", "dataset.size=16", *words]
+    return run_command(folder, "embed", "birds", *given)
+
+
+def test_the_file_holds_features_names_labels_and_where_it_comes_from(folder: Path) -> None:
+    done = embed(folder, "--batch-size", "5")
+    assert done.returncode == 0, done.stderr
+    assert "birds.npz: 12 x 2 float32" in done.stdout
+    data = read_tensors(folder / "birds.npz")
+    config = ImageFolderData(
+        name="birds", reader="image_folder", path=str(folder / "birds"), size=16
+    )
+    images = load_dataset(config)
+    pixels = torch.from_numpy(np.array(images.samples)).permute(0, 3, 1, 2) / 255 * 2 - 1
+    assert data.samples.array() == pytest.approx(Halves()(pixels).detach().numpy(), abs=1e-6)
+    assert data.labels.tolist() == images.labels.tolist()
+    assert data.class_names == images.class_names
+    assert data.sample_names is not None
+    assert data.sample_names[:2].tolist() == ["class0/0.png", "class0/1.png"]
+    assert data.origin.startswith("birds through my_trunks.Halves, weights none (sha256 ")
+    again = embed(folder)
+    assert (again.returncode, "12 x 2" in again.stdout) == (0, True)
+    assert sorted(path.name for path in folder.iterdir()) == ["birds", "birds.npz", "cache"]
+
+
+def test_a_stopped_call_continues(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = folder / "whole.npz"
+    assert embed(folder, "--batch-size", "2").returncode == 0
+    (folder / "birds.npz").rename(whole)
+    monkeypatch.setattr("reality_check.launch.embed._MARK_SECONDS", 0.0)
+    module = sys.modules[__name__]
+    monkeypatch.setattr(module, "CALLS", [])
+    monkeypatch.setattr(module, "STOP_AT", 5)  # the first call looks at the shape of the output
+    assert embed(folder, "--batch-size", "2").returncode == 130
+    assert not (folder / "birds.npz").exists()
+    monkeypatch.setattr(module, "STOP_AT", 0)
+    monkeypatch.setattr(module, "CALLS", [])
+    done = embed(folder, "--batch-size", "2")
+    assert "Continuing after 6 of 12 samples" in done.stdout
+    assert module.CALLS == [1, 2, 2, 2]
+    assert (folder / "birds.npz").read_bytes() == whole.read_bytes()
+    assert not (folder / "birds.npz.partial").exists()
+
+
+def test_a_stopped_call_of_another_trunk_is_not_continued(folder: Path) -> None:
+    work = folder / "birds.npz.partial"
+    work.mkdir()
+    np.save(work / "x.npy", np.ones((12, 2), np.float32))
+    (work / "progress.json").write_text(json.dumps({"trunk": "another", "done": 8}))
+    assert embed(folder).returncode == 0
+    assert not (read_tensors(folder / "birds.npz").samples.array() == 1).any()
+
+
+@pytest.mark.parametrize(
+    ("words", "trunk", "text"),
+    [
+        (["--crop-size", "8"], "my_trunks.Halves", "made in another way (crop_size differ)"),
+        ([], "conv4", "(trunk, state differ); write another --out"),
+        (["dataset.channels=1"], "my_trunks.Halves", "(data_fingerprint differ)"),
+    ],
+)
+def test_a_file_of_other_features_is_left_alone(
+    folder: Path, words: list[str], trunk: str, text: str
+) -> None:
+    assert embed(folder).returncode == 0
+    before = (folder / "birds.npz").read_bytes()
+    done = embed(folder, *words, trunk=trunk)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert (folder / "birds.npz").read_bytes() == before
+
+
+@pytest.mark.parametrize(
+    ("words", "trunk", "text"),
+    [
+        ([], "my_trunks.Broken", "features of sample 0 and others by my_trunks.Broken are NaN"),
+        ([], "my_trunks.Halfs", "Halfs"),
+        (["protocol=quick"], "my_trunks.Halves", "changes neither the data set nor the model"),
+        (["dataset.sise=3"], "my_trunks.Halves", "sise"),
+        (["model.pooling=mean"], "my_trunks.Halves", "pooling must be one of"),
+        (["--device", "cuda:9"], "my_trunks.Halves", "device 'cuda:9' is not here"),
+        (["--out", "birds.h5"], "my_trunks.Halves", "features are written as .npz"),
+    ],
+)
+def test_refuses(folder: Path, words: list[str], trunk: str, text: str) -> None:
+    done = embed(folder, *words, trunk=trunk)
+    assert done.returncode == 2
+    assert text in done.stderr
+    assert not list(folder.glob("*.npz"))
+
+
+def test_an_npz_of_others_is_never_replaced(folder: Path) -> None:
+    np.savez(folder / "birds.npz", x=np.ones(3))
+    done = embed(folder)
+    assert (done.returncode, "no file of reality-check embed" in done.stderr) == (2, True)
+
+
+def test_tensors_can_be_embedded_too(folder: Path) -> None:
+    draw = np.random.default_rng(1)
+    np.savez(folder / "waves.npz", x=draw.normal(size=(6, 3, 4, 8)), y=np.arange(6) % 2)
+    out = ["--trunk", "my_trunks.Halves", "--out", "o.npz", "--dtype", "float16"]
+    assert run_command(folder, "embed", "waves.npz", *out).returncode == 0
+    assert read_tensors(folder / "o.npz").samples.values.dtype == np.float16
