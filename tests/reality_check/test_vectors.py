@@ -131,7 +131,7 @@ def test_the_report_speaks_of_samples_and_shows_their_names(finished: dict[str, 
         ("protocol.training.augmentation.rotation=10", "augmentation.rotation, changes of images"),
         (
             "model.trunk=conv4",
-            "trunk conv4 takes images, but the samples are vectors of 64 float32",
+            "conv4 takes images, but the samples are vectors of 64 float32",
         ),
         ("model.trunk=torchvision:resnet18", "takes images, but the samples are vectors of 64"),
         ("model.preprocessing.mean=0.5", "model.preprocessing is about pixels"),

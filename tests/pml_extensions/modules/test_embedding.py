@@ -67,9 +67,7 @@ def test_the_state_of_a_perceptron_says_what_it_is_of() -> None:
     state = MLPEmbedder(6, 3, layers=2, hidden_size=5, dropout=0.5).state_dict()
     assert state["_extra_state"]["layers"] == 2
     MLPEmbedder(6, 3, layers=2, hidden_size=5).load_state_dict(state)
-    with pytest.raises(
-        ValueError, match="state of a perceptron of .*'layer_norm'|not .*layer_norm"
-    ):
+    with pytest.raises(ValueError, match=r"state of a perceptron of .* not .*layer_norm"):
         MLPEmbedder(6, 3, 2, 5, "layer_norm").load_state_dict(state, strict=False)
 
 
