@@ -19,6 +19,7 @@ refused, a my_losses.py stays as it is.
 examples:
   reality-check init
   reality-check init arcface_or_mine.yaml
+  reality-check init --features birds.npz
 
 Then: reality-check check FILE, and reality-check run FILE.
 """
@@ -35,14 +36,21 @@ def add_parser(commands: Commands) -> None:
         metavar="FILE",
         help="the YAML, in this or another folder (default: experiment.yaml)",
     )
+    command.add_argument(
+        "--features",
+        metavar="FILE",
+        help="compare on the vectors of this file, as reality-check embed writes it",
+    )
 
 
 def run(options: argparse.Namespace) -> int:
     """Write the files and say what comes next; return the exit status."""
-    from reality_check.cli.starter import write_starter
+    from reality_check.cli.starter import check_features, write_starter
 
     path = at_home(options.file)
-    print(*write_starter(path), sep="\n")
+    if options.features is not None:
+        check_features(options.features)
+    print(*write_starter(path, options.features), sep="\n")
     print("Next: change the loss and the YAML as you like, or nothing at first; then")
     if path.parent != Path():
         print(f"  cd {shlex.quote(str(path.parent))}")

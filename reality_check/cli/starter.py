@@ -8,8 +8,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from reality_check.config.json_schema import json_schema
+from reality_check.config.named import TENSOR_FILES
 from reality_check.config.types import Name
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, at_home
 from reality_check.utils.files import atomic_write
 
 #: Beside the YAML, so that editors find it without a network.
@@ -23,12 +24,7 @@ YAML = """\
 #   reality-check check {yaml}     forward, backward, cost; trains nothing
 #   reality-check run {yaml}       the whole comparison, then open the report it names
 
-dataset: glyphs        # names: reality-check show datasets. Your own images:
-                       # dataset: {{name: mine, reader: image_folder, path: ./images, size: 64,
-                       #           resize: square}}
-model: conv4           # names: reality-check show models
-protocol: quick        # a small budget to try things out; the real one is mlrc (days on a GPU)
-
+{subject}
 methods:
   - name: my_loss
     loss: {module}.{cls}         # a file in this folder, or any importable path
@@ -47,6 +43,21 @@ methods:
   - quick/contrastive
 
 seed: 0
+"""
+
+#: What is compared on: images, or features that `reality-check embed` wrote.
+IMAGES = """\
+dataset: glyphs        # names: reality-check show datasets. Your own images:
+                       # dataset: {name: mine, reader: image_folder, path: ./images, size: 64,
+                       #           resize: square}
+model: conv4           # names: reality-check show models
+protocol: quick        # a small budget to try things out; the real one is mlrc (days on a GPU)
+"""
+FEATURES = """\
+dataset: {features}   # .npz, .npy, .safetensors or .parquet: samples x, labels y
+model: identity           # one linear layer on them; a perceptron:
+                          # {{base: identity, embedder: {{layers: 2, hidden_size: 512}}}}
+protocol: features_quick  # a small budget to try things out; the real one is features (minutes)
 """
 
 LOSS = '''\
@@ -82,11 +93,12 @@ class {cls}(BaseMetricLossFunction):
 '''
 
 
-def write_starter(file: Path) -> list[str]:
+def write_starter(file: Path, features: str | None = None) -> list[str]:
     """Write a starter YAML, a loss file that it uses, and the schema that editors complete from.
 
     Args:
         file: of the YAML; the others are beside it. A loss file that is there already stays.
+        features: a file of vectors to compare on; None: on images.
 
     Returns:
         What became of each file, a line each.
@@ -99,8 +111,10 @@ def write_starter(file: Path) -> list[str]:
     folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
     named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
-    texts = {file: YAML.format(**named)}
-    told = [f"wrote {file}: what is compared, on which images, with which budget"]
+    subject = IMAGES if features is None else FEATURES.format(features=json.dumps(features))
+    texts = {file: YAML.format(**named, subject=subject)}
+    kind = "images" if features is None else "features"
+    told = [f"wrote {file}: what is compared, on which {kind}, with which budget"]
     if loss.exists():
         told.append(f"left {loss} as it is; the YAML names its {CLASS}")
     else:
@@ -118,6 +132,19 @@ def write_starter(file: Path) -> list[str]:
             "folder of yours."
         ) from None
     return told
+
+
+def check_features(name: str) -> None:
+    """Make sure that a file of vectors is there and can be named in a YAML.
+
+    Raises:
+        UsageError: it is not.
+    """
+    if not at_home(name).is_file() or not name.endswith(TENSOR_FILES):
+        raise UsageError(
+            f"--features is {name!r}, but it must be a file that is there and ends in "
+            f"{', '.join(TENSOR_FILES)}; write one with reality-check embed."
+        )
 
 
 def _check_name(file: Path) -> None:
