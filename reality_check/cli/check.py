@@ -90,7 +90,9 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
     check_data(experiment, dataset)
     check_model(experiment, dataset)
     check_starts(experiment)
-    print(f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} {dataset.noun}s; fits")
+    print(
+        f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} {dataset.noun}s; fits"
+    )
     problems = 0
     for method in experiment.methods:
         space = search_space(method, experiment.protocol, experiment.model_of(method))

@@ -61,8 +61,9 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
 
 
 def _build(source: TrunkSource, config: Model, shape: InputShape) -> nn.Module:
-    takes_images = not isinstance(source, OwnTrunk) or source.name in TRUNKS
-    if isinstance(shape, TensorShape) and takes_images and config.trunk != "identity":
+    if isinstance(source, OwnTrunk) and (source.name not in TRUNKS or config.trunk == "identity"):
+        return source.build(config.arguments, shape)
+    if isinstance(shape, TensorShape):
         if len(shape.sizes) != 3 or not shape.dtype.is_floating_point:
             raise UsageError(
                 f"{source.title} takes images, but the samples are {shape}; write trunk: identity "

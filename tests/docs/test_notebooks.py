@@ -24,7 +24,7 @@ def cells(notebook: Path, kind: str) -> list[dict[str, Any]]:
 
 
 def test_there_is_a_notebook() -> None:
-    assert [path.stem for path in NOTEBOOKS] == ["first_comparison"]
+    assert [path.stem for path in NOTEBOOKS] == list(CHECKS)
 
 
 @every_notebook
@@ -51,15 +51,33 @@ def run(code: list[list[str]], folder: Path) -> list[str]:
     return out.getvalue().splitlines()
 
 
-@pytest.mark.slow
-@every_notebook
-def test_its_cells_run_in_order(notebook: Path, tmp_path: Path) -> None:
-    pyplot.switch_backend("Agg")
-    said = run([cell["source"] for cell in cells(notebook, "code")], tmp_path)
+def check_first_comparison(said: list[str]) -> None:
     assert said[0] == "experiment ['my_loss', 'contrastive']"
     assert said[1] == "finished"
     assert [line.split()[0] for line in said[2:4]] == ["my_loss", "contrastive"]
     deviations = said[4:-1]
     assert any("trial" in line for line in deviations)
     assert all(line.startswith(("- ", "serious: ")) for line in deviations)
+
+
+def check_frozen_features(said: list[str]) -> None:
+    assert said[0] == "640 images"
+    assert said[1].startswith("images.npz: 640 x ")
+    assert "finished" in said
+    rows = [line.split("  ")[0] for line in said]
+    assert {"normalized_softmax", "contrastive", "raw features", "untrained embedder"} <= {*rows}
+
+
+CHECKS = {
+    "first_comparison": check_first_comparison,
+    "frozen_features": check_frozen_features,
+}
+
+
+@pytest.mark.slow
+@every_notebook
+def test_its_cells_run_in_order(notebook: Path, tmp_path: Path) -> None:
+    pyplot.switch_backend("Agg")
+    said = run([cell["source"] for cell in cells(notebook, "code")], tmp_path)
+    CHECKS[notebook.stem](said)
     assert Path(said[-1]).is_file()

@@ -274,7 +274,7 @@ def _write_member(archive: zipfile.ZipFile, file: Any, name: str, array: np.ndar
 
 
 def _safetensors(place: Path) -> Columns:
-    library = _import("safetensors", "safetensors", place)
+    library = _import("safetensors", place)
     with library.safe_open(str(place), framework="pt") as file:
         columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
         about = file.metadata() or {}
@@ -285,12 +285,12 @@ def _safetensors(place: Path) -> Columns:
 
 
 def _parquet(place: Path) -> Columns:
-    library = _import("pyarrow.parquet", "parquet", place)
+    library = _import("pyarrow.parquet", place)
     return _arrow(library.read_table(place), str(place))
 
 
 def _huggingface(place: Path) -> Columns:
-    library = _import("datasets", "huggingface", place)
+    library = _import("datasets", place)
     try:
         data = library.load_from_disk(str(place))
     except Exception as error:
@@ -336,11 +336,11 @@ FORMATS: dict[str, Callable[[Path], Columns]] = {
 }
 
 
-def _import(module: str, extra: str, place: Path) -> Any:
+def _import(module: str, place: Path) -> Any:
     try:
         return importlib.import_module(module)
     except ImportError:
         raise UsageError(
             f"Reading {str(place)!r} needs the package {module.partition('.')[0]}; install it with "
-            f"pip install 'pml-extensions[{extra}]'."
+            f"pip install 'pml-extensions[features]'."
         ) from None
