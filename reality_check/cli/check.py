@@ -91,7 +91,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
     check_model(experiment, dataset)
     check_starts(experiment)
     print(
-        f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} {dataset.noun}s; fits"
+        f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
+        f"{dataset.noun}s; fits"
     )
     problems = 0
     for method in experiment.methods:
