@@ -7,11 +7,15 @@ resumes, the files are written again from that history, so that nothing is recor
 from __future__ import annotations
 
 import shutil
+import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from record_keeper import RecordKeeper, RecordWriter
+
+#: Between two writes of the files, at least.
+_SAVE_SECONDS = 5.0
 
 
 class FoldRecords:
@@ -29,15 +33,26 @@ class FoldRecords:
         self._keeper = RecordKeeper(tensorboard_writer=self._tensorboard, record_writer=writer)
         for row in history:
             self._put(row)
-        self._save(bool(history))
+        self._unsaved = bool(history)
+        self._save()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Record one evaluation: ``step`` (epochs trained so far) and any measurements."""
+        """Record one evaluation: ``step`` (epochs trained so far) and any measurements.
+
+        The files are some seconds behind: writing them takes as long as evaluating a head.
+        """
         self._put(row)
-        self._save(True)
+        self._unsaved = True
+        if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
+            self._save()
+
+    def discard(self) -> None:
+        """Forget what is not written yet."""
+        self._unsaved = False
 
     def close(self) -> None:
-        """Flush and close what is open."""
+        """Write what is not written yet, and close what is open."""
+        self._save()
         if self._tensorboard is not None:
             self._tensorboard.close()
 
@@ -46,9 +61,10 @@ class FoldRecords:
         for name, value in row.items():
             self._keeper.append_data("curves", name, _number(value), row["step"])
 
-    def _save(self, anything: bool) -> None:
-        if anything:
+    def _save(self) -> None:
+        if self._unsaved:
             self._keeper.save_records()
+        self._unsaved, self._saved_at = False, time.monotonic()
 
 
 def _empty(folder: Path) -> None:

@@ -30,7 +30,7 @@ from reality_check.training.records import FoldRecords
 from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
 from reality_check.utils.errors import UsageError
-from reality_check.utils.lease import LeaseCheck, no_lease
+from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
 
 
 class Trainer:
@@ -103,6 +103,10 @@ class Trainer:
                 self._evaluate_untrained()
             self._train_phases()
             return self._finish()
+        except LeaseLost:
+            if self.records is not None:
+                self.records.discard()  # the folder is another worker's
+            raise
         finally:
             if self.records is not None:
                 self.records.close()
