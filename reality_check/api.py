@@ -87,6 +87,7 @@ def run(
         device = None if trained_here else _device_of_jobs(ready.experiment)
         campaign = Campaign(ready.experiment, folder)
         campaign.baselines().note("data", ready.describe_data(device))
+        campaign.baselines().note("parameters", ready.trained_parameters())
         campaign.clear_failures()
         if not campaign.is_complete():
             _work(campaign, parallelism, watch, log)

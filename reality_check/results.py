@@ -207,6 +207,8 @@ class MethodResults:
     gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
     origin: str = ""  # its output folder, in a report of several
     map: EmbeddingMap | None = None  # of test images, where one was asked for
+    #: Of one network, that a training changes: those of a part without learning rate are not.
+    trained_parameters: int | None = None
 
 
 @dataclass(frozen=True)

@@ -41,6 +41,7 @@ OWN_TRUNKS = {
     "conv4_pool": "width=64\n"
     "Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.",
     "bn_inception": "-\nGoogLeNet with batch normalisation, up to its last feature maps.",
+    "identity": "-\nReturns its input: for vectors, which need no trunk.",
 }
 #: Arguments that the harness gives.
 _GIVEN = {"num_classes", "embedding_size", "channels"}

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from reality_check.config.classes import build, find_class
 from reality_check.data.augmentation.preprocessing import Preprocessing
@@ -19,12 +19,20 @@ from reality_check.models.published import FROM_SCRATCH, PublishedWeights
 from reality_check.models.weight_files import read_state
 from reality_check.utils.errors import UsageError
 
+
+class Identity(nn.Module):
+    """Returns its input: for vectors, which need no trunk."""
+
+    def forward(self, samples: Tensor) -> Tensor:
+        return samples
+
+
 #: Trunks of this package by name.
 TRUNKS: dict[str, Callable[..., nn.Module]] = {
     "conv4": Conv4,
     "conv4_pool": Conv4Pool,
     "bn_inception": BNInception,
-    "identity": nn.Identity,
+    "identity": Identity,
 }
 
 #: The weights that the metric learning literature used, converted from Caffe by Cadene; the part

@@ -140,6 +140,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies) -> MethodResult
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
+        trained_parameters=(campaign.baselines().noted("parameters") or {}).get(method.name),
     )
 
 

@@ -8,11 +8,12 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from reality_check.config.metrics import METRICS, is_fraction, stage_of
+from reality_check.config.metrics import METRICS, Stage, is_fraction, stage_of
 from reality_check.report.statistics import Estimate, over_searches
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ResultRow
+from reality_check.utils.text import duration
 
 #: Header of ``results.csv`` and ``baselines.csv``.
 COLUMNS = (
@@ -25,6 +26,9 @@ COLUMNS = (
     "metric",
     "value",
 )
+
+#: What stands behind the scores: parameters that a training changes, and its wall time.
+EFFORT = ("Trained parameters", "Time of a training")
 
 #: How a mean that is not below the best for certain is marked, and what the mark says.
 CLOSE_MARK = "†"
@@ -68,22 +72,25 @@ class Cell:
 class TableRow:
     """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``.
 
-    ``trained`` is whether it is one; else it is a baseline.
+    ``trained`` is whether it is one; else it is a baseline. ``effort`` is what was trained, and in
+    what time, by the table's :attr:`ComparisonTable.effort`.
     """
 
     method: str
     cells: tuple[Cell, ...]
     n: str
     trained: bool = True
+    effort: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Methods by metrics in one category; ``metrics`` are the column titles."""
+    """Methods by metrics in one category; ``metrics`` and ``effort`` are the column titles."""
 
     category: str
     metrics: tuple[str, ...]
     rows: tuple[TableRow, ...]
+    effort: tuple[str, ...] = ()
 
 
 def comparison_table(
@@ -100,10 +107,11 @@ def comparison_table(
     rows: list[TableRow] = []
     for method in summary.methods:
         cells = tuple(column.get(method, Cell(None)) for column in columns)
-        rows.append(TableRow(method, cells, _size(summary, method, category, cells)))
+        size, effort = _size(summary, method, category, cells), _effort(summary, method, category)
+        rows.append(TableRow(method, cells, size, effort=effort))
     if category == summary.categories[0]:
         rows += not_trained(summary, metrics)
-    return ComparisonTable(category, tuple(metrics.values()), tuple(rows))
+    return ComparisonTable(category, tuple(metrics.values()), tuple(rows), EFFORT)
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
@@ -117,7 +125,7 @@ def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
         )
         if any(cell.interval for cell in cells):
             count = max(map(len, of_metric.values()))
-            yield TableRow(name, cells, str(count), trained=False)
+            yield TableRow(name, cells, str(count), trained=False, effort=("0", NOTHING))
 
 
 def comparison_tables(summary: Summary) -> list[ComparisonTable]:
@@ -171,6 +179,20 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
         )
         for method, interval in intervals.items()
     }
+
+
+def _effort(summary: Summary, method: str, category: str) -> tuple[str, str]:
+    """The parameters that a training changes, and the time of one, on average."""
+    record = next((m for m in summary.results.methods if m.name == method), None)
+    if record is None:
+        return NOTHING, NOTHING
+    is_final = stage_of(category) is Stage.FINAL
+    trials = record.final if is_final else record.reproductions
+    networks = 1 if is_final else max((len(one.fold_values) for one in trials), default=1)
+    seconds = [one.seconds for one in trials if one.seconds is not None]
+    time = duration(math.fsum(seconds) / len(seconds) / max(1, networks)) if seconds else NOTHING
+    count = record.trained_parameters
+    return NOTHING if count is None else f"{count:,}", time
 
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:

@@ -18,6 +18,7 @@ from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, SampleSet, load_dataset, split_dataset
 from reality_check.data.tensors import InputShape, TensorShape
+from reality_check.models.network import build_network
 from reality_check.models.pipeline import input_shape
 from reality_check.training.methods import MethodSettings, fill_settings
 from reality_check.utils.errors import UsageError
@@ -105,6 +106,16 @@ class PreparedExperiment:
         """The method of that name."""
         return self._methods[name]
 
+    def trained_parameters(self) -> dict[str, int]:
+        """By method, the parameters of one fold's network that a training changes.
+
+        Where the size of the head is searched, those of its default.
+        """
+        return {
+            name: _trained_parameters(method, input_shape(self.dataset, method.training))
+            for name, method in self._methods.items()
+        }
+
     def describe_data(self, device: str | None = None) -> dict[str, Any]:
         """What the report says of the data, so that it needs none later.
 
@@ -128,6 +139,16 @@ class PreparedExperiment:
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
             "device": device or str(self.device),
         }
+
+
+def _trained_parameters(method: PreparedMethod, shape: InputShape) -> int:
+    training = method.training
+    model, size = method.model_of({}), training.embedding_size
+    network = build_network(model, shape, size, seed=0, pretrained=False)
+    rate = method.method.learning_rates.trunk
+    rate = training.optimizers.trunk.lr if rate is None else rate
+    parts = [network.embedder] if rate == 0 else [network.trunk, network.embedder]
+    return sum(parameter.numel() for part in parts for parameter in part.parameters())
 
 
 def _sizes(shape: InputShape) -> tuple[int, ...]:

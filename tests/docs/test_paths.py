@@ -26,11 +26,13 @@ PACKAGES = ("reality_check", "pml_extensions")
 #: What pages let a reader write; it is not in this repository.
 READERS = {
     "configs/methods/mine.yaml",
+    "lite0.py",
     "make_toys.py",
     "my_data.py",
     "my_losses.py",
     "my_miners.py",
     "my_models.py",
+    "my_texts.py",
     "test_my_loss.py",
     "train.py",
 }

@@ -23,13 +23,16 @@ def comparison(table: ComparisonTable, origins: Mapping[str, str] | None = None)
     """
     head = [_column_head("Method", False)]
     head += [_column_head(m, True, data_metric=m) for m in table.metrics]
-    head.append(_column_head("n", True))
+    head += [_column_head(text, True) for text in ("n", *table.effort)]
     rows = [
         element(
             "tr",
             _method_head(row.method, (origins or {}).get(row.method, "")),
             *map(_cell, row.cells),
-            element("td", row.n, class_="n", **_sort_key(row.n)),
+            *(
+                element("td", text, class_="n", **_sort_key(text.replace(",", "")))
+                for text in (row.n, *row.effort)
+            ),
             **({} if row.trained else {"class_": "untrained"}),
         )
         for row in table.rows

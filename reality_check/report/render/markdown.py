@@ -98,8 +98,9 @@ def _fenced(code: Code) -> str:
 
 
 def _comparison_table(table: ComparisonTable) -> str:
-    rows = [[_name(row), *map(_cell, row.cells), row.n] for row in table.rows]
-    return _rows(["Method", *map(_escape, table.metrics), "n"], rows, ("Method",))
+    rows = [[_name(row), *map(_cell, row.cells), row.n, *row.effort] for row in table.rows]
+    header = ["Method", *map(_escape, table.metrics), "n", *table.effort]
+    return _rows(header, rows, ("Method",))
 
 
 def _name(row: TableRow) -> str:
