@@ -27,14 +27,14 @@ class Side:
     classes: Tensor
     positions: Tensor
 
-    def tile(self, rows: slice) -> Side:
+    def tile(self, rows: slice | Tensor) -> Side:
         """Return a part of it."""
         offset = None if self.offset is None else self.offset[rows]
         return Side(self.vectors[rows], offset, self.classes[rows], self.positions[rows])
 
-    def similarities(self, other: Side) -> Tensor:
+    def similarities(self, other: Side, out: Tensor | None = None) -> Tensor:
         """Return the similarity of all pairs, shape (N, M)."""
-        products = self.vectors @ other.vectors.t()
+        products = torch.mm(self.vectors, other.vectors.t(), out=out)
         if self.offset is not None and other.offset is not None:
             products.add_(self.offset.unsqueeze(1)).add_(other.offset)
         return products
@@ -185,56 +185,3 @@ def _start_in_gallery(
     own = task.own[tile.classes]
     limits = task.limits(own, columns.shape[1])
     return Ranks(own_similarities, positions, own, limits)
-
-
-def rank_by_sorting(
-    queries: Side, references: Side, task: Task, size: int, found: Found, exclude: Tensor | None
-) -> None:
-    """Rank by the nearest of all references: for classes too large to be kept.
-
-    Args:
-        queries: Who asks.
-        references: In the order of their positions.
-        task: What is to be found.
-        size: Queries taken at a time.
-        found: Gets the result.
-        exclude: The position of each query among the references, if it is to be left out.
-    """
-    for start in range(0, len(queries.classes), size):
-        tile = queries.tile(slice(start, start + size))
-        similarities = tile.similarities(references)
-        if exclude is not None:
-            similarities.scatter_(1, exclude[start : start + size].unsqueeze(1), -torch.inf)
-        own = task.own[tile.classes]
-        # At least one, because a query without own references may come alone.
-        width = max(1, int(own.max()))
-        others = len(references.classes) - int(exclude is not None)
-        count = min(others, max(width, task.limit or 0, task.first_limit))
-        nearest = _nearest(similarities, count)
-        matches = references.classes[nearest] == tile.classes.unsqueeze(1)
-        place = torch.arange(1, count + 1, device=own.device)
-        # Matches come first, in order; the others count as beyond every limit.
-        ranks = torch.where(matches, place, len(references.classes) + 1).sort(dim=1).values
-        found(tile.positions, ranks[:, :width], own)
-
-
-def _nearest(similarities: Tensor, count: int) -> Tensor:
-    """Return the columns of the ``count`` largest values of each row, ties in order of index."""
-    values, columns = similarities.topk(min(count + 1, similarities.shape[1]), dim=1)
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
-    columns = columns[:, :count]
-    if bool(tied.any()):
-        # topk leaves open which of several equal values it keeps and in which order.
-        columns[tied] = _nearest_by_index(similarities[tied], values[tied, count - 1], count)
-    return columns
-
-
-def _nearest_by_index(similarities: Tensor, smallest: Tensor, count: int) -> Tensor:
-    """Do as ``_nearest`` for rows with ties, given the ``count``-th largest value of each row."""
-    smallest = smallest.unsqueeze(1)
-    above, level = similarities > smallest, similarities == smallest
-    vacant = count - above.sum(dim=1, keepdim=True)
-    kept = above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= vacant))
-    columns = kept.nonzero()[:, 1].reshape(-1, count)
-    order = similarities.gather(1, columns).argsort(dim=1, descending=True, stable=True)
-    return columns.gather(1, order)

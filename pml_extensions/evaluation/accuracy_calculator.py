@@ -15,7 +15,8 @@ from pytorch_metric_learning.utils.inference import FaissKNN
 from torch import Tensor
 
 from pml_extensions.evaluation import _inputs
-from pml_extensions.evaluation.retrieval_metrics import METRICS, RetrievalMetrics, class_means
+from pml_extensions.evaluation._scores import class_means
+from pml_extensions.evaluation.retrieval_metrics import METRICS, RetrievalMetrics
 
 #: Above this, neighbouring integers are one number in float32, to which PML converts labels.
 _FLOAT32_INTEGERS = 2**24

@@ -12,13 +12,9 @@ from torch import Tensor
 
 from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
-from pml_extensions.evaluation._tiles import (
-    Side,
-    Task,
-    rank_among_themselves,
-    rank_by_sorting,
-    rank_in_gallery,
-)
+from pml_extensions.evaluation._scores import Scores, class_means
+from pml_extensions.evaluation._sorting import rank_by_sorting, rank_themselves_by_sorting
+from pml_extensions.evaluation._tiles import Side, Task, rank_among_themselves, rank_in_gallery
 from pml_extensions.functional import directions, without_autocast, without_tf32
 
 Average = Literal["queries", "classes"]
@@ -34,9 +30,20 @@ METRICS = (
 _KEPT_PAIRS = 2**22
 #: Similarities held at once while sorting.
 _SORTED_ENTRIES = 2**22
+_SORTED_ENTRIES_ON_CPU = 2**20
 #: So few references are sorted, as are those of classes with more than 1 / _SORTED_SHARE of them.
 _SORTED_ITEMS = 4096
+_SORTED_ITEMS_ON_CPU = 8192
 _SORTED_SHARE = 64
+#: Where a CPU sorts all of them, similarities of vectors of at least this size are computed once
+#: for both, in strips of so many rows, if no more have to wait for the later of both. Rows are then
+#: as wide as the largest class, which may hold 1 / _HALVED_SHARE of all.
+_HALVED_SIZE = 256
+_HALVED_ROWS = 256
+_HALVED_ENTRIES = 2**24
+_HALVED_SHARE = 16
+#: Numbers scaled to unit length at once.
+_NORMALIZED_ENTRIES = 2**18
 
 
 class RetrievalResult(dict[str, float]):
@@ -249,7 +256,7 @@ class RetrievalMetrics:
             includes_query: The first references are the queries, none of which finds itself.
             nearest: How many neighbours count; None: all.
         """
-        scores = _Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
+        scores = Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
         with without_autocast(x), without_tf32(x.device):
             self._rank(x, labels, refs, ref_labels, scores, includes_query or refs is None)
         return scores.arrays()
@@ -260,7 +267,7 @@ class RetrievalMetrics:
         labels: Tensor,
         refs: Tensor | None,
         ref_labels: Tensor,
-        scores: _Scores,
+        scores: Scores,
         includes_query: bool,
     ) -> None:
         classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
@@ -272,38 +279,48 @@ class RetrievalMetrics:
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
-        small = self._counted_classes(members, asked, len(ref_labels), by_tile=refs is None)
-        by_size = (members + torch.where(small, 0, len(ref_labels))).argsort(stable=True)
+        items = len(ref_labels)
+        small = self._counted_classes(members, asked, items, by_tile=refs is None)
+        by_size = (members + torch.where(small, 0, items)).argsort(stable=True)
         start = torch.empty_like(members)
         start[by_size] = members[by_size].cumsum(0) - members[by_size]
-        last = min(scores.nearest or len(ref_labels), len(ref_labels))
+        last = min(scores.nearest or items, items)
         limit = last if "mean_average_precision" in self.metrics else None
         first_limit = last if "mean_reciprocal_rank" in self.metrics else max((*self.recall_at, 1))
         task = Task(own, members, start, limit, first_limit)
-        order = start[ref_class].argsort(stable=True)
-        references = self._side(x if refs is None else refs, ref_class, order)
-        if refs is None:
-            ranked = int(members[small].sum())
-            rank_among_themselves(references, task, ranked, self.chunk_size, scores.add)
-            sorted_queries = order[ranked:]
-        else:
-            chosen = (query_class < len(classes)).nonzero().squeeze(1)
-            chosen = chosen[start[query_class[chosen]].argsort(stable=True)]
-            is_small = small[query_class[chosen]]
-            queries = self._side(x, query_class, chosen[is_small])
-            rank_in_gallery(queries, references, task, self.chunk_size, scores.add, includes_query)
-            sorted_queries = chosen[~is_small]
-        if len(sorted_queries):
-            every = torch.arange(len(ref_labels), device=x.device)
+        queries = order = start[ref_class].argsort(stable=True)
+        if refs is not None:
+            queries = (query_class < len(classes)).nonzero().squeeze(1)
+            queries = queries[start[query_class[queries]].argsort(stable=True)]
+        searched = x if refs is None else refs
+        if items > _sorted_items(x.device):
+            # Counted classes stand first.
+            counted = int(small[query_class[queries]].sum())
+            references = self._side(searched, ref_class, order)
+            if refs is None:
+                rank_among_themselves(references, task, counted, self.chunk_size, scores.add)
+            else:
+                first = self._side(x, query_class, queries[:counted])
+                rank_in_gallery(
+                    first, references, task, self.chunk_size, scores.add, includes_query
+                )
             del references
-            references = self._side(x if refs is None else refs, ref_class, every)
+            queries = queries[counted:]
+        if len(queries) == 0:
+            return
+        references = self._side(searched, ref_class)
+        if refs is None and len(queries) == items and _is_halved(x, members):
+            size = min(self.chunk_size, _HALVED_ROWS)
+            rank_themselves_by_sorting(references, task, size, scores.add)
+        else:
+            entries = _SORTED_ENTRIES_ON_CPU if x.device.type == "cpu" else _SORTED_ENTRIES
             rank_by_sorting(
-                self._side(x, query_class, sorted_queries),
+                references.tile(queries) if refs is None else self._side(x, query_class, queries),
                 references,
                 task,
-                max(1, min(self.chunk_size, _SORTED_ENTRIES // len(every))),
+                max(1, min(self.chunk_size, entries // items)),
                 scores.add,
-                exclude=sorted_queries if includes_query else None,
+                exclude=queries if includes_query else None,
             )
 
     def _counted_classes(
@@ -315,87 +332,44 @@ class RetrievalMetrics:
         """
         order = members.argsort(stable=True)
         fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= (members[order] * _SORTED_SHARE <= references) & (references > _SORTED_ITEMS)
+        fits &= (members[order] * _SORTED_SHARE <= references) & (
+            references > _sorted_items(members.device)
+        )
         if by_tile:
             fits &= members[order] <= self.chunk_size
         small = torch.empty_like(fits)
         small[order] = fits
         return small
 
-    def _side(self, vectors: Tensor, classes: Tensor, rows: Tensor) -> Side:
-        dtype = torch.float64 if vectors.dtype == torch.float64 or not self.normalize else None
-        vectors = vectors[rows].to(dtype or torch.float32)
-        if self.normalize:
-            # Part by part, so that no second copy of the data is needed.
-            for part in vectors.split(self.chunk_size):
-                part.copy_(directions(part))
-            return Side(vectors, None, classes[rows], rows)
-        # -|x - y|^2 / 2 = xy - xx/2 - yy/2
-        return Side(vectors, vectors.square().sum(dim=1) / -2, classes[rows], rows)
+    def _side(self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None) -> Side:
+        """Return these rows, or all, as they are compared."""
+        if rows is None:
+            rows = torch.arange(len(vectors), device=vectors.device)
+        else:
+            vectors, classes = vectors[rows], classes[rows]
+        if not self.normalize:
+            # -|x - y|^2 / 2 = xy - xx/2 - yy/2
+            vectors = vectors.double()
+            return Side(vectors, vectors.square().sum(dim=1) / -2, classes, rows)
+        dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
+        units = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
+        # Part by part, so that no further copy of the data is needed.
+        part = max(1, _NORMALIZED_ENTRIES // vectors.shape[1])
+        for unit, raw in zip(units.split(part), vectors.split(part), strict=True):
+            unit.copy_(directions(raw.to(dtype)))
+        return Side(units, None, classes, rows)
 
 
-class _Scores:
-    """Metrics of queries, made of the ranks of their own references up to ``nearest``."""
-
-    def __init__(
-        self,
-        names: Sequence[str],
-        recall_at: Sequence[int],
-        queries: int,
-        device: torch.device,
-        nearest: int | None = None,
-    ) -> None:
-        self.names = names
-        self.recall_at = recall_at
-        self.nearest = nearest
-        shape = (len(names), queries)
-        self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
-
-    def add(self, queries: Tensor, ranks: Tensor, own: Tensor) -> None:
-        """Take the ranks of the ``own`` (Q,) references of ``queries`` (Q,), shape (Q, K)."""
-        is_query = own > 0
-        queries, ranks, own = queries[is_query], ranks[is_query], own[is_query].unsqueeze(1)
-        k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device)
-        is_found = k <= own
-        if self.nearest is not None:
-            is_found &= ranks <= self.nearest
-        precision = torch.where(is_found, k / ranks.double(), 0.0)
-        in_first_r = is_found & (ranks <= own)
-        r, first = own.squeeze(1).double(), ranks[:, 0]
-        found = {
-            "precision_at_1": first == 1,
-            "r_precision": in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
-            "mean_average_precision_at_r": (precision * in_first_r).sum(dim=1) / r,
-            "mean_average_precision": precision.sum(dim=1) / r,
-            "mean_reciprocal_rank": precision[:, 0],
-            **{f"recall_at_{n}": first <= n for n in self.recall_at},
-        }
-        for row, name in enumerate(self.names):
-            self.values[row, queries] = found[name].double()
-
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of all queries."""
-        return dict(zip(self.names, self.values.cpu().numpy(), strict=True))
+def _sorted_items(device: torch.device) -> int:
+    return _SORTED_ITEMS_ON_CPU if device.type == "cpu" else _SORTED_ITEMS
 
 
-def class_means(
-    per_query: dict[str, NDArray[np.float64]],
-    labels: NDArray[np.int64],
-    is_query: NDArray[np.bool_],
-) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
-    """Return the classes of queries and the mean of each metric within them.
-
-    Args:
-        per_query: Metrics, shape (N,) each.
-        labels: Classes of the queries, shape (Q,).
-        is_query: Which of the N are queries, shape (N,), Q of them.
-    """
-    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
-    means = {
-        name: np.bincount(place, values[is_query], len(classes)) / counts
-        for name, values in per_query.items()
-    }
-    return classes, means
+def _is_halved(x: Tensor, members: Tensor) -> bool:
+    """Return whether all are best sorted at once, with one product for both directions."""
+    items, size = x.shape
+    if x.device.type != "cpu" or size < _HALVED_SIZE or items**2 > 4 * _HALVED_ENTRIES:
+        return False
+    return int(members.max()) * _HALVED_SHARE <= items
 
 
 def _columns(labels: Tensor | ArrayLike) -> list[Tensor]:

@@ -45,7 +45,8 @@ def directions(x: Tensor) -> Tensor:
     Returns:
         Vectors of the same shape; a row of zeros stays one.
     """
-    largest = torch.linalg.vector_norm(x, torch.inf, dim=-1, keepdim=True)
+    # On a CPU several times as fast as a norm of order infinity.
+    largest = x.abs().amax(dim=-1, keepdim=True)
     # Within these the factor is a normal number, too.
     largest = largest.clamp(torch.finfo(x.dtype).tiny, torch.finfo(x.dtype).max / 8)
     return unit_vectors(x * (largest.frexp().mantissa / largest))

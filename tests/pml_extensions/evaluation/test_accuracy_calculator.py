@@ -70,6 +70,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "counted":
             patch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+            patch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", 0)
             patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
         yield
 

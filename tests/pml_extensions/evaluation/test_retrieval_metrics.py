@@ -28,14 +28,19 @@ RECALL_AT = (1, 2, 5, 40)
 EVERY = (*ALL, *(f"recall_at_{k}" for k in RECALL_AT))
 RAW = RetrievalMetrics(normalize=False)
 GOLDEN = paths.GOLDEN
+WAYS = ("counted", "counted or sorted", "sorted", "sorted, halved")
 
 
-@pytest.fixture(scope="module", autouse=True, params=["counted", "counted or sorted", "sorted"])
+@pytest.fixture(scope="module", autouse=True, params=WAYS)
 def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run everything in all ways, between which the size of the data otherwise chooses."""
     with pytest.MonkeyPatch.context() as patch:
-        if request.param != "sorted":
+        if request.param == "sorted, halved":
+            patch.setattr(retrieval_metrics, "_HALVED_SIZE", 0)
+            patch.setattr(retrieval_metrics, "_HALVED_SHARE", 0)
+        elif request.param != "sorted":
             patch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+            patch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", 0)
             patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
         if request.param == "counted or sorted":
             patch.setattr(retrieval_metrics, "_KEPT_PAIRS", 40)

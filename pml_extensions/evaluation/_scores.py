@@ -1,0 +1,78 @@
+"""Metrics of queries from the ranks of their own references, and means of them."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import partial
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+
+class Scores:
+    """Metrics of queries, made of the ranks of their own references up to ``nearest``."""
+
+    def __init__(
+        self,
+        names: Sequence[str],
+        recall_at: Sequence[int],
+        queries: int,
+        device: torch.device,
+        nearest: int | None = None,
+    ) -> None:
+        self.names = names
+        self.recall_at = recall_at
+        self.nearest = nearest
+        shape = (len(names), queries)
+        self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
+
+    def add(self, queries: Tensor, ranks: Tensor, own: Tensor) -> None:
+        """Take the ranks of the ``own`` (Q,) references of ``queries`` (Q,), shape (Q, K)."""
+        r, first = own.double(), ranks[:, 0]
+        k = torch.arange(1, ranks.shape[1] + 1, device=ranks.device, dtype=torch.float64)
+        precision = k / ranks
+        # The k-th rank is at least k, so that ranks which do not exist are above R.
+        in_first_r = ranks <= r.clamp(max=self.nearest or torch.inf).unsqueeze(1)
+
+        def is_found() -> Tensor:
+            return (k <= own.unsqueeze(1)) & (ranks <= (self.nearest or torch.inf))
+
+        def is_within(n: int) -> Tensor:
+            return (first <= n).double()
+
+        metrics: dict[str, Callable[[], Tensor]] = {
+            "precision_at_1": partial(is_within, 1),
+            "r_precision": lambda: in_first_r.sum(dim=1) / r.clamp(max=self.nearest or torch.inf),
+            "mean_average_precision_at_r": lambda: (precision * in_first_r).sum(dim=1) / r,
+            "mean_average_precision": lambda: (precision * is_found()).sum(dim=1) / r,
+            "mean_reciprocal_rank": lambda: (precision * is_found())[:, 0],
+            **{f"recall_at_{n}": partial(is_within, n) for n in self.recall_at},
+        }
+        for row, name in enumerate(self.names):
+            self.values[row, queries] = metrics[name]().masked_fill_(own == 0, torch.nan)
+
+    def arrays(self) -> dict[str, NDArray[np.float64]]:
+        """Return the metrics of all queries."""
+        return dict(zip(self.names, self.values.cpu().numpy(), strict=True))
+
+
+def class_means(
+    per_query: dict[str, NDArray[np.float64]],
+    labels: NDArray[np.int64],
+    is_query: NDArray[np.bool_],
+) -> tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]:
+    """Return the classes of queries and the mean of each metric within them.
+
+    Args:
+        per_query: Metrics, shape (N,) each.
+        labels: Classes of the queries, shape (Q,).
+        is_query: Which of the N are queries, shape (N,), Q of them.
+    """
+    classes, place, counts = np.unique(labels, return_inverse=True, return_counts=True)
+    means = {
+        name: np.bincount(place, values[is_query], len(classes)) / counts
+        for name, values in per_query.items()
+    }
+    return classes, means

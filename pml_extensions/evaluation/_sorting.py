@@ -1,0 +1,141 @@
+"""The ranks of each query's own references, from its nearest references of any class."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from pml_extensions.evaluation._tiles import Found, Side, Task
+
+#: Most similarities of which the largest stands for all while the nearest are sought.
+_LARGEST_GROUP = 16
+
+
+def rank_by_sorting(
+    queries: Side, references: Side, task: Task, size: int, found: Found, exclude: Tensor | None
+) -> None:
+    """Rank by the nearest of all references: for few of them, and for classes too large to count.
+
+    Args:
+        queries: Who asks.
+        references: In the order of their positions.
+        task: What is to be found.
+        size: Queries taken at a time.
+        found: Gets the result.
+        exclude: The position of each query among the references, if it is to be left out.
+    """
+    strip = queries.vectors.new_empty(min(size, len(queries.classes)), len(references.classes))
+    for start in range(0, len(queries.classes), size):
+        tile = queries.tile(slice(start, start + size))
+        similarities = tile.similarities(references, out=strip[: len(tile.classes)])
+        excluded = None if exclude is None else exclude[start : start + size]
+        _rank(tile, similarities, references.classes, task, found, excluded)
+
+
+def rank_themselves_by_sorting(side: Side, task: Task, size: int, found: Found) -> None:
+    """Do so for vectors among themselves, in the order of their positions, on a CPU.
+
+    The similarity of two is computed once and waits for the later of both, so that a quarter of
+    all similarities is kept at most.
+    """
+    count = len(side.classes)
+    waiting = defaultdict[int, list[NDArray[np.floating]]](list)
+    strip = side.vectors.new_empty(min(size, count), count)
+    for start in range(0, count, size):
+        tile = side.tile(slice(start, start + size))
+        similarities = strip[: len(tile.classes)]
+        # NumPy copies: threads would wait for each other longer than small copies take.
+        values = similarities.numpy()
+        for i, block in enumerate(waiting.pop(start, ())):
+            values[:, i * size : (i + 1) * size] = block
+        tile.similarities(side.tile(slice(start, None)), out=similarities[:, start:])
+        for later in range(start + size, count, size):
+            waiting[later].append(values[:, later : later + size].T.copy())
+        _rank(tile, similarities, side.classes, task, found, tile.positions)
+
+
+def _rank(
+    tile: Side,
+    similarities: Tensor,
+    classes: Tensor,
+    task: Task,
+    found: Found,
+    exclude: Tensor | None,
+) -> None:
+    """Rank references of these classes for a tile of queries."""
+    if exclude is not None:
+        similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
+    own = task.own[tile.classes]
+    # At least one, because a query without own references may come alone.
+    width = max(1, int(own.max()))
+    others = len(classes) - int(exclude is not None)
+    count = min(others, max(width, task.limit or 0, task.first_limit))
+    matches = classes[_nearest(similarities, count)] == tile.classes.unsqueeze(1)
+    place = torch.arange(1, count + 1, device=own.device)
+    # Matches come first, in order; the others count as beyond every limit.
+    ranks = _sorted(torch.where(matches, place, len(classes) + 1))
+    found(tile.positions, ranks[:, :width], own)
+
+
+def _sorted(ranks: Tensor) -> Tensor:
+    if ranks.device.type != "cpu":
+        return ranks.sort(dim=1).values
+    return torch.from_numpy(np.sort(ranks.numpy(), axis=1))
+
+
+def _nearest(similarities: Tensor, count: int) -> Tensor:
+    """Return the columns of the ``count`` largest values of each row, ties in order of index."""
+    if similarities.device.type == "cpu":
+        return torch.from_numpy(nearest_by_numpy(similarities.numpy(), count))
+    return nearest_by_topk(similarities, count)
+
+
+def nearest_by_topk(similarities: Tensor, count: int) -> Tensor:
+    """Do as ``_nearest`` on any device."""
+    values, columns = similarities.topk(min(count + 1, similarities.shape[1]), dim=1)
+    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
+    columns = columns[:, :count]
+    if bool(tied.any()):
+        # topk leaves open which of several equal values it keeps and in which order.
+        columns[tied] = _nearest_by_index(similarities[tied], values[tied, count - 1], count)
+    return columns
+
+
+def nearest_by_numpy(similarities: NDArray[np.floating], count: int) -> NDArray[np.int64]:
+    """Do as ``_nearest``, several times as fast as topk on a CPU.
+
+    The ``count``-th largest of the maxima of groups is at most the ``count``-th largest value,
+    and few others reach it.
+    """
+    rows, size = similarities.shape
+    group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
+    groups = size // group
+    maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
+    bound = np.sort(maxima, axis=1)[:, groups - count]
+    flat = np.flatnonzero(similarities >= bound[:, None])
+    first = np.searchsorted(flat, np.arange(rows + 1) * size)
+    step = np.arange(np.diff(first).max())
+    candidates = flat.take(first[:-1, None] + step, mode="clip")
+    distances = -similarities.reshape(-1).take(candidates)
+    distances[first[:-1, None] + step >= first[1:, None]] = np.inf
+    nearest = np.argsort(distances, axis=1)
+    ranked = np.take_along_axis(distances, nearest, axis=1)[:, : count + 1]
+    tied = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    # Candidates stand in order of index, as equal ones have to.
+    nearest[tied] = np.argsort(distances[tied], axis=1, kind="stable")
+    return np.take_along_axis(candidates, nearest[:, :count], axis=1) % size
+
+
+def _nearest_by_index(similarities: Tensor, smallest: Tensor, count: int) -> Tensor:
+    """Do as ``_nearest`` for rows with ties, given the ``count``-th largest value of each row."""
+    smallest = smallest.unsqueeze(1)
+    above, level = similarities > smallest, similarities == smallest
+    vacant = count - above.sum(dim=1, keepdim=True)
+    kept = above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= vacant))
+    columns = kept.nonzero()[:, 1].reshape(-1, count)
+    order = similarities.gather(1, columns).argsort(dim=1, descending=True, stable=True)
+    return columns.gather(1, order)

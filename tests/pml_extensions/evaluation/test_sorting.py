@@ -1,0 +1,58 @@
+"""The nearest of many, found in both ways, against sorting by hand; and that all ways agree."""
+
+from __future__ import annotations
+
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from pml_extensions.evaluation import RetrievalMetrics, retrieval_metrics
+from pml_extensions.evaluation._sorting import nearest_by_numpy, nearest_by_topk
+
+SHAPES = [(1, 1, 1), (3, 7, 7), (5, 40, 1), (4, 90, 2), (30, 403, 9), (7, 1000, 6), (2, 300, 250)]
+
+
+def by_hand(similarities: Tensor, count: int) -> list[list[int]]:
+    """Sort by similarity, then by index."""
+    rows = similarities.tolist()
+    return [sorted(range(len(row)), key=lambda i, row=row: (-row[i], i))[:count] for row in rows]
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("values", [1, 2, 3, 30, 10**6], ids="{} values".format)
+@pytest.mark.parametrize(("rows", "size", "count"), SHAPES)
+def test_the_nearest_stand_in_order_of_index_where_equal(
+    rows: int, size: int, count: int, values: int, dtype: torch.dtype
+) -> None:
+    generator = torch.Generator().manual_seed(size + values)
+    similarities = torch.randint(values, (rows, size), generator=generator).to(dtype) - values // 2
+    similarities[similarities == 0] *= -1  # zeros of both signs are equal
+    similarities[::2] = similarities[::2].abs()
+    if count < size:
+        similarities[torch.arange(rows), torch.arange(rows) % size] = -torch.inf
+    expected = by_hand(similarities, count)
+    assert nearest_by_numpy(similarities.numpy(), count).tolist() == expected
+    assert nearest_by_topk(similarities, count).tolist() == expected
+
+
+@pytest.mark.parametrize(
+    ("normalize", "values"), [(True, 2), (False, 2), (False, 4), (False, 1000)]
+)
+def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    generator = torch.Generator().manual_seed(values)
+    labels = torch.randint(60, (900,), generator=generator)
+    # Odd numbers around zero. Of two values they are signs, and unit vectors without rounding.
+    x = torch.randint(0, values, (900, 16), generator=generator).float() * 2 + 1 - values
+    found = []
+    for items, size in itertools.product((0, 8192), (0, 10**6)):
+        monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", items)
+        monkeypatch.setattr(retrieval_metrics, "_SORTED_SHARE", 64 if items else 0)
+        monkeypatch.setattr(retrieval_metrics, "_HALVED_SIZE", size)
+        metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 50))
+        found.append(metrics.per_query(x, labels))
+    for other in found[1:]:
+        for name, scores in found[0].items():
+            np.testing.assert_array_equal(other[name], scores, err_msg=name)
