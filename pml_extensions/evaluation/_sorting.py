@@ -73,18 +73,27 @@ def _rank(
     # At least one, because a query without own references may come alone.
     width = max(1, int(own.max()))
     others = len(classes) - int(exclude is not None)
-    count = min(others, max(width, task.limit or 0, task.first_limit))
+    depth = max(width, task.limit or 0)
+    on_cpu = similarities.device.type == "cpu"
+    count = min(others, depth if on_cpu else max(depth, task.first_limit))
     matches = classes[_nearest(similarities, count)] == tile.classes.unsqueeze(1)
     place = torch.arange(1, count + 1, device=own.device)
     # Matches come first, in order; the others count as beyond every limit.
-    ranks = _sorted(torch.where(matches, place, len(classes) + 1))
+    beyond = len(classes) + 1
+    ranks = torch.where(matches, place, beyond)
+    ranks = torch.from_numpy(np.sort(ranks.numpy())) if on_cpu else ranks.sort(dim=1).values
+    if on_cpu and task.first_limit > count:
+        lost = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
+        ranks[lost, 0] = _first(similarities[lost], classes == tile.classes[lost].unsqueeze(1))
     found(tile.positions, ranks[:, :width], own)
 
 
-def _sorted(ranks: Tensor) -> Tensor:
-    if ranks.device.type != "cpu":
-        return ranks.sort(dim=1).values
-    return torch.from_numpy(np.sort(ranks.numpy(), axis=1))
+def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
+    """Return the rank of the best own reference of each row."""
+    # Of equal ones the first.
+    best, column = similarities.masked_fill(~is_own, -torch.inf).max(dim=1, keepdim=True)
+    is_earlier = torch.arange(similarities.shape[1], device=column.device) < column
+    return 1 + ((similarities > best) | ((similarities == best) & is_earlier)).sum(dim=1)
 
 
 def _nearest(similarities: Tensor, count: int) -> Tensor:
@@ -116,7 +125,7 @@ def nearest_by_numpy(similarities: NDArray[np.floating], count: int) -> NDArray[
     groups = size // group
     maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
     bound = np.sort(maxima, axis=1)[:, groups - count]
-    flat = np.flatnonzero(similarities >= bound[:, None])
+    flat = np.flatnonzero(~(similarities < bound[:, None]))
     first = np.searchsorted(flat, np.arange(rows + 1) * size)
     step = np.arange(np.diff(first).max())
     candidates = flat.take(first[:-1, None] + step, mode="clip")

@@ -34,6 +34,7 @@ _SORTED_ENTRIES_ON_CPU = 2**20
 #: So few references are sorted, as are those of classes with more than 1 / _SORTED_SHARE of them.
 _SORTED_ITEMS = 4096
 _SORTED_ITEMS_ON_CPU = 8192
+_SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
 #: Where a CPU sorts all of them, similarities of vectors of at least this size are computed once
 #: for both, in strips of so many rows, if no more have to wait for the later of both. Rows are then
@@ -280,7 +281,8 @@ class RetrievalMetrics:
                 "measure; each class needs at least two samples."
             )
         items = len(ref_labels)
-        small = self._counted_classes(members, asked, items, by_tile=refs is None)
+        few = items <= self._sorted_items(x.device, by_tile=refs is None)
+        small = self._counted_classes(members, asked, items, few, by_tile=refs is None)
         by_size = (members + torch.where(small, 0, items)).argsort(stable=True)
         start = torch.empty_like(members)
         start[by_size] = members[by_size].cumsum(0) - members[by_size]
@@ -293,48 +295,49 @@ class RetrievalMetrics:
             queries = (query_class < len(classes)).nonzero().squeeze(1)
             queries = queries[start[query_class[queries]].argsort(stable=True)]
         searched = x if refs is None else refs
-        if items > _sorted_items(x.device):
+        size, found = self.chunk_size, scores.add
+        if not few:
             # Counted classes stand first.
-            counted = int(small[query_class[queries]].sum())
+            count = int(small[query_class[queries]].sum())
+            counted, queries = queries[:count], queries[count:]
             references = self._side(searched, ref_class, order)
             if refs is None:
-                rank_among_themselves(references, task, counted, self.chunk_size, scores.add)
+                rank_among_themselves(references, task, count, size, found)
             else:
-                first = self._side(x, query_class, queries[:counted])
-                rank_in_gallery(
-                    first, references, task, self.chunk_size, scores.add, includes_query
-                )
+                side = self._side(x, query_class, counted)
+                rank_in_gallery(side, references, task, size, found, includes_query)
             del references
-            queries = queries[counted:]
         if len(queries) == 0:
             return
         references = self._side(searched, ref_class)
         if refs is None and len(queries) == items and _is_halved(x, members):
-            size = min(self.chunk_size, _HALVED_ROWS)
-            rank_themselves_by_sorting(references, task, size, scores.add)
-        else:
-            entries = _SORTED_ENTRIES_ON_CPU if x.device.type == "cpu" else _SORTED_ENTRIES
-            rank_by_sorting(
-                references.tile(queries) if refs is None else self._side(x, query_class, queries),
-                references,
-                task,
-                max(1, min(self.chunk_size, entries // items)),
-                scores.add,
-                exclude=queries if includes_query else None,
-            )
+            rank_themselves_by_sorting(references, task, min(size, _HALVED_ROWS), found)
+            return
+        entries = _SORTED_ENTRIES_ON_CPU if x.device.type == "cpu" else _SORTED_ENTRIES
+        size = max(1, min(size, entries // items))
+        side = references.tile(queries) if refs is None else self._side(x, query_class, queries)
+        exclude = queries if includes_query else None
+        rank_by_sorting(side, references, task, size, found, exclude)
+
+    def _sorted_items(self, device: torch.device, by_tile: bool) -> int:
+        """Return how many references are so few that all classes are sorted."""
+        # All ranks of all classes are what sorting is slowest at.
+        if device.type != "cpu" or "mean_average_precision" in self.metrics:
+            return _SORTED_ITEMS
+        return _SORTED_ITEMS_ON_CPU if by_tile else _SORTED_GALLERY_ON_CPU
 
     def _counted_classes(
-        self, members: Tensor, asked: Tensor, references: int, by_tile: bool
+        self, members: Tensor, asked: Tensor, references: int, few: bool, by_tile: bool
     ) -> Tensor:
         """Return the classes, smallest first, that are counted; the others are sorted.
 
         Both give the same, and neither is always faster (``python benchmarks/evaluation.py``).
         """
+        if few:
+            return torch.zeros_like(members, dtype=torch.bool)
         order = members.argsort(stable=True)
         fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= (members[order] * _SORTED_SHARE <= references) & (
-            references > _sorted_items(members.device)
-        )
+        fits &= members[order] * _SORTED_SHARE <= references
         if by_tile:
             fits &= members[order] <= self.chunk_size
         small = torch.empty_like(fits)
@@ -358,10 +361,6 @@ class RetrievalMetrics:
         for unit, raw in zip(units.split(part), vectors.split(part), strict=True):
             unit.copy_(directions(raw.to(dtype)))
         return Side(units, None, classes, rows)
-
-
-def _sorted_items(device: torch.device) -> int:
-    return _SORTED_ITEMS_ON_CPU if device.type == "cpu" else _SORTED_ITEMS
 
 
 def _is_halved(x: Tensor, members: Tensor) -> bool:

@@ -69,8 +69,9 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     """Run a test in both ways, between which the size of the data otherwise chooses."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "counted":
-            patch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
-            patch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", 0)
+            for device in ("", "_ON_CPU"):
+                patch.setattr(retrieval_metrics, f"_SORTED_ITEMS{device}", 0)
+            patch.setattr(retrieval_metrics, "_SORTED_GALLERY_ON_CPU", 0)
             patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
         yield
 

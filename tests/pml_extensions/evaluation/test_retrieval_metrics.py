@@ -28,6 +28,7 @@ RECALL_AT = (1, 2, 5, 40)
 EVERY = (*ALL, *(f"recall_at_{k}" for k in RECALL_AT))
 RAW = RetrievalMetrics(normalize=False)
 GOLDEN = paths.GOLDEN
+SORTED_LIMITS = ("_SORTED_ITEMS", "_SORTED_ITEMS_ON_CPU", "_SORTED_GALLERY_ON_CPU")
 WAYS = ("counted", "counted or sorted", "sorted", "sorted, halved")
 
 
@@ -39,8 +40,8 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
             patch.setattr(retrieval_metrics, "_HALVED_SIZE", 0)
             patch.setattr(retrieval_metrics, "_HALVED_SHARE", 0)
         elif request.param != "sorted":
-            patch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
-            patch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", 0)
+            for limit in SORTED_LIMITS:
+                patch.setattr(retrieval_metrics, limit, 0)
             patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
         if request.param == "counted or sorted":
             patch.setattr(retrieval_metrics, "_KEPT_PAIRS", 40)
