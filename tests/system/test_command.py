@@ -73,7 +73,9 @@ def is_gone(pid: int) -> bool:
 
 
 def test_ctrl_c_ends_at_once_and_the_same_command_goes_on(lab: Path) -> None:
-    process = start(lab, "run", "experiment.yaml", "--workers", "2", "name=a.b", "--out", "the out")
+    fewer = ["protocol.reproductions=1", "protocol.search.trials=1"]  # a trial for each worker
+    words = ["--workers", "2", "name=a.b", "--out", "the out"]
+    process = start(lab, "run", "experiment.yaml", *words, *fewer)
     out = lab / "the out"
     wait_while_it_runs(lambda: is_training(out), process)
     workers = children(process.pid)
