@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import signal
@@ -70,11 +71,18 @@ def _postgres() -> str | None:
 
 def pytest_configure() -> None:
     """Temporary folders lie in memory where there is plenty: waiting for a disk tests nothing."""
+    gc.disable()  # until everything is collected: nothing of that is garbage
     memory = Path("/dev/shm")
     given = "TMPDIR" in os.environ or not memory.is_dir()
     if not given and shutil.disk_usage(memory).free > _MEMORY:
         os.environ["TMPDIR"] = str(memory)
         tempfile.tempdir = None  # so that it is looked for again
+
+
+def pytest_collection_finish() -> None:
+    """What is there by now stays: the garbage collector need not look at it again and again."""
+    gc.enable()
+    gc.freeze()
 
 
 @pytest.hookimpl(optionalhook=True)
