@@ -210,7 +210,11 @@ def _caption(summary: Summary) -> str:
         f"{results.name}: mean and 95 % interval over n {summary.basis.units}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )
-    return escape(text) + _MARKS + escape(f"{close_note(summary)}. In italics: not trained.")
+    return escape(text) + _MARKS + escape(f"{close_note(summary)}.{_italics(summary)}")
+
+
+def _italics(summary: Summary) -> str:
+    return " In italics: not trained." if summary.baselines else ""
 
 
 def _other_caption(summary: Summary) -> str:
@@ -219,4 +223,4 @@ def _other_caption(summary: Summary) -> str:
         f"{summary.basis.units}. "
         f"{other_note(summary)}"
     )
-    return escape(text) + _MARKS + escape(f"{close_note(summary)}. In italics: not trained.")
+    return escape(text) + _MARKS + escape(f"{close_note(summary)}.{_italics(summary)}")
