@@ -204,7 +204,8 @@ def million(folder: Path) -> None:
             array[first : first + 10_000] = draw.normal(size=(10_000, WIDTH))
         np.save(folder / "labels.npy", np.repeat(np.arange(classes), count // classes))
         del array
-    changes = ["protocol.training.max_epochs=1", f"dataset.path={file}", "dataset.y=labels.npy"]
+    rules = ["protocol.training.max_epochs=1", "protocol.split.folds=20"]
+    changes = [*rules, f"dataset.path={file}", "dataset.y=labels.npy"]
     made = experiment(*changes)
     begin = time.perf_counter()
     data = load_dataset(made.dataset)
