@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -117,6 +118,8 @@ def _dataset(given: str) -> dict[str, Any]:
     if place.is_dir():
         name = as_name(place.resolve().name)
         return {"name": name, "reader": "image_folder", "path": given, "size": 256}
+    if ("/" in given or os.sep in given) and not place.is_file():
+        raise UsageError(f"there is no folder or file {given!r} to embed; check the path.")
     found: dict[str, Any] = expand(given, "dataset", "datasets", None)
     return found
 

@@ -21,7 +21,7 @@ from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.readers.tensor_files import write_npz
 from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.data.tensors import InputShape, Tensors
-from reality_check.models import preprocessing
+from reality_check.models import TRUNKS, preprocessing
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import Pipeline
 from reality_check.utils.errors import UsageError
@@ -79,7 +79,14 @@ def embed_to_file(
     """
     if out.suffix != ".npz":
         raise UsageError(f"--out is {str(out)!r}, but features are written as .npz; write that.")
+    if data.num_classes < 2:
+        raise UsageError(
+            f"All {len(data)} {data.noun}s of {data.name!r} are of one class, "
+            f"{data.class_names[0]!r}; name the folder or file that has the classes in it."
+        )
     network, pipeline = _prepare(data, how)
+    if how.model.weights == "none" and (how.model.trunk in TRUNKS or ":" in how.model.trunk):
+        log(f"The weights of {how.model.trunk} are random (weights: none)")
     made_of = _identity(data, how, network)
     if out.exists():
         return _already_there(out, made_of)

@@ -143,6 +143,7 @@ def test_a_file_of_other_features_is_left_alone(
         (["dataset.sise=3"], "my_trunks.Halves", "sise"),
         (["model.pooling=mean"], "my_trunks.Halves", "pooling must be one of"),
         (["--device", "cuda:9"], "my_trunks.Halves", "device 'cuda:9' is not here"),
+        (["dataset.path=birds/.."], "my_trunks.Halves", "are of one class, 'birds'"),
         (["--out", "birds.h5"], "my_trunks.Halves", "features are written as .npz"),
     ],
 )
@@ -151,6 +152,15 @@ def test_refuses(folder: Path, words: list[str], trunk: str, text: str) -> None:
     assert done.returncode == 2
     assert text in done.stderr
     assert not list(folder.glob("*.npz"))
+
+
+def test_a_path_that_is_not_there_is_no_name(folder: Path) -> None:
+    done = run_command(folder, "embed", "./bird", "--trunk", "conv4", "--out", "o.npz")
+    assert (done.returncode, "no folder or file './bird'" in done.stderr) == (2, True)
+
+
+def test_random_weights_are_told(folder: Path) -> None:
+    assert "The weights of conv4 are random" in embed(folder, trunk="conv4").stdout
 
 
 def test_an_npz_of_others_is_never_replaced(folder: Path) -> None:
