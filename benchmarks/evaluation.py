@@ -2,13 +2,15 @@
 
     python benchmarks/evaluation.py
     python benchmarks/evaluation.py --cases sop-512 million --threads 1
+    python benchmarks/evaluation.py --cases fold cub --sizes 32 128 512 1024 --repeats 9
     python benchmarks/evaluation.py --device cuda
 
 Each case prints MAP@R, R-precision and P@1 on unit vectors by ``RetrievalMetrics`` (alone and with
 Recall@K to 1,000), by PML's ``AccuracyCalculator`` (faiss, ``k="max_bin_count"``) and the time of
-the matrix product of all queries with all references alone, in one process. Memory is what is
-needed beyond the embeddings and labels themselves. Embeddings are noisy class centres, in random
-order; ``--noise`` sets how noisy, and P@1 is printed to show what that means.
+the matrix product of all queries with all references alone, in one process: ``--repeats`` times in
+turn, of which medians are printed, with the ratio to PML's. Memory is what is needed beyond the
+embeddings and labels themselves. Embeddings are noisy class centres, in random order; ``--noise``
+sets how noisy, and P@1 is printed to show what that means.
 """
 
 from __future__ import annotations
@@ -16,11 +18,13 @@ from __future__ import annotations
 import argparse
 import ctypes
 import gc
+import statistics
 import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+import faiss
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
@@ -28,6 +32,7 @@ from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics
 
+PML = "PML AccuracyCalculator"
 RECALL_AT = (1, 10, 100, 1000)
 SOP = {"items": 60502, "classes": 11316}
 CASES: dict[str, dict[str, int]] = {
@@ -46,21 +51,32 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("--cases", nargs="*", default=list(CASES), choices=list(CASES))
+    parser.add_argument("--sizes", nargs="*", type=int, help="instead of the cases' own")
     parser.add_argument("--noise", type=float, default=1.5)
+    parser.add_argument("--repeats", type=int, default=1)
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--threads", type=int, default=torch.get_num_threads())
     parser.add_argument("--without-pml", action="store_true", help="PML takes 7 GB for sop-*")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
+    faiss.omp_set_num_threads(arguments.threads)
     device = torch.device(arguments.device)
     print(f"torch {torch.__version__}, {device}, {arguments.threads} threads")
     for name in arguments.cases:
-        run(name, arguments.noise, device, not arguments.without_pml)
+        for size in arguments.sizes or [CASES[name]["size"]]:
+            case = {**CASES[name], "size": size}
+            run(name, case, arguments.noise, device, not arguments.without_pml, arguments.repeats)
 
 
-def run(name: str, noise: float, device: torch.device, with_pml: bool) -> None:
+def run(
+    name: str,
+    case: dict[str, int],
+    noise: float,
+    device: torch.device,
+    with_pml: bool,
+    repeats: int,
+) -> None:
     """Print the table of one case."""
-    case = CASES[name]
     q, y = data(case, noise * (case["size"] / 128) ** 0.35, device)
     x, labels = q, y
     reference: tuple[Tensor, ...] = ()
@@ -82,21 +98,36 @@ def run(name: str, noise: float, device: torch.device, with_pml: bool) -> None:
             k="max_bin_count",
             device=device,
         )
-        rows["PML AccuracyCalculator"] = lambda: calculator.get_accuracy(F.normalize(x), labels)
+        rows[PML] = lambda: calculator.get_accuracy(F.normalize(x), labels)
     size = f"{len(x):,} x {x.shape[1]}, {len(labels.unique()):,} classes{asked}"
-    print(f"\n{name}: {size}; the product alone takes {product:.2f} s")
-    for row, measure in rows.items():
-        before = reset_peak(device)
-        start = time.perf_counter()
-        result = measure()
-        wait(device)
-        took = time.perf_counter() - start
-        extra = (peak(device) - before) / 2**20
+    print(f"\n{name}: {size}; the product alone takes {product:.3f} s")
+    results: dict[str, Any] = {}
+    took: dict[str, list[float]] = {row: [] for row in rows}
+    extra: dict[str, int] = {}
+    for _ in range(repeats):
+        for row, measure in rows.items():
+            before = reset_peak(device)
+            start = time.perf_counter()
+            results[row] = measure()
+            wait(device)
+            took[row].append(time.perf_counter() - start)
+            extra[row] = peak(device) - before
+    for row, result in results.items():
+        middle = statistics.median(took[row])
         print(
-            f"  {row:28}{took:8.2f} s{took / product:7.2f} x product{extra:8.0f} MiB"
+            f"  {row:28}{middle:8.3f} s{middle / product:7.2f} x product"
+            f"{in_parts_of_pml(took, row)}{extra[row] / 2**20:8.0f} MiB"
             f"   P@1 {result['precision_at_1']:.4f}"
             f"  MAP@R {result['mean_average_precision_at_r']:.6f}"
         )
+
+
+def in_parts_of_pml(took: dict[str, list[float]], row: str) -> str:
+    """Return the median ratio to PML's time of the same turn, if PML was measured."""
+    if PML not in took:
+        return ""
+    ratios = [own / pml for own, pml in zip(took[row], took[PML], strict=True)]
+    return f"{statistics.median(ratios):7.2f} x PML"
 
 
 def data(case: dict[str, int], noise: float, device: torch.device) -> tuple[Tensor, Tensor]:
