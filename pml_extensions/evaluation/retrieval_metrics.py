@@ -81,8 +81,9 @@ class RetrievalMetrics:
 
     Similarities come from tiles of a matrix product (one for both directions in self-retrieval),
     and ranks from counting who beats the references of the query's class: memory grows with
-    ``chunk_size`` squared and the size of the data, never with queries x references. Classes of
-    very many references are sorted instead, ``chunk_size`` queries or fewer at a time.
+    ``chunk_size`` squared and the size of the data, never with queries x references. Few
+    references, and classes of very many, are sorted instead, ``chunk_size`` queries or fewer at a
+    time; then at most 64 MiB of similarities (128 in float64) wait for their other direction.
 
     Args:
         normalize: Scale embeddings to unit length first (cosine). Without it raw vectors are
