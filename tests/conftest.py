@@ -43,6 +43,8 @@ def _has_latex() -> bool:
 
 #: Bytes: several times what all tests together write.
 _MEMORY = 8e9
+#: The tests of whole systems begin within this part of all files, so that none is left at the end.
+_SPREAD_OVER = 0.5
 #: What starts servers, kills processes or opens browsers.
 SYSTEM = Path(__file__).parent / "system"
 #: Marks that need something of the machine: how to tell that it is there, and what is missing else.
@@ -110,6 +112,30 @@ def pytest_itemcollected(item: pytest.Item) -> None:
 
 
 @pytest.hookimpl(trylast=True)
+def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
+    """The same with the tests of whole systems, which mostly wait, evenly among the others.
+
+    So one of the processes waits while the others compute. Files and groups stay whole.
+    """
+    waiting: dict[Any, list[pytest.Item]] = {}
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in items:
+        if SYSTEM in item.path.parents:
+            group = item.get_closest_marker("xdist_group")
+            waiting.setdefault(item.path if group is None else group.args, []).append(item)
+        else:
+            files.setdefault(item.path, []).append(item)
+    step = _SPREAD_OVER * len(files) / max(1, len(waiting))
+    places = [round(number * step) for number in range(len(waiting))]
+    ordered: list[pytest.Item] = []
+    blocks = list(zip(places, waiting.values(), strict=True))
+    for number, file in enumerate(files.values()):
+        while blocks and blocks[0][0] <= number:
+            ordered += blocks.pop(0)[1]
+        ordered += file
+    return [*ordered, *(item for _, block in blocks for item in block)]
+
+
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     if getattr(config.option, "loadgroup", False):  # in a worker of pytest-xdist
         grouped = [item for item in items if item.get_closest_marker("xdist_group")]
@@ -121,6 +147,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         # What takes long begins first, so that no process is left alone with it at the end.
         slow = {item.path for item in items if item.get_closest_marker("slow")}
         items.sort(key=lambda item: item.path not in slow)
+        items[:] = _spread(items)
     for mark, (is_there, reason) in NEEDS.items():
         marked = [item for item in items if item.get_closest_marker(mark)]
         if marked and not is_there():

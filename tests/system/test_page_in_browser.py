@@ -194,8 +194,8 @@ def test_the_comparison_is_filtered_by_method_category_and_metric(
     assert found["typed"] == [named, named, "2 of 4 methods shown"]
     assert found["ticked"] == {
         "hidden": True,
-        "heads": ["Method", "MAP@R", "P@1", "n"],
-        "cells": [4, 4],
+        "heads": ["Method", "MAP@R", "P@1", "n", "Trained parameters", "Time of a training"],
+        "cells": [6, 6],
     }
     assert found["none"] == [0, "0 of 4 methods shown"]
 
