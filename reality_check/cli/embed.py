@@ -128,12 +128,9 @@ def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
     from reality_check.config.messages import validate
     from reality_check.config.model import Model
     from reality_check.launch.embed import Embedding
-    from reality_check.models.own_trunks import OwnTrunk
-    from reality_check.models.trunk_names import find_source
     from reality_check.training.prepared_experiment import pick_device
 
-    own = isinstance(find_source(options.trunk), OwnTrunk)
-    weights = options.weights or ("none" if own else "imagenet")
+    weights = options.weights or ("none" if _is_own(options.trunk) else "imagenet")
     given = {"trunk": options.trunk, "weights": weights, "pooling": options.pooling}
     model = validate(Model, {"name": "trunk", **given, **changes}, "embed")
     return Embedding(
@@ -149,11 +146,17 @@ def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:
 
 def _crop_size(model: Model, data: Any) -> int | None:
     """What the weights were evaluated with; else the images' own size, where that serves."""
-    from reality_check.models.own_trunks import OwnTrunk
     from reality_check.models.trunk_building import published_crop_size
-    from reality_check.models.trunk_names import find_source
 
-    if isinstance(find_source(model.trunk), OwnTrunk):
+    if _is_own(model.trunk):
         shape = data.image_shape
         return None if shape is not None and shape[0] == shape[1] else _CROP
     return published_crop_size(model) or _CROP
+
+
+def _is_own(trunk: str) -> bool:
+    """Whether a trunk is ours or the user's, not one of a library."""
+    from reality_check.models.own_trunks import OwnTrunk
+    from reality_check.models.trunk_names import find_source
+
+    return isinstance(find_source(trunk), OwnTrunk)

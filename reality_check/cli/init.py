@@ -45,11 +45,9 @@ def add_parser(commands: Commands) -> None:
 
 def run(options: argparse.Namespace) -> int:
     """Write the files and say what comes next; return the exit status."""
-    from reality_check.cli.starter import check_features, write_starter
+    from reality_check.cli.starter import write_starter
 
     path = at_home(options.file)
-    if options.features is not None:
-        check_features(options.features)
     print(*write_starter(path, options.features), sep="\n")
     print("Next: change the loss and the YAML as you like, or nothing at first; then")
     if path.parent != Path():

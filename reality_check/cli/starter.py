@@ -104,10 +104,12 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
         What became of each file, a line each.
 
     Raises:
-        UsageError: the YAML is there already, cannot have that name, or its folder takes no files;
-            nothing is written then.
+        UsageError: the YAML is there already, cannot have that name, or its folder takes no files,
+            or there is no such file of vectors; nothing is written then.
     """
     _check_name(file)
+    if features is not None:
+        _check_features(features)
     folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
     named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
@@ -134,12 +136,7 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
     return told
 
 
-def check_features(name: str) -> None:
-    """Make sure that a file of vectors is there and can be named in a YAML.
-
-    Raises:
-        UsageError: it is not.
-    """
+def _check_features(name: str) -> None:
     if not at_home(name).is_file() or not name.endswith(TENSOR_FILES):
         raise UsageError(
             f"--features is {name!r}, but it must be a file that is there and ends in "

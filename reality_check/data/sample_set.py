@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+from abc import ABC, abstractmethod
 from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -19,7 +20,7 @@ from reality_check.utils.errors import UsageError
 
 
 @dataclass(frozen=True, eq=False)
-class SampleSet:
+class SampleSet(ABC):
     """Samples with their classes: an :class:`ImageSet` or a :class:`TensorSet`.
 
     Args:
@@ -121,9 +122,9 @@ class SampleSet:
         digest.update(digests.tobytes())
         return digest.hexdigest()
 
+    @abstractmethod
     def _content(self) -> tuple[Sequence[object], np.ndarray]:
         """Shape and type of the samples, and checksums of their content."""
-        raise NotImplementedError
 
 
 @dataclass(frozen=True, eq=False)

@@ -54,22 +54,13 @@ class PixelStore:
             The images on the device, see :class:`PixelBatch`.
         """
         if self._frames is not None:
-            return PixelBatch(self._gather_frames(self._rows[torch.from_numpy(rows)]))
+            return PixelBatch(gather(self._frames, self._rows[torch.from_numpy(rows)], self.device))
         heights, widths = self._heights[rows], self._widths[rows]
         sizes = torch.from_numpy(np.stack([heights, widths], axis=1))
         if self._pixels.device.type == "cpu":
-            return PixelBatch(self._send(self._copy_each(rows, heights, widths)), sizes)
+            batch = self._copy_each(rows, heights, widths)
+            return PixelBatch(batch.to(self.device, non_blocking=True), sizes)
         return PixelBatch(self._gather_pixels(rows, heights, widths), sizes)
-
-    def _gather_frames(self, index: Tensor) -> Tensor:
-        assert self._frames is not None
-        if self._frames.device.type == "cpu":
-            if self.device.type == "cpu":
-                return torch.index_select(self._frames, 0, index)
-            out = torch.empty((len(index), *self._frames.shape[1:]), dtype=torch.uint8)
-            out = out.pin_memory() if self.device.type == "cuda" else out
-            return self._send(torch.index_select(self._frames, 0, index, out=out))
-        return self._frames[index.to(self.device, non_blocking=True)]
 
     def _copy_each(self, rows: np.ndarray, heights: np.ndarray, widths: np.ndarray) -> Tensor:
         """Copy images of different sizes into one array, repeating their edge pixels."""
@@ -96,8 +87,22 @@ class PixelStore:
         index = start[:, None, None] + y_in[:, :, None] * width[:, None, None] + x_in[:, None, :]
         return pixels[index]
 
-    def _send(self, batch: Tensor) -> Tensor:
-        return batch.to(self.device, non_blocking=True)
+
+def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
+    """Take samples of one shape to a device, which holds them all or gets these.
+
+    Args:
+        samples: shape (M, ...), on the device or on the CPU.
+        index: int64, shape (B,), on the CPU.
+        device: where they are wanted.
+    """
+    if samples.device.type != "cpu":
+        return samples[index.to(device, non_blocking=True)]
+    if device.type == "cpu":
+        return torch.index_select(samples, 0, index)
+    out = torch.empty((len(index), *samples.shape[1:]), dtype=samples.dtype)
+    out = out.pin_memory() if device.type == "cuda" else out
+    return torch.index_select(samples, 0, index, out=out).to(device, non_blocking=True)
 
 
 def _frames(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reality_check.data.store import as_tensor, fits
+from reality_check.data.store import as_tensor, fits, gather
 from reality_check.data.tensors import Tensors
 
 
@@ -44,15 +44,5 @@ class TensorStore:
         Returns:
             Shape (B, ...) on the device: float32, or the integers of the samples.
         """
-        index = self._rows[torch.from_numpy(rows)]
-        values = self._values
-        if values.device.type == "cuda":
-            index = index.to(values.device, non_blocking=True)
-        if self.device.type == "cuda" and values.device.type == "cpu":
-            pinned = torch.empty(
-                (len(index), *values.shape[1:]), dtype=values.dtype, pin_memory=True
-            )
-            batch = torch.index_select(values, 0, index, out=pinned)
-        else:
-            batch = torch.index_select(values, 0, index)
-        return batch.to(self.device, self._dtype, non_blocking=True)
+        batch = gather(self._values, self._rows[torch.from_numpy(rows)], self.device)
+        return batch.to(self._dtype)

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import numpy as np
 import torch
 from torch import Tensor
 
+from pml_extensions.modules.embedding import principal_components
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import Model
 from reality_check.config.training import Training
@@ -17,6 +17,7 @@ from reality_check.evaluation.categories import embed_corrupted, on_corrupted
 from reality_check.evaluation.metrics import Metrics, embed, evaluate, require_finite
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.utils.spread import evenly_spread
 
 #: The components are those of so many samples at most.
 MOST_FITTED = 4096
@@ -52,16 +53,16 @@ def score_baselines(
         embedding, ``untrained trunk`` (epoch -1 of the protocol: pretrained where the model is; not
         of vectors that have no trunk) and ``untrained embedder`` (epoch 0: a random map).
     """
-    shape = input_shape(test, training)
-    images = build_pipeline(test, model, training, device)
+    shape = input_shape(test, training.augmentation)
+    images = build_pipeline(test, model, training.augmentation, device)
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}
     raw = raw_input(shape)
     if trainval is not None and raw is not None:
-        others = build_pipeline(trainval, model, training, device)
+        others = build_pipeline(trainval, model, training.augmentation, device)
         forwards[raw] = as_vectors
-        forwards[f"PCA of {raw}"] = principal_components(others, training.embedding_size)
+        forwards[f"PCA of {raw}"] = projection(others, training.embedding_size)
     if raw != RAW_VECTORS or model.trunk != "identity":  # else that is the raw input
         forwards["untrained trunk"] = network.features
     forwards["untrained embedder"] = network
@@ -95,20 +96,14 @@ def as_vectors(samples: Tensor) -> Tensor:
     return samples.flatten(1)
 
 
-def principal_components(images: Pipeline, size: int) -> Forward:
+def projection(images: Pipeline, size: int) -> Forward:
     """The map from samples to the first principal components of their values, centred.
 
     Args:
         images: whose components, those of up to 4,096 of them, spread evenly.
         size: how many; fewer where there are no more.
     """
-    from sklearn.decomposition import PCA
-
-    count = min(len(images), MOST_FITTED)
-    rows = np.linspace(0, len(images) - 1, count).round().astype(np.int64)
+    rows = evenly_spread(len(images), MOST_FITTED)
     vectors = torch.cat([as_vectors(batch) for batch in images.evaluation_batches(rows)])
-    fitted = PCA(min(size, *vectors.shape), random_state=0).fit(vectors.cpu().numpy())
-    mean, components = (
-        torch.from_numpy(part).to(vectors) for part in (fitted.mean_, fitted.components_)
-    )
+    mean, components = principal_components(vectors, min(size, *vectors.shape))
     return lambda batch: (as_vectors(batch) - mean) @ components.T

@@ -19,6 +19,7 @@ from numpy.typing import NDArray
 from reality_check.evaluation.query_scores import unpacked
 from reality_check.results import EmbeddingMap
 from reality_check.utils.errors import UsageError
+from reality_check.utils.spread import evenly_spread
 
 if TYPE_CHECKING:  # a report reads maps without torch
     import torch
@@ -36,8 +37,7 @@ _SEED = 0
 def sample_rows(test: SampleSet, count: int = IMAGES) -> NDArray[np.int64]:
     """Rows of test images, spread evenly over the classes; all of them where there are no more."""
     ordered = np.argsort(test.labels, kind="stable")
-    places = np.linspace(0, len(ordered) - 1, min(count, len(ordered))).round().astype(int)
-    return np.sort(ordered[places]).astype(np.int64)
+    return np.sort(ordered[evenly_spread(len(ordered), count)]).astype(np.int64)
 
 
 def tsne(embeddings: torch.Tensor) -> NDArray[np.float32]:

@@ -16,6 +16,7 @@ from torch import Tensor
 from pml_extensions.evaluation import nearest_neighbours, retrieval_gallery, save_gallery
 from reality_check.data.images import Images
 from reality_check.data.sample_set import SampleSet
+from reality_check.utils.spread import evenly_spread
 
 #: Neighbours of each query, fewer where there are fewer images.
 NEIGHBOURS = 8
@@ -34,8 +35,7 @@ def gallery_queries(test: SampleSet, count: int) -> np.ndarray:
     """
     rows = np.arange(len(test)) if test.queries is None else np.flatnonzero(test.queries)
     _, first = np.unique(test.labels[rows], return_index=True)
-    places = np.linspace(0, len(first) - 1, min(count, len(first))).round().astype(int)
-    return np.asarray(rows[first[places]])
+    return np.asarray(rows[first[evenly_spread(len(first), count)]])
 
 
 def draw_gallery(

@@ -42,5 +42,5 @@ class TrainedNetwork:
             UsageError: these images do not fit the network's input.
         """
         device = next(self.network.parameters()).device
-        pipeline = build_pipeline(images, self.model, self.training, device)
+        pipeline = build_pipeline(images, self.model, self.training.augmentation, device)
         return embed(self.network, self.network, pipeline.evaluation_batches())

@@ -14,16 +14,14 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from reality_check.config.messages import validate
 from reality_check.config.model import Model
 from reality_check.config.training import Augment
-from reality_check.data.augmentation.augment import Augmentation
-from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.readers.tensor_files import write_npz
 from reality_check.data.sample_set import ImageSet, SampleSet
-from reality_check.data.tensors import InputShape, Tensors
-from reality_check.models import TRUNKS, preprocessing
-from reality_check.models.network import Network, build_network
-from reality_check.models.pipeline import Pipeline
+from reality_check.models import TRUNKS
+from reality_check.models.network import Network, autocast, build_network
+from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import locked
@@ -101,30 +99,11 @@ def embed_to_file(
 
 
 def _prepare(data: SampleSet, how: Embedding) -> tuple[Network, Pipeline]:
-    shape: InputShape
-    if isinstance(data, ImageSet):
-        shape = _image_shape(data, how)
-        resize = None if how.crop_size is None else how.resize
-        kept = Augment(crop_size=how.crop_size, resize=resize).of_images()
-        look: Any = Augmentation(**kept, preprocessing=preprocessing(how.model, shape[2]))
-    else:
-        assert isinstance(data.samples, Tensors)
-        shape = data.samples.input_shape
-        look = VectorAugmentation(int(np.prod(shape.sizes)))
-    network = build_network(how.model, shape, 1, seed=0).to(how.device).eval()
-    pipeline = Pipeline(data, look, shape, how.device, batch_size=how.batch_size)
-    return network, pipeline
-
-
-def _image_shape(data: ImageSet, how: Embedding) -> tuple[int, int, int]:
-    if how.crop_size is not None:
-        return how.crop_size, how.crop_size, data.images.channels
-    if data.image_shape is None:
-        raise UsageError(
-            f"The images of {data.name!r} have different sizes, so the trunk needs crops of one "
-            "size: write --crop-size 224."
-        )
-    return data.image_shape
+    crops = {"crop_size": how.crop_size, "resize": how.resize} if isinstance(data, ImageSet) else {}
+    options = validate(Augment, crops, "embed")
+    network = build_network(how.model, input_shape(data, options), 1, seed=0)
+    pipeline = build_pipeline(data, how.model, options, how.device, how.batch_size)
+    return network.to(how.device).eval(), pipeline
 
 
 def _embed_all(
@@ -143,13 +122,12 @@ def _embed_all(
         log(f"Continuing after {done:,} of {len(data):,} samples")
     vectors = np.lib.format.open_memmap(file, "r+") if done else None
     what = f"Embedding {data.name!r} with {how.model.trunk}"
-    autocast = torch.autocast(
-        how.device.type,
-        torch.float16 if how.autocast == "fp16" else torch.bfloat16,
-        enabled=how.autocast != "none",
-    )
     marked = time.monotonic()
-    with torch.inference_mode(), autocast, progress(what, len(data), done) as advance:
+    with (
+        torch.inference_mode(),
+        autocast(how.device, how.autocast),
+        progress(what, len(data), done) as advance,
+    ):
         for batch in pipeline.evaluation_batches(np.arange(done, len(data))):
             features = network.features(batch).float()
             _check(features, done, how)

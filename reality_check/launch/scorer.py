@@ -138,7 +138,7 @@ class Scorer:
             FileNotFoundError: it is not there.
         """
         folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
-        shape = input_shape(self._prepared.dataset, method.training)
+        shape = input_shape(self._prepared.dataset, method.training.augmentation)
         return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
 
     def _networks(self, method: PreparedMethod, stage: Stage, trial_index: int) -> list[Network]:
@@ -159,7 +159,7 @@ class Scorer:
         key = (seen, training.augmentation.model_dump_json())
         if key not in self._pipelines:
             device = self._prepared.device
-            self._pipelines[key] = build_pipeline(test, method.model, training, device)
+            self._pipelines[key] = build_pipeline(test, method.model, training.augmentation, device)
         return self._pipelines[key]
 
 

@@ -221,7 +221,7 @@ class TrialRunner:
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
             settings=settings,
-            model=method.model_of(settings.params),
+            model=method.model.filled(settings.params),
             training=method.training,
             embedding_size=method.embedding_size(stage),
             network_seed=network_seed(seed, kind, index, fold),

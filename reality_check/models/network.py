@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import OrderedDict
 from collections.abc import Callable
+from typing import Literal
 
 import torch
 from torch import Tensor, nn
@@ -165,6 +166,12 @@ def _preset(config: Model, channels: int, embedding_size: int) -> tuple[nn.Modul
     begin = [name for name, _ in parts].index("embedder")
     before, after = OrderedDict(parts[:begin]), OrderedDict(parts[begin:])
     return nn.Sequential(before), after["embedder"] if len(after) == 1 else nn.Sequential(after)
+
+
+def autocast(device: torch.device, kind: Literal["none", "bf16", "fp16"]) -> torch.autocast:
+    """The precision of a network's forward pass on a device."""
+    dtype = torch.float16 if kind == "fp16" else torch.bfloat16
+    return torch.autocast(device.type, dtype=dtype, enabled=kind != "none")
 
 
 @torch.no_grad()

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from reality_check.config.model import Model
-from reality_check.config.training import Training
+from reality_check.config.training import Augment
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.images import Images
@@ -34,46 +34,45 @@ _BATCHES_TOGETHER, _IMAGES_TOGETHER, _PIXELS_TOGETHER = 16, 1024, 1024 * 32 * 32
 
 
 def build_augmentation(
-    model: Model, training: Training, shape: InputShape
+    model: Model, options: Augment, shape: InputShape
 ) -> Augmentation | VectorAugmentation:
     """The augmentation of a protocol, with the preprocessing of a trunk.
 
     Args:
         model: of the experiment.
-        training: of the protocol.
+        options: of the training.
         shape: of the network's input, see :func:`input_shape`.
 
     Raises:
         UsageError: an option is out of its range, or does not fit the samples.
     """
-    of_images, of_vectors = training.augmentation.of_images(), training.augmentation.of_vectors()
+    of_images, of_vectors = options.of_images(), options.of_vectors()
     if not isinstance(shape, TensorShape):
-        _refuse(of_vectors, training, "images", "of vectors")
+        _refuse(of_vectors, "images", "of vectors", "")
         return Augmentation(**of_images, preprocessing=preprocessing(model, shape[2]))
-    _refuse(of_images, training, "no images", "of images")
+    _refuse(of_images, "no images", "of images", ", or take the protocol features")
     if model.preprocessing.model_dump(exclude_none=True):
         raise UsageError(
             "model.preprocessing is about pixels, but the samples are no images; remove it."
         )
     if not shape.dtype.is_floating_point:
-        _refuse(of_vectors, training, "integers", "of floats")
+        _refuse(of_vectors, "integers", "of floats", "")
     return VectorAugmentation(math.prod(shape.sizes), **of_vectors)
 
 
-def _refuse(options: dict[str, Any], training: Training, given: str, meant: str) -> None:
+def _refuse(options: dict[str, Any], given: str, meant: str, instead: str) -> None:
     """Refuse augmentation that has no meaning for the samples."""
-    fields = type(training.augmentation).model_fields
-    used = [key for key, value in options.items() if value != fields[key].default]
+    used = [key for key, value in options.items() if value != Augment.model_fields[key].default]
     if used:
         keys = ", ".join(f"augmentation.{key}" for key in used)
+        them = "it" if len(used) == 1 else "them"
         raise UsageError(
             f"The samples are {given}, but protocol.training has {keys}, changes {meant}; remove "
-            f"{'it' if len(used) == 1 else 'them'}"
-            + (", or take the protocol features." if meant == "of images" else ".")
+            f"{them}{instead}."
         )
 
 
-def input_shape(samples: SampleSet, training: Training) -> InputShape:
+def input_shape(samples: SampleSet, options: Augment) -> InputShape:
     """What the network gets: height, width and channels of images, else the tensors' shape.
 
     Raises:
@@ -82,7 +81,7 @@ def input_shape(samples: SampleSet, training: Training) -> InputShape:
     if not isinstance(samples, ImageSet):
         assert not isinstance(samples.samples, Images)
         return samples.samples.input_shape
-    size = training.augmentation.crop_size
+    size = options.crop_size
     if size is not None:
         return size, size, samples.images.channels
     if samples.image_shape is None:
@@ -168,12 +167,16 @@ class Pipeline:
 
 
 def build_pipeline(
-    samples: SampleSet, model: Model, training: Training, device: torch.device
+    samples: SampleSet,
+    model: Model,
+    options: Augment,
+    device: torch.device,
+    batch_size: int | None = None,
 ) -> Pipeline:
-    """The samples of one set, with the augmentation, input and preprocessing of an experiment.
+    """The samples of one set, with the augmentation, input and preprocessing of a training.
 
     Raises:
         UsageError: see :func:`input_shape` and :func:`build_augmentation`.
     """
-    shape = input_shape(samples, training)
-    return Pipeline(samples, build_augmentation(model, training, shape), shape, device)
+    shape = input_shape(samples, options)
+    return Pipeline(samples, build_augmentation(model, options, shape), shape, device, batch_size)

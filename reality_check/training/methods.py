@@ -135,10 +135,9 @@ def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any])
     )
 
 
-def middle_params(method: Method, protocol: Protocol, model: Model | None = None) -> dict[str, Any]:
+def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     """The middle of every searched range: for checks that need some valid values."""
-    space = search_space(method, protocol, model)
-    return {name: value.middle() for name, value in space.items()}
+    return {name: value.middle() for name, value in search_space(method, protocol).items()}
 
 
 def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:

@@ -11,7 +11,7 @@ from reality_check.config.classes import one_line
 from reality_check.config.training import Optimizer, Training
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
-from reality_check.models.network import Network, build_network
+from reality_check.models.network import Network, autocast, build_network
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
     LOSS_PART,
@@ -158,9 +158,7 @@ class TrainingModule:
 
     def autocast(self) -> torch.autocast:
         """The precision of the network's forward pass."""
-        kind = self.training.autocast
-        dtype = torch.float16 if kind == "fp16" else torch.bfloat16
-        return torch.autocast(self.device.type, dtype=dtype, enabled=kind != "none")
+        return autocast(self.device, self.training.autocast)
 
     def enter_second_phase(self, second: SecondPhaseSettings | None) -> None:
         """Change the loss's values and the learning rates."""

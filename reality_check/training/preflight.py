@@ -182,8 +182,8 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
     protocol = experiment.protocol
     for model, training, methods in _trained_alike(experiment):
         size = training.embedding_size
-        shape = input_shape(dataset, training)
-        build_augmentation(model, training, shape)
+        shape = input_shape(dataset, training.augmentation)
+        build_augmentation(model, training.augmentation, shape)
         network = build_network(_middle(model), shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
             build_network(_middle(model), shape, size * protocol.split.folds, seed=0)

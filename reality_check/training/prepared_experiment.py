@@ -46,10 +46,6 @@ class PreparedMethod:
         """Of a network: the final one is as wide as the ensemble."""
         return self.training.embedding_size * self.protocol.split.folds // self.networks(stage)
 
-    def model_of(self, params: Mapping[str, Any]) -> Model:
-        """The model with the sampled values of a trial."""
-        return self.model.filled(params)
-
     def settings(self, params: Mapping[str, Any]) -> MethodSettings:
         """The method with its sampled values."""
         return fill_settings(self.method, self.protocol, params)
@@ -111,10 +107,19 @@ class PreparedExperiment:
 
         Where the size of the head is searched, those of its default.
         """
-        return {
-            name: _trained_parameters(method, input_shape(self.dataset, method.training))
-            for name, method in self._methods.items()
-        }
+        counts: dict[str, tuple[int, int]] = {}  # of trunk and embedder: methods share networks
+        found = {}
+        for name, method in self._methods.items():
+            model, training = method.model.filled({}), method.training
+            shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
+            key = f"{shape} {size} {model.model_dump_json()}"
+            if key not in counts:
+                network = build_network(model, shape, size, seed=0, pretrained=False)
+                counts[key] = _count(network.trunk), _count(network.embedder)
+            rate = method.method.learning_rates.trunk
+            rate = training.optimizers.trunk.lr if rate is None else rate
+            found[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
+        return found
 
     def describe_data(self, device: str | None = None) -> dict[str, Any]:
         """What the report says of the data, so that it needs none later.
@@ -129,7 +134,7 @@ class PreparedExperiment:
             "noun": dataset.noun,
             "origin": dataset.origin,
             "image_shape": list(dataset.samples.shape or ()),
-            "input_shape": list(_sizes(input_shape(dataset, self.protocol.training))),
+            "input_shape": list(_sizes(input_shape(dataset, self.protocol.training.augmentation))),
             "trainval_classes": len(splits.trainval),
             "test_classes": len(splits.test),
             "test_images": len(test),
@@ -141,14 +146,8 @@ class PreparedExperiment:
         }
 
 
-def _trained_parameters(method: PreparedMethod, shape: InputShape) -> int:
-    training = method.training
-    model, size = method.model_of({}), training.embedding_size
-    network = build_network(model, shape, size, seed=0, pretrained=False)
-    rate = method.method.learning_rates.trunk
-    rate = training.optimizers.trunk.lr if rate is None else rate
-    parts = [network.embedder] if rate == 0 else [network.trunk, network.embedder]
-    return sum(parameter.numel() for part in parts for parameter in part.parameters())
+def _count(module: torch.nn.Module) -> int:
+    return sum(parameter.numel() for parameter in module.parameters())
 
 
 def _sizes(shape: InputShape) -> tuple[int, ...]:

@@ -31,6 +31,7 @@ from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
 from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
+from reality_check.utils.spread import evenly_spread
 
 
 class Trainer:
@@ -119,7 +120,7 @@ class Trainer:
     def build(self) -> None:
         """Build everything that learns and everything that batches come from."""
         task, training = self.task, self.task.training
-        shape = input_shape(self.train_set, training)
+        shape = input_shape(self.train_set, training.augmentation)
         classes = self.train_set.num_classes
         self.module = TrainingModule(task, classes, shape, self.device, self.strategy)
         self.network, self.loss = self.module.network, self.module.loss
@@ -127,7 +128,7 @@ class Trainer:
         owners = {"loss": self.loss, "miner": self.miner}
         self.attributes = PlainAttributes(owners, self.device)
         self.epoch_length = training.iterations(len(self.train_set))
-        augmentation = build_augmentation(task.model, training, shape)
+        augmentation = build_augmentation(task.model, training.augmentation, shape)
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
         )
@@ -140,8 +141,7 @@ class Trainer:
         embedder = self.task.model.embedder
         if embedder is None or embedder.init != "pca":
             return
-        count = min(len(self.train_set), MOST_FITTED)
-        rows = np.linspace(0, len(self.train_set) - 1, count).round().astype(np.int64)
+        rows = evenly_spread(len(self.train_set), MOST_FITTED)
         batches = self.batches.evaluation_batches(rows)
         features = embed(self.network.features, self.network, batches)
         parts = self.network.embedder.modules()

@@ -13,6 +13,8 @@ from typing import Any
 
 import numpy as np
 
+from reality_check.config.named import TENSOR_FILES
+from reality_check.data.images import Images
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
@@ -126,7 +128,7 @@ def labelled(
         own = np.searchsorted(values, np.intersect1d(values, test_classes))
         rest["test_classes"] = tuple(int(label) for label in own)
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
-        return ImageSet(samples, **rest)  # type: ignore[arg-type]
+        return ImageSet(Images.from_array(samples), **rest)
     return TensorSet(Tensors.from_array(samples, what), **rest)
 
 
@@ -172,9 +174,10 @@ def _optional(columns: Columns, given: str | None, known: str, where: str) -> An
 def _open(place: Path, y: str | None) -> Columns:
     if place.is_dir():
         return _huggingface(place)
-    if place.suffix not in FORMATS:
+    if place.suffix not in TENSOR_FILES:
+        known = ", ".join(TENSOR_FILES)
         raise UsageError(
-            f"{str(place)!r} is none of the files that can be read ({', '.join(FORMATS)}, or a "
+            f"{str(place)!r} is none of the files that can be read ({known}, or a "
             "folder of Hugging Face's save_to_disk)."
         )
     if not place.is_file():
@@ -182,7 +185,7 @@ def _open(place: Path, y: str | None) -> Columns:
     try:
         if place.suffix == ".npy":
             return _npy(place, y)
-        return FORMATS[place.suffix](place)
+        return _FORMATS[place.suffix](place)
     except UsageError:
         raise
     except Exception as error:
@@ -221,11 +224,9 @@ def _mapped(place: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
         file.seek(member.header_offset)
         header = file.read(_LOCAL_HEADER)
         file.seek(sum(struct.unpack("<HH", header[26:30])), 1)
-        version = np.lib.format.read_magic(file)
-        read = {(1, 0): np.lib.format.read_array_header_1_0}.get(version)
-        if read is None:
+        if np.lib.format.read_magic(file) != (1, 0):
             return None
-        shape, fortran, dtype = read(file)
+        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
         begin = file.tell()
     if fortran or dtype.hasobject or dtype.kind not in "fiu" or begin % dtype.itemsize:
         return None
@@ -328,9 +329,9 @@ def _column(column: Any, name: str, where: str) -> np.ndarray:
     return values.reshape(len(column), *sizes)
 
 
-FORMATS: dict[str, Callable[[Path], Columns]] = {
+#: All but ``.npy``, whose labels are in another file.
+_FORMATS: dict[str, Callable[[Path], Columns]] = {
     ".npz": _npz,
-    ".npy": lambda place: _npy(place, None),
     ".safetensors": _safetensors,
     ".parquet": _parquet,
 }

@@ -20,6 +20,7 @@ from reality_check.report.figures.plotting import (
     title,
 )
 from reality_check.results import EmbeddingMap
+from reality_check.utils.spread import evenly_spread
 
 #: Marked classes, each with a shape as well as a colour: more would not be distinguishable.
 _SHAPES = ("o", "s", "^", "D", "v", "P")
@@ -28,8 +29,7 @@ _SHAPES = ("o", "s", "^", "D", "v", "P")
 def marked_classes(labels: NDArray[np.int64]) -> list[int]:
     """Evenly spaced classes out of those that are on the map."""
     present = np.unique(labels)
-    places = np.linspace(0, len(present) - 1, min(len(_SHAPES), len(present))).round().astype(int)
-    return [int(label) for label in present[places]]
+    return [int(label) for label in present[evenly_spread(len(present), len(_SHAPES))]]
 
 
 def map_figure(maps: Mapping[str, EmbeddingMap]) -> Figure:

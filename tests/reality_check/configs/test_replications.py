@@ -63,7 +63,7 @@ def test_every_method_trains_two_iterations_and_is_scored(
     experiment = shipped(name)
     protocol, images = experiment.protocol, stand_ins[experiment.dataset.name]
     short = protocol.training.model_copy(update={"iterations_per_epoch": 1})
-    size, shape = short.embedding_size, input_shape(images, short)
+    size, shape = short.embedding_size, input_shape(images, short.augmentation)
     check_model(experiment, images)
     networks = []
     for method in experiment.methods:
@@ -76,7 +76,7 @@ def test_every_method_trains_two_iterations_and_is_scored(
         networks.append(build_network(model, shape, size, seed=0))
         state = torch.load(tmp_path / method.name / "model.pt", weights_only=True)
         networks[-1].load_state_dict(state)
-    pipeline = build_pipeline(images, experiment.model, short, CPU)
+    pipeline = build_pipeline(images, experiment.model, short.augmentation, CPU)
     scores, embeddings = score_networks(
         networks[:2],
         pipeline,

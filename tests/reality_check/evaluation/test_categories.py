@@ -108,7 +108,7 @@ def test_the_ensemble_of_one_fold_is_the_fold() -> None:
 
 
 def pipeline(images: ImageSet) -> Pipeline:
-    return build_pipeline(images, MODEL, TRAINING, CPU)
+    return build_pipeline(images, MODEL, TRAINING.augmentation, CPU)
 
 
 def test_a_model_file_gives_the_embeddings_of_the_trained_network(
@@ -490,7 +490,7 @@ def test_metrics_on_corrupted_images_are_those_of_corrupted_files(
 def test_corruption_comes_after_the_crop(make_images: Callable[..., ImageSet]) -> None:
     cropped = TRAINING.model_copy(update={"augmentation": Augment(crop_size=10)})
     images = make_images(2)
-    (batch,) = build_pipeline(images, MODEL, cropped, CPU).corrupted_batches("cutout")
+    (batch,) = build_pipeline(images, MODEL, cropped.augmentation, CPU).corrupted_batches("cutout")
     crops = images.images.array()[:, 3:13, 3:13]
     expected = torch.from_numpy(corrupt(crops, "cutout", 0)).permute(0, 3, 1, 2).float()
     torch.testing.assert_close(batch, (expected / 255 - 0.5) / 0.5)

