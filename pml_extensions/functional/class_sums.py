@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pml_extensions.functional.precision import without_autocast
 from pml_extensions.functional.similarities import Similarity, squared_lengths
-from pml_extensions.functional.softmax import NEGLIGIBLE, logsumexp
+from pml_extensions.functional.softmax import NEGLIGIBLE, logsumexp_parts
 
 
 class View(NamedTuple):
@@ -105,7 +105,9 @@ class _ClassSums(torch.autograd.Function):
     ) -> tuple[Tensor, ...]:
         x_squared = squared_lengths(x).unsqueeze(1)
         p_squared = proxies.new_empty(len(proxies))
-        others = [x.new_full((len(x),), -torch.inf) for _ in similarities]
+        sums = [
+            _LogSum(x.new_full((len(x),), -torch.inf), x.new_zeros(len(x))) for _ in similarities
+        ]
         total = x.new_zeros(proxies.shape[1] if with_total else 0)
         products = None
         for start in range(0, len(proxies), size):
@@ -115,24 +117,28 @@ class _ClassSums(torch.autograd.Function):
             for view, similarity in enumerate(similarities):
                 values = similarity.of_products(products, x_squared, lengths)
                 logits = _other_logits(values, scales[view], bias, labels, start)
-                others[view] = torch.logaddexp(others[view], logsumexp(logits))
+                sums[view] = sums[view].plus(_LogSum(*logsumexp_parts(logits)))
             if with_total:
                 total += proxies[start : start + size].sum(dim=0)
         kept = products if size >= len(proxies) else None
-        ctx.save_for_backward(x, proxies, labels, bias, shift, kept, p_squared, *scales, *others)
+        tops, log_sums = zip(*sums, strict=True)
+        inputs = (x, proxies, labels, bias, shift, kept, p_squared)
+        ctx.save_for_backward(*inputs, *scales, *tops, *log_sums)
         ctx.similarities, ctx.stops, ctx.size = similarities, stops, size
         ctx.with_total = with_total
-        return (*others, proxies[labels], total)
+        return (*(one.top + one.log_sum for one in sums), proxies[labels], total)
 
     @staticmethod
     @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, proxies, labels, bias, shift, kept, p_squared, *rest = ctx.saved_tensors
         views = len(ctx.similarities)
-        scales, others = rest[:views], rest[views:]
+        scales, tops, log_sums = rest[:views], rest[views : 2 * views], rest[2 * views :]
         *grad_others, grad_own, grad_total = grads
         # Where there is no other class the sum is minus infinity, and its gradient must be zero.
-        others = [value.masked_fill(value == -torch.inf, 0.0).unsqueeze(1) for value in others]
+        tops = [top.masked_fill(top == -torch.inf, 0.0).unsqueeze(1) for top in tops]
+        # With the logarithm added to a large maximum, the terms would not add up to 1.
+        grad_terms = [g * torch.exp(-s) for g, s in zip(grad_others, log_sums, strict=True)]
         x_squared = squared_lengths(x).unsqueeze(1)
         grad_x, x_part = torch.zeros_like(x), torch.zeros_like(x_squared)
         grad_proxies = torch.empty_like(proxies) if ctx.needs_input_grad[1] else None
@@ -147,7 +153,7 @@ class _ClassSums(torch.autograd.Function):
                 for view, similarity in enumerate(ctx.similarities):
                     values = similarity.of_products(products, x_squared, lengths)
                     grad = _other_logits(values, scales[view], bias, labels, start)
-                    grad = _exp(grad.sub_(others[view])).mul_(grad_others[view].unsqueeze(1))
+                    grad = _exp(grad.sub_(tops[view])).mul_(grad_terms[view].unsqueeze(1))
                     if grad_bias is not None:
                         grad_bias[start:stop] += grad.sum(dim=0)
                     if scales[view] is not None:
@@ -166,6 +172,20 @@ class _ClassSums(torch.autograd.Function):
             if grad_proxies is not None:
                 grad_proxies.index_add_(0, labels, grad_own)
         return grad_x, grad_proxies, None, grad_bias, *([None] * (5 + views))
+
+
+class _LogSum(NamedTuple):
+    """Logarithms of sums of exponentials: ``top + log_sum``, both of shape (N,)."""
+
+    top: Tensor
+    log_sum: Tensor
+
+    def plus(self, other: _LogSum) -> _LogSum:
+        top = torch.maximum(self.top, other.top)
+        origin = top.masked_fill(top == -torch.inf, 0.0)
+        parts = (self.log_sum + (self.top - origin), other.log_sum + (other.top - origin))
+        log_sum = torch.logaddexp(*parts)
+        return _LogSum(top, log_sum.masked_fill(top == -torch.inf, 0.0))
 
 
 class _Accumulated:

@@ -48,11 +48,26 @@ def logsumexp(x: Tensor) -> Tensor:
     Returns:
         Shape (N,), without gradient.
     """
+    top, log_sum = logsumexp_parts(x)
+    return top + log_sum
+
+
+def logsumexp_parts(x: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the two summands of :func:`logsumexp`: the largest, and the logarithm of a sum.
+
+    The sum of both has lost the digits of the second where the first is large.
+
+    Args:
+        x: Shape (N, C); minus infinity counts for nothing.
+
+    Returns:
+        Both of shape (N,), without gradient. Of nothing, the first is minus infinity and the
+        second finite.
+    """
     top = x.amax(dim=1, keepdim=True)
     empty = top == -torch.inf
     terms = (x - top.masked_fill(empty, 0.0)).clamp_(min=NEGLIGIBLE).exp_()
-    sums = terms.sum(dim=1, keepdim=True).log_() + top
-    return sums.squeeze(1)
+    return top.squeeze(1), terms.sum(dim=1).log_()
 
 
 def softplus(x: Tensor) -> Tensor:

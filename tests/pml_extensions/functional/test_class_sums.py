@@ -162,6 +162,28 @@ def test_no_tensor_is_larger_than_a_chunk_of_the_classes(name: str, with_bias: b
     assert sizes == {None: samples * classes, chunk_size: samples * chunk_size}
 
 
+@pytest.mark.parametrize("chunk_size", [None, 300])
+@pytest.mark.parametrize("length", [1e4, 1e6, 1e8])
+def test_gradient_of_huge_logits_of_close_classes(length: float, chunk_size: int | None) -> None:
+    """Where the proxies nearly coincide, weights that do not add up to 1 leave a gradient."""
+    generator = torch.Generator().manual_seed(0)
+    centre = torch.nn.functional.normalize(torch.randn(64, generator=generator), dim=0)
+    proxies = centre + 1e-7 * torch.randn(1000, 64, generator=generator)
+    x = torch.nn.functional.normalize(torch.randn(32, 64, generator=generator), dim=1) * length
+    labels, grads = torch.arange(32), []
+    for dtype in (torch.float32, torch.float64):
+        e = x.detach().to(dtype).requires_grad_()
+        p = proxies.to(dtype)
+        if dtype == torch.float64:  # plain torch
+            torch.nn.functional.cross_entropy(e @ p.t(), labels, reduction="sum").backward()
+        else:
+            sums = class_sums(e, p, labels, [View(DotProduct())], chunk_size=chunk_size)
+            own = (e * sums.own_proxies).sum(dim=1)
+            torch.nn.functional.softplus(sums.others[0] - own).sum().backward()
+        grads.append(float(e.grad.norm()))  # type: ignore[union-attr]
+    assert grads[0] < 2 * grads[1]
+
+
 def test_one_class_leaves_nothing_to_sum() -> None:
     x, p, _, _ = inputs(classes=1)
     sums = class_sums(x, p, torch.zeros(N, dtype=torch.long), [View(DotProduct())])
