@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from typing import Any, NamedTuple
@@ -10,7 +11,7 @@ import torch
 from torch import Tensor
 
 from pml_extensions.functional.precision import without_autocast
-from pml_extensions.functional.similarities import Similarity, squared_lengths
+from pml_extensions.functional.similarities import NegativeDistance, Similarity, squared_lengths
 from pml_extensions.functional.softmax import NEGLIGIBLE, logsumexp_parts
 
 
@@ -74,7 +75,7 @@ def class_sums(
     scales = [None if v.scale is None else torch.as_tensor(v.scale).to(x) for v in views]
     size = len(proxies) if chunk_size is None else min(chunk_size, len(proxies))
     *others, own_proxies, total = _ClassSums.apply(
-        x if shift is None else x - shift.detach(),
+        x,
         proxies,
         labels,
         bias,
@@ -103,27 +104,32 @@ class _ClassSums(torch.autograd.Function):
         with_total: bool,
         *scales: Tensor | None,
     ) -> tuple[Tensor, ...]:
-        x_squared = squared_lengths(x).unsqueeze(1)
+        shifted = x if shift is None else x - shift
+        x_squared = squared_lengths(shifted).unsqueeze(1)
         p_squared = proxies.new_empty(len(proxies))
         sums = [
             _LogSum(x.new_full((len(x),), -torch.inf), x.new_zeros(len(x))) for _ in similarities
         ]
         total = x.new_zeros(proxies.shape[1] if with_total else 0)
         products = None
+        nearest: list[Tensor] = []
         for start in range(0, len(proxies), size):
             chunk = _chunk(proxies, shift, start, size)
-            products = x @ chunk.t()
+            products = shifted @ chunk.t()
             lengths = p_squared[start : start + size].copy_(squared_lengths(chunk))
             for view, similarity in enumerate(similarities):
                 values = similarity.of_products(products, x_squared, lengths)
                 logits = _other_logits(values, scales[view], bias, labels, start)
+                if isinstance(similarity, NegativeDistance):
+                    how = (scales[view], bias, start)
+                    nearest += _compare_nearest(similarity, logits, x, proxies, *how)
                 sums[view] = sums[view].plus(_LogSum(*logsumexp_parts(logits)))
             if with_total:
                 total += proxies[start : start + size].sum(dim=0)
         kept = products if size >= len(proxies) else None
         tops, log_sums = zip(*sums, strict=True)
         inputs = (x, proxies, labels, bias, shift, kept, p_squared)
-        ctx.save_for_backward(*inputs, *scales, *tops, *log_sums)
+        ctx.save_for_backward(*inputs, *scales, *tops, *log_sums, *nearest)
         ctx.similarities, ctx.stops, ctx.size = similarities, stops, size
         ctx.with_total = with_total
         return (*(one.top + one.log_sum for one in sums), proxies[labels], total)
@@ -133,13 +139,15 @@ class _ClassSums(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, ...]:
         x, proxies, labels, bias, shift, kept, p_squared, *rest = ctx.saved_tensors
         views = len(ctx.similarities)
-        scales, tops, log_sums = rest[:views], rest[views : 2 * views], rest[2 * views :]
+        scales, tops, log_sums, nearest = _split(rest, views, views, views)
+        saved = iter(nearest)
         *grad_others, grad_own, grad_total = grads
         # Where there is no other class the sum is minus infinity, and its gradient must be zero.
         tops = [top.masked_fill(top == -torch.inf, 0.0).unsqueeze(1) for top in tops]
         # With the logarithm added to a large maximum, the terms would not add up to 1.
         grad_terms = [g * torch.exp(-s) for g, s in zip(grad_others, log_sums, strict=True)]
-        x_squared = squared_lengths(x).unsqueeze(1)
+        shifted = x if shift is None else x - shift
+        x_squared = squared_lengths(shifted).unsqueeze(1)
         grad_x, x_part = torch.zeros_like(x), torch.zeros_like(x_squared)
         grad_proxies = torch.empty_like(proxies) if ctx.needs_input_grad[1] else None
         grad_bias = torch.zeros_like(bias) if ctx.needs_input_grad[3] else None
@@ -147,17 +155,28 @@ class _ClassSums(torch.autograd.Function):
             for start in range(0, len(proxies), ctx.size):
                 chunk = _chunk(proxies, shift, start, ctx.size)
                 stop = start + len(chunk)
-                products = x @ chunk.t() if kept is None else kept
+                products = shifted @ chunk.t() if kept is None else kept
                 lengths = p_squared[start:stop]
                 sums = _Accumulated()
                 for view, similarity in enumerate(ctx.similarities):
                     values = similarity.of_products(products, x_squared, lengths)
                     grad = _other_logits(values, scales[view], bias, labels, start)
+                    if isinstance(similarity, NegativeDistance):
+                        near, direct = next(saved), next(saved)
+                        grad.scatter_(1, near, direct)
                     grad = _exp(grad.sub_(tops[view])).mul_(grad_terms[view].unsqueeze(1))
                     if grad_bias is not None:
                         grad_bias[start:stop] += grad.sum(dim=0)
                     if scales[view] is not None:
                         grad.mul_(scales[view])
+                    if isinstance(similarity, NegativeDistance):
+                        of_near = grad.gather(1, near).squeeze(1)
+                        grad.scatter_(1, near, 0.0)
+                        classes = start + near.squeeze(1)
+                        pull = similarity.paired_gradient(of_near, x, proxies[classes])
+                        grad_x += pull
+                        if not ctx.stops[view]:
+                            sums.of_near.append((classes, pull))
                     parts = similarity.backward(grad, products, values, x_squared, lengths)
                     sums.add(parts, ctx.stops[view])
                 if sums.to_x is not None:
@@ -165,10 +184,12 @@ class _ClassSums(torch.autograd.Function):
                 if sums.x_part is not None:
                     x_part += sums.x_part
                 if grad_proxies is not None:
-                    sums.write_proxy_gradient(grad_proxies[start:stop], x, chunk)
+                    sums.write_proxy_gradient(grad_proxies[start:stop], shifted, chunk)
+                    for classes, pull in sums.of_near:
+                        grad_proxies.index_add_(0, classes, pull, alpha=-1)
                     if ctx.with_total:
                         grad_proxies[start:stop] += grad_total
-            grad_x.addcmul_(x_part, x)
+            grad_x.addcmul_(x_part, shifted)
             if grad_proxies is not None:
                 grad_proxies.index_add_(0, labels, grad_own)
         return grad_x, grad_proxies, None, grad_bias, *([None] * (5 + views))
@@ -196,6 +217,7 @@ class _Accumulated:
         self.to_p: Tensor | None = None
         self.x_part: Tensor | None = None
         self.p_part: Tensor | None = None
+        self.of_near: list[tuple[Tensor, Tensor]] = []
 
     def add(
         self, parts: tuple[Tensor, Tensor | None, Tensor | None], stop_proxy_gradient: bool
@@ -246,3 +268,54 @@ def _other_logits(
     here = (position >= 0) & (position < classes)
     position = position.clamp(0, classes - 1)
     return logits.scatter_(1, position, logits.gather(1, position).masked_fill(here, -torch.inf))
+
+
+def _compare_nearest(
+    similarity: NegativeDistance,
+    logits: Tensor,
+    x: Tensor,
+    proxies: Tensor,
+    scale: Tensor | None,
+    bias: Tensor | None,
+    start: int,
+) -> tuple[Tensor, Tensor]:
+    """Compare each sample with the nearest other class of a chunk directly.
+
+    One of each row, not all below some distance: shapes stay static.
+
+    Returns:
+        The positions of these classes and their logits, which are in ``logits`` by now, (N, 1).
+    """
+    near = _argmax(logits)
+    classes = start + near.squeeze(1)
+    direct = similarity.paired(x, proxies[classes])
+    if scale is not None:
+        direct = direct * scale
+    if bias is not None:
+        direct = direct + bias[classes]
+    empty = logits.gather(1, near) == -torch.inf
+    direct = direct.unsqueeze(1).masked_fill(empty, -torch.inf)
+    logits.scatter_(1, near, direct)
+    return near, direct
+
+
+def _split(tensors: Sequence[Tensor], *sizes: int) -> list[list[Tensor]]:
+    """The first so many, the next so many, ..., and the rest."""
+    ends = [0, *itertools.accumulate(sizes), len(tensors)]
+    return [list(tensors[a:b]) for a, b in itertools.pairwise(ends)]
+
+
+def _argmax(x: Tensor) -> Tensor:
+    """Return the position of each row's maximum, shape (N, 1).
+
+    On a CPU torch's own takes a hundred times as long as ``amax``; here it sees blocks only.
+    """
+    width = x.shape[1]
+    block = min(64, width)
+    whole = width - width % block
+    tops = [x[:, :whole].unflatten(1, (-1, block)).amax(dim=2)]
+    if whole < width:
+        tops.append(x[:, whole:].amax(dim=1, keepdim=True))
+    first = torch.cat(tops, dim=1).argmax(dim=1, keepdim=True) * block
+    positions = (first + torch.arange(block, device=x.device)).clamp_max(width - 1)
+    return positions.gather(1, x.gather(1, positions).argmax(dim=1, keepdim=True))

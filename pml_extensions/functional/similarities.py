@@ -145,7 +145,8 @@ class NegativeDistance:
 
     All pairs are compared by |x|^2 + |p|^2 - 2 x.p, which loses digits for close points far from
     the origin (in float32 17 % at separation 0.1 and length 64): shift both towards it before.
-    ``paired`` takes the direct difference and loses none.
+    ``paired`` takes the direct difference and loses none; ``class_sums`` does so for the nearest
+    pairs.
 
     Args:
         warp: Function f of the distances, element by element, for minus f(|x - p|).
@@ -158,6 +159,22 @@ class NegativeDistance:
         """Return minus the (warped) distances of x_i and p_i, shape (N,)."""
         distances = paired_distances(x, p)
         return -distances if self.warp is None else -self.warp(distances)
+
+    def paired_gradient(self, grad: Tensor, x: Tensor, p: Tensor) -> Tensor:
+        """Return the gradient for x of ``paired``; that for p is minus the same.
+
+        Args:
+            grad: Gradient of the similarities, shape (N,).
+            x: Shape (N, D).
+            p: Shape (N, D).
+
+        Returns:
+            Shape (N, D).
+        """
+        distances = paired_distances(x, p)
+        if self.warp is not None:
+            grad = grad * slope(self.warp, distances)
+        return per_distance(-grad, distances).unsqueeze(1) * (x - p)
 
     def of_products(self, products: Tensor, x_squared: Tensor, p_squared: Tensor) -> Tensor:
         """Return minus the (warped) distances of all pairs, shape (N, C)."""

@@ -37,9 +37,9 @@ class WarpedSoftmaxLoss(ProxyLoss):
     its plain softmax, Eq. 4. The gradient inside alpha is by design not the derivative of the
     value, so line searches and gradient checks do not apply.
 
-    The own distance is a direct difference. The others come from a matrix product, relative to the
-    mean of the batch's own proxies; float32 loses digits only where an embedding far from that mean
-    nearly meets the proxy of another class.
+    The distances to the own proxy and to the nearest other one are direct differences. The rest
+    comes from a matrix product, relative to the mean of the batch's own proxies; float32 loses
+    digits only where an embedding far from that mean nearly meets two proxies of other classes.
 
     Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
     statistic ``mean_own_distance`` shows it.

@@ -260,3 +260,24 @@ def test_the_piecewise_warp_as_a_plugin_is_the_default() -> None:
 def test_one_warp_is_needed(kwargs: dict[str, Any], message: str) -> None:
     with pytest.raises(ValueError, match=message):
         WarpedSoftmaxLoss(3, 2, **kwargs)
+
+
+@pytest.mark.parametrize("chunk_size", [None, 30])
+@pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
+def test_gradient_where_an_embedding_nearly_meets_another_class(
+    apart: float, chunk_size: int | None
+) -> None:
+    """In float32 as in float64, also of the sample that decides all the others' sum."""
+    generator = torch.Generator().manual_seed(0)
+    proxies = torch.randn(100, 512, generator=generator)
+    labels = torch.arange(64)
+    x = proxies[labels] + 0.1 * torch.randn(64, 512, generator=generator)
+    x[0] = proxies[70] + apart * torch.randn(512, generator=generator)
+    grads = []
+    for dtype in (torch.float32, torch.float64):
+        loss = make(proxies.to(dtype), 5.0, 0.5, 1.5, class_chunk_size=chunk_size)
+        e = x.detach().to(dtype).requires_grad_()
+        loss(e, labels).backward()
+        grads.append([p.grad.double() for p in (e, loss.proxies)])  # type: ignore[union-attr]
+    for single, double in zip(*grads, strict=True):
+        assert (single - double).norm() < 1e-6 * double.norm()
