@@ -8,7 +8,7 @@ from typing import Any
 
 import torch
 
-from reality_check.config.classes import build, find_class
+from reality_check.config.classes import build, constructor_arguments, find_class
 from reality_check.config.method import Method, SecondPhase
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
@@ -202,17 +202,41 @@ def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) 
     """Construct the loss of a method for so many training classes.
 
     Raises:
-        UsageError: the class cannot be found or refuses its arguments, or is no module.
+        UsageError: the class cannot be found or refuses its arguments, or is no module; or a value
+            of the second phase is not what the class keeps of an argument.
     """
     what = f"method {settings.name!r}: loss {settings.loss}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
-    loss = build(find_class(settings.loss, "loss"), settings.arguments, what, extra)
+    cls = find_class(settings.loss, "loss")
+    loss = build(cls, settings.arguments, what, extra)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
             f"{what} must be a torch.nn.Module, best a subclass of PML's BaseMetricLossFunction; "
             f"got {type(loss).__name__}."
         )
+    second = settings.second_phase
+    replaced = set(second.arguments if second else ()) & set(constructor_arguments(cls)[0])
+    if second is not None and replaced and not hasattr(loss, "set_phase"):
+        values = {name: second.arguments[name] for name in sorted(replaced)}
+        with torch.random.fork_rng(devices=[]):
+            later = build(cls, {**settings.arguments, **values}, f"{what}, second phase", extra)
+        _check_kept(later, values)
     return loss
+
+
+def _check_kept(loss: torch.nn.Module, values: Mapping[str, float]) -> None:
+    """Make sure that a loss holds these arguments as they are, so that they can be set in it.
+
+    PML's ArcFace holds its margin in radians, for example, of the degrees that it was given.
+    """
+    for name, value in values.items():
+        held = _current(loss, name)
+        if held != value:
+            raise UsageError(
+                f"second phase: {type(loss).__name__} does not hold {name}={value:g} as given (it "
+                f"makes {held:g} of it), so it cannot be set during a training; write factors: "
+                f"{{{name}: ...}}, which multiplies what it holds."
+            )
 
 
 def build_miner(settings: MethodSettings) -> torch.nn.Module | None:
@@ -229,7 +253,8 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
     """Give the loss its second-phase values.
 
     Losses with ``set_phase(**values)`` (all of ``pml_extensions``) are told; on others the numeric
-    attributes of these names are replaced.
+    attributes of these names are replaced, which :func:`build_loss` has found to hold what the
+    arguments of these names say.
 
     Raises:
         UsageError: the loss has no such value.
@@ -252,7 +277,11 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
         return
     for name, value in values.items():
         _current(loss, name)
-        setattr(loss, name, value)
+        held = getattr(loss, name)
+        if isinstance(held, torch.Tensor):
+            held.data.fill_(value)
+        else:
+            setattr(loss, name, value)
 
 
 def _current(loss: torch.nn.Module, name: str) -> float:

@@ -180,6 +180,52 @@ def test_the_second_phase_multiplies_first_phase_values_also_of_tensors() -> Non
     assert float(ours.alpha) == 2.0
 
 
+@pytest.mark.parametrize(
+    ("loss", "name", "first", "second"),
+    [
+        ("ArcFaceLoss", "margin", 28.6, 20.0),  # held in radians
+        ("SoftTripleLoss", "gamma", 0.1, 0.2),  # held as 1 / gamma
+    ],
+)
+def test_the_second_phase_sets_no_argument_that_the_loss_holds_as_something_else(
+    loss: str, name: str, first: float, second: float
+) -> None:
+    rates = {"trunk": 0.1, "embedder": 0.1, "loss": 0.1}
+    values: dict[str, Any] = {"loss": loss, "arguments": {name: first}, "learning_rates": rates}
+    method, protocol = composed(**values, phase2={"arguments": {name: second}, "lr_factor": 1})
+    with pytest.raises(UsageError, match=rf"{loss} does not hold .*write factors: {{{name}"):
+        build_loss(fill_settings(method, protocol, {}), 7, 5)
+    # What it holds can be multiplied.
+    method, protocol = composed(**values, phase2={"factors": {name: 0.5}, "lr_factor": 1})
+    settings = fill_settings(method, protocol, {})
+    built = build_loss(settings, 7, 5)
+    held = getattr(built, name)
+    assert settings.second_phase is not None
+    enter_second_phase(built, settings.second_phase)
+    assert getattr(built, name) == 0.5 * held
+
+
+def test_looking_at_the_second_phase_draws_no_random_number() -> None:
+    rates = {"trunk": 0.1, "embedder": 0.1, "loss": 0.1}
+    drawn = []
+    for phase2 in (None, {"arguments": {"softmax_scale": 4.0}, "lr_factor": 1}):
+        method, protocol = composed(loss="ProxyNCALoss", learning_rates=rates, phase2=phase2)
+        settings = fill_settings(method, protocol, {})
+        torch.manual_seed(0)
+        loss = build_loss(settings, 7, 5)
+        drawn.append((loss.proxies.detach().clone(), torch.rand(1)))
+    torch.testing.assert_close(drawn[0], drawn[1], rtol=0, atol=0)
+    assert settings.second_phase is not None
+    enter_second_phase(loss, settings.second_phase)
+    assert loss.softmax_scale == 4.0
+
+
+def test_a_second_phase_sets_numbers_that_are_tensors() -> None:
+    loss = losses.MarginLoss(beta=1.2, learn_beta=True)
+    enter_second_phase(loss, SecondPhaseSettings({"beta": 0.5}, {}, 1.0, 1.0))
+    assert float(loss.beta) == 0.5
+
+
 @pytest.mark.parametrize("name", ["magin", "training", "forward"])
 def test_the_second_phase_changes_only_numbers_that_are_there(name: str) -> None:
     with pytest.raises(UsageError, match=name):
