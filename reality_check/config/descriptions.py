@@ -100,7 +100,10 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "pooling": "How maps become vectors.",
         "normalization": "What follows the pooling.",
         "embedder": "The last linear layer.",
-        "neck": "batch_norm: a BatchNorm without scale and shift behind the embedder.",
+        "neck": (
+            "A BatchNorm without scale and shift behind the embedder: batch_norm with torch's eps "
+            "and momentum, or heated_up_softmax with those of that paper."
+        ),
         "preprocessing": "Changes of what the weights were trained with.",
     },
     "Embedder": {

@@ -119,7 +119,8 @@ class Model(Strict):
 
     ``trunk`` and ``weights``: see docs/trunks.md. ``head`` is a paper's head by name; it stands for
     ``pooling``, ``normalization`` and ``embedder``, which are null then. ``neck: batch_norm`` is a
-    BatchNorm without scale and shift behind the embedder, and its output the embedding.
+    BatchNorm without scale and shift behind the embedder, and its output the embedding;
+    ``heated_up_softmax`` is one with the eps and momentum of that paper's code.
     """
 
     name: Annotated[Name, TABLE_NEUTRAL]
@@ -133,7 +134,7 @@ class Model(Strict):
     pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] | None = None
     normalization: Literal["none", "layer_norm", "batch_norm"] | None = None
     embedder: Embedder | None = None
-    neck: Literal["none", "batch_norm"] = "none"
+    neck: Literal["none", "batch_norm", "heated_up_softmax"] = "none"
     preprocessing: Input = Field(default_factory=Input)
 
     @field_validator("weights", mode="before")

@@ -57,6 +57,13 @@ NORMALIZATIONS: dict[str, Callable[[int], nn.Module]] = {
     "layer_norm": lambda width: nn.LayerNorm(width, elementwise_affine=False),
     "batch_norm": lambda width: BatchNormNeck(width, scale=False, shift=False),
 }
+NECKS: dict[str, Callable[[int], nn.Module]] = {
+    "batch_norm": NORMALIZATIONS["batch_norm"],
+    # Those of the authors' code, and of their head.
+    "heated_up_softmax": lambda width: BatchNormNeck(
+        width, scale=False, shift=False, eps=1e-3, momentum=0.05
+    ),
+}
 
 
 class Head(nn.Sequential):
@@ -135,9 +142,10 @@ def build_network(
         pooling, normalization = config.pooling or "average", config.normalization or "none"
         width = int(POOLINGS[pooling]()(maps).shape[1])
         last = _embedder(config.embedder or Embedder(), width, embedding_size)
-        if config.neck == "batch_norm":
-            neck = BatchNormNeck(embedding_size, scale=False, shift=False)
-            last = nn.Sequential(OrderedDict(embedder=last, neck=neck))
+        if config.neck != "none":
+            last = nn.Sequential(
+                OrderedDict(embedder=last, neck=NECKS[config.neck](embedding_size))
+            )
         return Network(trunk, Head(pooling, normalization, width), last)
 
 

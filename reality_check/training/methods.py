@@ -287,7 +287,7 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
 def _current(loss: torch.nn.Module, name: str) -> float:
     value = getattr(loss, name, None)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
-        return float(value)
+        return float(value.detach())
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise UsageError(
             f"second phase: {type(loss).__name__} has no numeric value {name!r} to change."

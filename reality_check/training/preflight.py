@@ -9,6 +9,8 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pml_extensions.losses import HeatedUpSoftmaxLoss
+from pml_extensions.modules import BatchNormNeck
 from reality_check.config.classes import one_line
 from reality_check.config.method import Method
 from reality_check.config.metrics import Stage
@@ -16,7 +18,7 @@ from reality_check.config.model import Model
 from reality_check.config.schema import Experiment, count_trainings, trainings_of
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
-from reality_check.models.network import build_network
+from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
@@ -190,7 +192,30 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         for method in methods:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
             loss = build_loss(settings, dataset.num_classes, size)
+            _check_retrieved(method, loss, network)
             build_optimizers(network, loss, settings, training)
+
+
+def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) -> None:
+    """Make sure that the network gives what a batch-normalising loss compares with its classes."""
+    for part in loss.modules():
+        if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
+            continue
+        last = [child for child in network.embedder.modules() if not list(child.children())][-1]
+        if part.shift is None and isinstance(last, BatchNormNeck) and not last.affine:
+            continue
+        remedy = (
+            "model: {neck: heated_up_softmax} for it"
+            if part.shift is None
+            else "normalization: none for it, and model: {head: heated_up_softmax_bn_official}, "
+            "whose BatchNorm learns the shift (alpha is then to be divided by the root of the "
+            "embedding's width)"
+        )
+        raise UsageError(
+            f"method {method.name!r}: {type(part).__name__} compares batch-normalised embeddings "
+            "(normalization: bn), but the network's own output, which is not, would be retrieved "
+            f"with; write {remedy}."
+        )
 
 
 def _middle(model: Model) -> Model:

@@ -58,7 +58,10 @@ def test_a_named_model_is_that_model_whatever_the_experiments_is(own: Any) -> No
     [
         ({"neckk": "batch_norm"}, ["methods.necked.model", "'neckk'", "mean 'neck'", "pooling"]),
         ({"name": "other"}, ["'name'"]),
-        ({"neck": "layer_norm"}, ["method 'necked': model.neck", "'none' or 'batch_norm'"]),
+        (
+            {"neck": "layer_norm"},
+            ["method 'necked': model.neck", "'none', 'batch_norm' or 'heated_up_softmax'"],
+        ),
         ({"embedder": {"bais": 1}}, ["method 'necked': model.embedder.bais"]),
         ({"head": "sgsl_paper", "pooling": "max"}, ["method 'necked'", "has its own pooling"]),
     ],

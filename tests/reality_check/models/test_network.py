@@ -246,6 +246,16 @@ def test_seeds_depend_on_every_part() -> None:
 # A neck, and changes of a model
 
 
+def test_the_neck_of_heated_up_softmax_is_that_of_its_head() -> None:
+    model = conv4()
+    necked = build_network(model.changed({"neck": "heated_up_softmax"}), (16, 16, 1), 5, seed=3)
+    headed = build_network(model.changed({"head": "heated_up_softmax_bn"}), (16, 16, 1), 5, seed=3)
+    assert repr(necked.embedder.neck) == repr(headed.embedder.neck)
+    images = torch.rand(20, 1, 16, 16)
+    torch.testing.assert_close(necked(images), headed(images))
+    torch.testing.assert_close(necked.eval()(images), headed.eval()(images))
+
+
 def test_a_neck_standardises_what_the_embedder_gives_and_learns_nothing() -> None:
     plain, necked = (
         build_network(conv4().changed({"neck": neck}), (16, 16, 1), 5, seed=3)

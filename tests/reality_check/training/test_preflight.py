@@ -39,6 +39,35 @@ def test_what_a_training_would_trip_over_is_told_before_it_begins(
         check_model(compose(RAW, [override]), make_images(16))
 
 
+@pytest.mark.parametrize(
+    ("loss", "model", "words"),
+    [
+        ({}, {}, "write model: {neck: heated_up_softmax}"),
+        ({}, {"head": "heated_up_softmax"}, "write model: {neck: heated_up_softmax}"),
+        ({}, {"head": "sgsl_official"}, "write model: {neck: heated_up_softmax}"),  # has a scale
+        ({}, {"neck": "heated_up_softmax"}, None),
+        ({}, {"neck": "batch_norm"}, None),
+        ({}, {"head": "heated_up_softmax_bn"}, None),
+        ({"bn_shift": True}, {"neck": "heated_up_softmax"}, "head: heated_up_softmax_bn_official"),
+        ({"normalization": "l2"}, {}, None),
+    ],
+)
+def test_what_a_loss_batch_normalises_must_be_what_is_retrieved_with(
+    make_images: Callable[..., ImageSet],
+    loss: dict[str, Any],
+    model: dict[str, Any],
+    words: str | None,
+) -> None:
+    arguments = {"normalization": "bn", **loss}
+    method = {"name": "hbn", "base": "quick/heated_up_softmax", "arguments": arguments}
+    experiment = compose({**RAW, "methods": [{**method, "model": model}]})
+    if words is None:
+        check_model(experiment, make_images(16))
+        return
+    with pytest.raises(UsageError, match=rf"method 'hbn': .*{words}"):
+        check_model(experiment, make_images(16))
+
+
 def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., ImageSet]) -> None:
     # 24 classes: 12 trainval, 3 validate in each fold, 9 train; a batch of 32 has 8 classes of 4.
     check_data(compose(RAW), make_images(24, 2))
