@@ -10,11 +10,12 @@ from pathlib import Path
 from reality_check.config.metrics import Stage
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
+from reality_check.config.source_code import use_sources
 from reality_check.evaluation.trained_network import TrainedNetwork
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.prepare import prepared
-from reality_check.launch.scorer import Scorer
+from reality_check.launch.scorer import load_kept
 from reality_check.launch.slurm import SlurmWorkers
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.report.collect import collect
@@ -28,10 +29,10 @@ from reality_check.report.combine import (
 from reality_check.report.pooling import Source
 from reality_check.report.writing import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
-from reality_check.studies.campaign import Campaign
+from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import check_workers
-from reality_check.training.prepared_experiment import PreparedExperiment
+from reality_check.training.prepared_experiment import PreparedExperiment, described_input
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import lent_password
 from reality_check.utils.text import nearest
@@ -88,6 +89,7 @@ def run(
         campaign = Campaign(ready.experiment, folder)
         campaign.baselines().note("data", ready.describe_data(device))
         campaign.baselines().note("parameters", ready.trained_parameters())
+        campaign.baselines().note("inputs", ready.describe_inputs())
         campaign.clear_failures()
         if not campaign.is_complete():
             _work(campaign, parallelism, watch, log)
@@ -107,7 +109,8 @@ def _work(
     else:
         workers = LocalWorkers(campaign.out_dir, parallelism)
     try:
-        workers.wait(lambda: watch(campaign))
+        seen = Campaign(campaign.experiment, campaign.out_dir, only_reads=True)
+        workers.wait(lambda: watch(seen))
     except KeyboardInterrupt:
         workers.stop()
         if parallelism.launcher == "local":
@@ -136,10 +139,9 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
     Raises:
         UsageError: the folder is none of ours, or there is nothing to compare it with.
     """
-    folder = Path(out_dir)
-    experiment = load_locked(folder)
-    tables = comparable_tables(experiment) if compare_published else ()
-    return _write(Campaign(experiment, folder), tables)
+    campaign = read_campaign(Path(out_dir))
+    tables = comparable_tables(campaign.experiment) if compare_published else ()
+    return _write(campaign, tables)
 
 
 def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[ExperimentResults]:
@@ -201,13 +203,12 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
         UsageError: the folder is none of ours, or its records are not there.
     """
     folder = Path(out_dir)
-    experiment = load_locked(folder)
-    if experiment.storage is None and not (folder / "studies.db").exists():
+    if load_locked(folder).storage is None and not (folder / "studies.db").exists():
         raise UsageError(
             f"{folder} has no studies.db, the record of all trainings, so there are no results to "
             "load; name the folder that the run wrote."
         )
-    return collect(Campaign(experiment, folder))
+    return collect(read_campaign(folder))
 
 
 def load_network(
@@ -221,7 +222,7 @@ def load_network(
     torch.Size([5760, 32])
 
     Args:
-        out_dir: of the experiment, whose images must be readable.
+        out_dir: of the experiment; its images are not needed.
         method: its name.
         reproduction: its number, from 0 on.
         fold: whose network, from 0 on; ``None`` for the one on all classes (category complete).
@@ -230,16 +231,20 @@ def load_network(
         UsageError: the folder is none of ours, or it has no such network.
     """
     folder = Path(out_dir)
-    prepared = PreparedExperiment(load_locked(folder))
-    names = [one.name for one in prepared.experiment.methods]
+    use_sources(folder)
+    campaign = read_campaign(folder)
+    names = [one.name for one in campaign.experiment.methods]
     if method not in names:
         raise UsageError(
             f"{folder} has no method {method!r}; write one of {', '.join(names)}."
             f"{nearest(method, names)}"
         )
+    prepared = PreparedExperiment(campaign.experiment)
     wanted, stage = prepared.method(method), Stage.FINAL if fold is None else Stage.REPRODUCTIONS
+    inputs = campaign.noted("inputs")
+    shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
-        network = Scorer(prepared, folder).load_network(wanted, stage, reproduction, fold or 0)
+        network = load_kept(folder, wanted, (stage, reproduction, fold or 0), shape)
     except FileNotFoundError as error:
         raise UsageError(
             f"there is no {error}; write the numbers, from 0 on, of a reproduction and a fold that "

@@ -111,12 +111,13 @@ def _report_folders(options: argparse.Namespace) -> int:
 def run_score(options: argparse.Namespace) -> int:
     """Score every query again; return the exit status."""
     from reality_check.api import report
+    from reality_check.config.source_code import use_sources
     from reality_check.launch.rescore import draw_maps, rescore
-    from reality_check.studies.campaign import Campaign
-    from reality_check.studies.output_folder import load_locked
+    from reality_check.studies.campaign import read_campaign
     from reality_check.training.prepared_experiment import PreparedExperiment
 
-    campaign = Campaign(load_locked(options.dir), options.dir)
+    use_sources(options.dir)
+    campaign = read_campaign(options.dir)
     prepared = PreparedExperiment(campaign.experiment)
     done = rescore(campaign, prepared, print)
     problems = [*done.problems]

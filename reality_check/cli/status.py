@@ -43,12 +43,10 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     """Print the state, with ``--watch`` again and again; return the exit status."""
     from reality_check.cli.status_view import print_status
-    from reality_check.studies.campaign import Campaign
-    from reality_check.studies.output_folder import load_locked
+    from reality_check.studies.campaign import read_campaign
     from reality_check.studies.progress import find_folder
 
-    folder = find_folder(options.dir)
-    campaign = Campaign(load_locked(folder), folder)
+    campaign = read_campaign(find_folder(options.dir))
     state = print_status(campaign, options.json)
     while options.watch and state == "running":
         time.sleep(_WATCH_SECONDS)

@@ -10,8 +10,8 @@ from reality_check.cli.parsing import Commands, add_command, positive
 _DETAILS = """\
 One more process that takes trainings from an experiment that `reality-check
 run` has started, and ends when none is left. Start as many as there are free
-GPUs, each where the output folder and your own loss files can be seen: in the
-folder that `run` was called in. A worker takes the GPU that it sees first.
+GPUs, on any machine that sees the output folder, which has copies of your own
+loss files, and the images. A worker takes the GPU that it sees first.
 
 examples:
   reality-check worker runs/quickstart

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import hashlib
 import importlib
 import inspect
 import sys
@@ -11,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.config.plugins import find_plugin, plugin_of_module, plugins
+from reality_check.config.source_code import fingerprint, own_file
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest, one_line
 
@@ -247,26 +247,27 @@ def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
                     yield from named_classes({_LISTS_OF_ARGUMENTS[key]: item})
 
 
+def own_module(name: str) -> str | None:
+    """The user's own module that an import path of a YAML leads into; ``None`` if it is none."""
+    module = name.rpartition(".")[0]
+    if not module or ":" in name or plugin_of_module(module) is not None:
+        return None
+    return module if own_file(module) is not None else None
+
+
 def source_fingerprint(name: str, kind: str) -> str | None:
-    """What a result depends on in the code of a class that is not of a known package.
+    """What a result depends on in the code of a class that is not named plainly.
 
     Returns:
-        The SHA-256 of the file that defines a user's own class;
         :meth:`~reality_check.config.plugins.Plugin.fingerprint` of a class of a plugin's package,
-        however it is named; None for other installed packages.
+        however it is named; else of an import path
+        :func:`reality_check.config.source_code.fingerprint`, and of other names ``None``.
     """
     plugin = plugin_of_module(name.rpartition(".")[0]) if "." in name else find_plugin(kind, name)
     if plugin is not None:
         return plugin.fingerprint()
     if "." not in name:
         return None
-    try:
-        file = inspect.getsourcefile(find_class(name, kind))
-    except TypeError:
-        return None
-    if file is None or "site-packages" in file:
-        return None
-    root = Path(__file__).parents[2]
-    if Path(file).is_relative_to(root / "pml_extensions"):
-        return None
-    return hashlib.sha256(Path(file).read_bytes()).hexdigest()
+    find_class(name, kind)
+    module, _, attribute = name.rpartition(".")
+    return fingerprint(module, attribute)

@@ -20,6 +20,7 @@ from reality_check.config.named import (
 )
 from reality_check.config.overrides import parse_override, set_value
 from reality_check.config.schema import Experiment
+from reality_check.config.source_code import use_sources
 from reality_check.config.yaml_text import read_yaml, unshared
 from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError
@@ -57,7 +58,9 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     if of_paper is not None and isinstance(raw.get("published_results"), Mapping):
         raw["published_results"] = {**raw["published_results"], "config": of_paper}
     raw.setdefault("name", file.stem if of_paper is None else f"{file.parent.name}_{file.stem}")
-    if not raw.get("code"):  # a locked file says which variant of another one it is
+    if raw.get("code"):  # locked by a run: with the code, and as a variant of another one
+        use_sources(file.parent)
+    else:
         layers.check_variant(raw, raw.get("variant"), str(path))
     return compose(raw, overrides, where=str(path), beside=file.parent)
 

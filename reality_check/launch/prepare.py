@@ -9,11 +9,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.classes import named_classes, source_fingerprint
-from reality_check.config.datasets import FunctionData
+from reality_check.config.classes import named_classes, own_module, source_fingerprint
+from reality_check.config.datasets import Dataset, FunctionData, TorchDatasetData
 from reality_check.config.method import Method
+from reality_check.config.model import Model
 from reality_check.config.plugins import find_plugin
 from reality_check.config.schema import Experiment
+from reality_check.config.source_code import copy_sources
 from reality_check.data import SampleSet, load_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.studies.campaign import (
@@ -73,6 +75,7 @@ def prepared(
     dataset = _check_inputs(experiment, trained_here)
     experiment = with_trials(experiment)
     code = fingerprints(experiment, dataset)
+    _tell_differences(experiment.code, code, log)
     locked, restarted = _as_locked(experiment, code, out_dir)
     _check_storage(locked, out_dir)
     with contextlib.ExitStack() as stack:
@@ -85,6 +88,7 @@ def prepared(
             locked, restarted = _as_locked(experiment, code, out_dir)
             for name in restarted:
                 remove_checkpoints(out_dir / name)
+            copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
@@ -114,12 +118,32 @@ def _as_locked(
     Raises:
         UsageError: the folder holds something else.
     """
-    changes = {"code": code, "studies": _studies(experiment, out_dir)}
+    changes = {
+        "code": code,
+        "studies": _studies(experiment, out_dir),
+        "dataset": _with_whole_paths(experiment.dataset),
+    }
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     restarted = _methods_to_restart(locked, out_dir, changed)
     check_same_experiment(locked, out_dir, changed if restarted else ())
     return locked, restarted
+
+
+def _with_whole_paths(dataset: Dataset) -> Dataset:
+    """The data set with paths that can be followed from every folder: workers may be anywhere."""
+    if hasattr(dataset, "path"):
+        return dataset.model_copy(update={"path": _whole_path(dataset.path)})
+    if isinstance(dataset, FunctionData | TorchDatasetData):
+        paths = {key: _whole_path(dataset.arguments.get(key)) for key in ("path", "root")}
+        given = {key: path for key, path in paths.items() if path is not None}
+        return dataset.model_copy(update={"arguments": {**dataset.arguments, **given}})
+    return dataset
+
+
+def _whole_path(path: Any) -> Any:
+    """A relative path from the current folder as an absolute one; all else as it is."""
+    return str(Path.cwd() / path) if isinstance(path, str) and Path(path).exists() else path
 
 
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
@@ -219,10 +243,7 @@ def _classes_of(method: Method) -> dict[str, str]:
 
 def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     """What else a result depends on: the images, and the code of the user's own classes."""
-    models = [experiment.model, *map(experiment.model_of, experiment.methods)]
-    named = {model.trunk: "trunk" for model in models}
-    for method in experiment.methods:
-        named.update(_classes_of(method))
+    models = _models(experiment)
     prints = {"dataset": dataset.fingerprint()}
     reader = _plugin_of_data(experiment)
     if reader is not None:
@@ -230,12 +251,43 @@ def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     weights = dict.fromkeys(map(weights_fingerprint, models))
     if any(weights):
         prints["pretrained weights"] = ", ".join(one or "none" for one in weights)
-    for name, kind in named.items():
+    for name, kind in _named_classes(experiment).items():
         # A trunk such as timm:resnet50.a1_in1k is no path.
         source = None if ":" in name else source_fingerprint(name, kind)
         if source is not None:
             prints[name] = source
     return prints
+
+
+def _models(experiment: Experiment) -> list[Model]:
+    return [experiment.model, *map(experiment.model_of, experiment.methods)]
+
+
+def _named_classes(experiment: Experiment) -> dict[str, str]:
+    """The trunks, and all classes that a method names, with their kinds."""
+    named = {model.trunk: "trunk" for model in _models(experiment)}
+    for method in experiment.methods:
+        named.update(_classes_of(method))
+    return named
+
+
+def _own_modules(experiment: Experiment) -> set[str]:
+    """The user's own modules that the YAML leads into."""
+    names, dataset = [*_named_classes(experiment)], experiment.dataset
+    if isinstance(dataset, FunctionData):
+        names.append(dataset.function)
+    if isinstance(dataset, TorchDatasetData):
+        names.append(dataset.dataset)
+    return {module for module in map(own_module, names) if module is not None}
+
+
+def _tell_differences(
+    recorded: Mapping[str, str], here: Mapping[str, str], log: Callable[[str], None]
+) -> None:
+    """Of a run that is made again from its locked experiment: what is not as it was."""
+    names = [name for name, source in recorded.items() if here.get(name, source) != source]
+    if names:
+        log(f"Not as in the run that this experiment.yaml is from: {', '.join(names)}.")
 
 
 def _plugin_of_data(experiment: Experiment) -> str | None:

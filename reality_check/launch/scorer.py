@@ -12,12 +12,13 @@ import torch
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.sample_set import ImageSet
+from reality_check.data.tensors import InputShape
 from reality_check.evaluation.baselines import score_baselines
 from reality_check.evaluation.categories import load_network, score_folds, score_networks
 from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.models.network import Network, preprocessing
-from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
+from reality_check.models.pipeline import Pipeline, build_pipeline
 from reality_check.studies.output_folder import fold_folder, query_scores_path
 from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
@@ -129,22 +130,11 @@ class Scorer:
             for name in folds[0]
         }
 
-    def load_network(
-        self, method: PreparedMethod, stage: Stage, trial_index: int, fold: int
-    ) -> Network:
-        """A network that a trial kept.
-
-        Raises:
-            FileNotFoundError: it is not there.
-        """
-        folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
-        shape = input_shape(self._prepared.dataset, method.training.augmentation)
-        return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
-
     def _networks(self, method: PreparedMethod, stage: Stage, trial_index: int) -> list[Network]:
         """The kept networks of a reproduction: one a fold, or one wide network."""
+        shape = self._prepared.input_shape(method.name)
         return [
-            self.load_network(method, stage, trial_index, fold)
+            load_kept(self._out_dir, method, (stage, trial_index, fold), shape)
             for fold in range(method.networks(stage))
         ]
 
@@ -161,6 +151,25 @@ class Scorer:
             device = self._prepared.device
             self._pipelines[key] = build_pipeline(test, method.model, training.augmentation, device)
         return self._pipelines[key]
+
+
+def load_kept(
+    out_dir: Path, method: PreparedMethod, which: tuple[Stage, int, int], shape: InputShape
+) -> Network:
+    """A network that a trial kept.
+
+    Args:
+        out_dir: of the experiment.
+        method: of the experiment.
+        which: its stage, the number of the reproduction, and the fold.
+        shape: of its input.
+
+    Raises:
+        FileNotFoundError: it is not there.
+    """
+    stage, trial_index, fold = which
+    folder = fold_folder(out_dir, method.name, stage, trial_index, fold)
+    return load_network(folder / MODEL, method.model, shape, method.embedding_size(stage))
 
 
 def network_seed(seed: int, kind: str, trial_index: int, fold: int) -> int:

@@ -16,12 +16,14 @@ from typing import Any
 
 import torch
 
+from reality_check.config.source_code import use_sources
 from reality_check.launch.energy.counters import find_counters
 from reality_check.launch.energy.meter import Meter
 from reality_check.launch.local import write_failure, write_progress
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
+from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import open_storage, sole_worker
 from reality_check.training.prepared_experiment import PreparedExperiment
@@ -55,6 +57,9 @@ def work(
             write_progress(out_dir, number, json.dumps(state))
 
     try:
+        where = f"process {worker['pid']} on {worker['host'].partition('/')[0]}"
+        print(stamped(f"worker {number} begins: {where}"), flush=True)
+        use_sources(out_dir)
         experiment = load_locked(out_dir)
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
@@ -165,7 +170,6 @@ def main() -> int:
     die_with_parent()
     if options.parent is not None and os.getppid() != options.parent:
         return FAILED
-    # Started with -m, so the current folder is already on the path: the user's own loss.
     status = work(options.out_dir, options.number, options.folds_at_once, join_process_group())
     if status == DONE:
         leave_process_group()

@@ -134,7 +134,7 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
 
 def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
     """For each claim the verdict in a word or two, and with the numbers."""
-    results = collect(Campaign(locked, folder))
+    results = collect(Campaign(locked, folder, only_reads=True))
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
     idle = not_above_untrained(Summary(results))

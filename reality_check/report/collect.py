@@ -55,7 +55,8 @@ def collect(campaign: Campaign) -> ExperimentResults:
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
-    environment = _first(campaign, stages).about()
+    first = _first(campaign, stages)
+    environment = {} if first is None else first.about()
     energy, energy_missing = read_energy(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
@@ -64,7 +65,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         finished=finished,
         methods=methods,
         rows=rows,
-        baselines=tuple(_baseline_rows(experiment, stages[("", Stage.BASELINES, 0)])),
+        baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
         deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
         facts=tuple(_facts(campaign, environment)),
         config=experiment.plain(),
@@ -86,11 +87,11 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
     return metrics
 
 
-def _first(campaign: Campaign, stages: Studies) -> Study:
+def _first(campaign: Campaign, stages: Studies) -> Study | None:
     """The study that was opened first."""
     experiment = campaign.experiment
     first = next(method for method in experiment.methods if method.starts_from is None)
-    return stages[(first.name, experiment.protocol.stages[0], 0)]
+    return stages.get((first.name, experiment.protocol.stages[0], 0))
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
@@ -140,7 +141,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies) -> MethodResult
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
-        trained_parameters=(campaign.baselines().noted("parameters") or {}).get(method.name),
+        trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
     )
 
 
@@ -239,10 +240,10 @@ def _zero_scores(
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 
-def _baseline_rows(experiment: Experiment, study: Study) -> list[ResultRow]:
+def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRow]:
     return [
         ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)
-        for trial_index, trial in study.complete().items()
+        for trial_index, trial in (study.complete() if study is not None else {}).items()
         for baseline, metrics in (trial.scores or {}).items()
         for metric, value in metrics.items()
     ]
@@ -267,7 +268,7 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
     experiment = campaign.experiment
     protocol, training = experiment.protocol, experiment.protocol.training
     stages = protocol.stages
-    data = campaign.baselines().noted("data") or {}
+    data = campaign.noted("data") or {}
     per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
     epoch = f"{training.iterations_per_epoch} iterations"
     if training.iterations_per_epoch == "pass":

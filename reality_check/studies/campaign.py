@@ -19,7 +19,7 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
-from reality_check.studies.output_folder import place
+from reality_check.studies.output_folder import load_locked, place
 from reality_check.studies.storage import holds_study, open_storage
 from reality_check.studies.study import Study
 from reality_check.studies.trial import StoredTrial
@@ -67,13 +67,20 @@ class Campaign:
         experiment: validated.
         out_dir: its output folder.
         wait_for_storage: whether to wait for a database server that does not answer.
+        only_reads: whether studies that no worker has begun are left out. Who only looks begins
+            none: that takes torch, the user's loss, and a folder that can be written.
     """
 
     def __init__(
-        self, experiment: Experiment, out_dir: Path, wait_for_storage: bool = False
+        self,
+        experiment: Experiment,
+        out_dir: Path,
+        wait_for_storage: bool = False,
+        only_reads: bool = False,
     ) -> None:
         self.experiment = experiment
         self.out_dir = out_dir
+        self._only_reads = only_reads
         self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._studies: dict[tuple[str, Stage, int], Study] = {}
 
@@ -85,7 +92,8 @@ class Campaign:
                     study = self.study(method, stage, search)
                     if study is not None:
                         yield StageWork(method.name, stage, study, search)
-        yield StageWork("", Stage.BASELINES, self.baselines())
+        if self._may_open(Stage.BASELINES):
+            yield StageWork("", Stage.BASELINES, self.baselines())
 
     @property
     def searches(self) -> int:
@@ -105,7 +113,7 @@ class Campaign:
             for method in self.experiment.methods
             for stage in self.stages_of(method)
             for search in self.searches_of(stage)
-        }
+        } | {("", Stage.BASELINES, 0)}
         return wanted <= names and all(work.study.is_complete() for work in ready)
 
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
@@ -206,9 +214,18 @@ class Campaign:
             self._studies[key] = self._fixed_study(Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
+    def noted(self, key: str) -> Any:
+        """Data kept with the study of the baselines; ``None`` if there is none."""
+        return self.baselines().noted(key) if self._may_open(Stage.BASELINES) else None
+
+    def _may_open(self, name: str) -> bool:
+        name = study_name(self.experiment, name)
+        return not self._only_reads or holds_study(self.storage, name)
+
     def _make_study(self, method: Method, stage: Stage, search: int) -> Study | None:
         protocol = self.experiment.protocol
-        if stage not in protocol.stages:
+        name = f"{method.name}/{place(stage, search)}"
+        if stage not in protocol.stages or not self._may_open(name):
             return None
         if stage is Stage.SEARCH:
             return self._search(method, search)
@@ -219,7 +236,7 @@ class Campaign:
             studies = [self.study(method, before, number) for number in self.searches_of(before)]
             if not all(study is not None and study.is_complete() for study in studies):
                 return None
-        return self._fixed_study(f"{method.name}/{stage}", self._fixed(method, stage))
+        return self._fixed_study(name, self._fixed(method, stage))
 
     def _search(self, method: Method, search: int) -> Study | None:
         experiment, options = self.experiment, self.experiment.protocol.search
@@ -300,6 +317,15 @@ def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[i
 
 def _round_up(value: float, step: int) -> int:
     return math.ceil(round(value / step, 9)) * step
+
+
+def read_campaign(out_dir: Path) -> Campaign:
+    """The campaign of an output folder, to look at.
+
+    Raises:
+        UsageError: the folder is none of ours.
+    """
+    return Campaign(load_locked(out_dir), out_dir, only_reads=True)
 
 
 def study_name(experiment: Experiment, name: str) -> str:

@@ -14,9 +14,8 @@ from typing import Any
 
 from reality_check.config import load_experiment
 from reality_check.config.metrics import STAGES, Stage
-from reality_check.studies.campaign import Campaign, study_name
-from reality_check.studies.output_folder import place
-from reality_check.studies.storage import holds_study
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.finished import UNIT_NAMES
 from reality_check.studies.study import Study
 from reality_check.studies.trial import StoredTrial, complete_by_index
 from reality_check.utils.errors import UsageError
@@ -28,13 +27,6 @@ _STALE_SECONDS = 3600.0
 
 #: A method's name, or none for the baselines, a stage of it, and the number of its search.
 _StudyKey = tuple[str, Stage, int]
-#: What one unit of work of a stage is called.
-UNIT_NAMES = {
-    Stage.SEARCH: "trial",
-    Stage.REPRODUCTIONS: "reproduction",
-    Stage.FINAL: "final run",
-    Stage.BASELINES: "baselines",
-}
 
 
 def unit_name(stage: str, work: Mapping[str, Any]) -> str:
@@ -59,41 +51,18 @@ class Row:
 
 def stage_rows(campaign: Campaign) -> list[Row]:
     """The state of every stage of every method, from the storage."""
-    return _rows(campaign, _begun(campaign))
+    return _rows(campaign, _studies(campaign))
 
 
-def _begun(campaign: Campaign) -> dict[_StudyKey, Study]:
-    """The studies that workers have begun. Who only looks begins none: that takes torch."""
-    experiment = campaign.experiment
-    first = experiment.protocol.stages[0]
-
-    def is_begun(name: str) -> bool:
-        return holds_study(campaign.storage, study_name(experiment, name))
-
-    searches = campaign.searches_of(first)
-    begun: dict[_StudyKey, Study] = {}
-    for stage in STAGES:
-        for search in campaign.searches_of(stage):
-            for method in experiment.methods:
-                if stage is first:
-                    able = is_begun(f"{method.name}/{place(stage, search)}")
-                else:
-                    able = all((method.name, first, number) in begun for number in searches)
-                study = campaign.study(method, stage, search) if able else None
-                if study is not None:
-                    begun[method.name, stage, search] = study
-    if is_begun(Stage.BASELINES):
-        begun["", Stage.BASELINES, 0] = campaign.baselines()
-    return begun
+def _studies(campaign: Campaign) -> dict[_StudyKey, Study]:
+    return {(work.method, work.stage, work.search): work.study for work in campaign.ready_stages()}
 
 
 def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
     protocol = campaign.experiment.protocol
-    rows, first = [], protocol.stages[0]
+    rows = []
     for method in campaign.experiment.methods:
-        searches = campaign.searches_of(first)
-        is_begun = all((method.name, first, number) in begun for number in searches)
-        stages = campaign.stages_of(method) if is_begun else protocol.stages
+        stages = campaign.stages_of(method)
         trials = campaign.experiment.trials_of(method)
         for stage in (stage for stage in STAGES if stage in stages):
             wanted = trials if stage is Stage.SEARCH else protocol.runs
@@ -168,7 +137,7 @@ def find_folder(given: str) -> Path:
 def status(campaign: Campaign) -> dict[str, Any]:
     """The state of an experiment; docs/status.md lists the keys."""
     told = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
-    studies = _begun(campaign)
+    studies = _studies(campaign)
     # Each study is read once: reading is what the command spends its time on.
     attempts = {key: study.trials() for key, study in studies.items()}
     failures = {key: failure for key, study in studies.items() if (failure := study.failure())}
@@ -195,8 +164,7 @@ def status(campaign: Campaign) -> dict[str, Any]:
     ]
     running += [_between(campaign, state) for state in told.values()]
     working = sum(entry["alive"] is not False for entry in running)
-    # Where a search has not begun it would be begun now.
-    complete = all(row.done == row.wanted for row in rows) and campaign.is_complete()
+    complete = campaign.is_complete()
     return {
         "experiment": campaign.experiment.name,
         "folder": str(campaign.out_dir),

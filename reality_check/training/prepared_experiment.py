@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -121,6 +121,20 @@ class PreparedExperiment:
             found[name] = counts[key][1] + (0 if rate == 0 else counts[key][0])
         return found
 
+    def input_shape(self, method: str) -> InputShape:
+        """What that method's networks get of a sample."""
+        return input_shape(self.dataset, self._methods[method].training.augmentation)
+
+    def describe_inputs(self) -> dict[str, Any]:
+        """By method, :meth:`input_shape` as plain data: a network is loaded without the images."""
+        shapes = {name: self.input_shape(name) for name in self._methods}
+        return {
+            name: [list(shape.sizes), str(shape.dtype).removeprefix("torch.")]
+            if isinstance(shape, TensorShape)
+            else list(shape)
+            for name, shape in shapes.items()
+        }
+
     def describe_data(self, device: str | None = None) -> dict[str, Any]:
         """What the report says of the data, so that it needs none later.
 
@@ -144,6 +158,14 @@ class PreparedExperiment:
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
             "device": device or str(self.device),
         }
+
+
+def described_input(plain: Sequence[Any]) -> InputShape:
+    """What :meth:`PreparedExperiment.describe_inputs` described."""
+    if isinstance(plain[0], list):
+        return TensorShape(tuple(plain[0]), getattr(torch, plain[1]))
+    height, width, channels = plain
+    return height, width, channels
 
 
 def _count(module: torch.nn.Module) -> int:

@@ -54,7 +54,7 @@ class Begun:
             stage.study.ask().set_user_attr("worker", worker)
         self.checkpoint.parent.mkdir(parents=True)
         self.checkpoint.write_bytes(b"of the running training")
-        self._loss.write_text(self._loss.read_text() + "# edited\n")
+        self._loss.write_text(self._loss.read_text() + "    edited = True\n")
         return stage
 
     @property

@@ -10,9 +10,6 @@ from reality_check.report.sections.blocks import Block, Code, Folded, PlainTable
 from reality_check.report.summary import Summary
 from reality_check.results import Folder
 
-#: The command that makes the same run again, beside ``experiment.yaml``.
-COMMAND = "reality-check run experiment.yaml"
-
 
 def settings_section(summary: Summary) -> Section:
     """Return the facts of the run, and the whole experiment."""
@@ -49,10 +46,17 @@ def _plain(value: Any) -> Any:
 
 def reproduce_section(summary: Summary) -> Section:
     """Return where to stand, the commands that make the same again, and what else there is."""
-    folders = summary.results.folders
+    folders, config = summary.results.folders, summary.results.config
     if not folders:
-        where, commands = "In the folder of this report:", [COMMAND]
-        kept = "experiment.yaml holds every setting and seed"
+        own = " storage=null" if config.get("storage") else ""
+        name = config.get("name", "run")
+        where = "In the folder of this report, into a new one beside it:"
+        commands = [f"reality-check run experiment.yaml{own} --out ../{name}_again"]
+        kept = (
+            "experiment.yaml holds every setting and seed, and sources/, where there is one, the "
+            "user's own code; nothing else of the folder is needed, and the data set (where it now "
+            "lies elsewhere: dataset.path=...)"
+        )
     elif len(folders) == 1:
         where, commands = "From the settings of the output folder:", [_again(folders[0], "again")]
         kept = "The experiment.yaml of the output folder holds every setting and seed"

@@ -9,7 +9,6 @@ import torch
 from support.spied import Handed, Made, Spied, experiment
 
 from reality_check.data import ImageSet
-from reality_check.launch.scorer import Scorer
 from reality_check.models.pipeline import Pipeline
 from reality_check.training.trainer import FoldResult, Trainer
 
@@ -41,6 +40,6 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> Handed:
         return torch.randn(len(images), 4, generator=generator)
 
     monkeypatch.setattr(Trainer, "run", run)
-    monkeypatch.setattr(Scorer, "load_network", lambda *arguments: None)
+    monkeypatch.setattr("reality_check.launch.scorer.load_kept", lambda *arguments: None)
     monkeypatch.setattr("reality_check.evaluation.categories.embed_test", embeddings)
     return seen

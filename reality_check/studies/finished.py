@@ -1,0 +1,138 @@
+"""Lines about work as it is finished: a trial, a reproduction, a stage, with the best so far."""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from reality_check.config.metrics import Stage
+from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.utils.text import duration
+
+#: What one unit of work of a stage is called.
+UNIT_NAMES = {
+    Stage.SEARCH: "trial",
+    Stage.REPRODUCTIONS: "reproduction",
+    Stage.FINAL: "final run",
+    Stage.BASELINES: "baselines",
+}
+#: What the value of a stage's trials is.
+_VALUES = {
+    Stage.SEARCH: "validation MAP@R",
+    Stage.REPRODUCTIONS: "validation MAP@R",
+    Stage.FINAL: "test MAP@R",
+}
+
+
+@dataclass(frozen=True)
+class Finished:
+    """A trial of a stage that is complete, or a stage of which all are.
+
+    Attributes:
+        method: ``""`` for the baselines.
+        stage: of the method.
+        search: the number of the search, for that stage.
+        trial_index: number of the trial; ``None``: this is about the whole stage.
+        value: of the trial, a fraction; ``None`` for a stage, and where there is none.
+        diverged: why the trial counts as 0.
+        seconds: of the trial; of a stage the sum of all its trials.
+        best: value of the best trial so far.
+        done: complete trials of the stage by then.
+        wanted: how many there are to be.
+    """
+
+    method: str
+    stage: Stage
+    search: int
+    trial_index: int | None
+    value: float | None
+    diverged: str | None
+    seconds: float | None
+    best: float | None
+    done: int
+    wanted: int
+
+    def plain(self) -> dict[str, Any]:
+        """For a line of JSON."""
+        kind = "stage_complete" if self.trial_index is None else "trial_complete"
+        return {"event": kind, **dataclasses.asdict(self)}
+
+    def __str__(self) -> str:
+        who = f"{self.method}: " if self.method else ""
+        who += f"search {self.search + 1}, " if self.search else ""
+        unit, took = UNIT_NAMES[self.stage], f"in {duration(self.seconds)}"
+        best = "" if self.best is None else f"best {_percent(self.best)} {_VALUES[self.stage]}"
+        if self.trial_index is None:
+            count = f"{self.stage} complete, {self.done} of {self.wanted}"
+            return ", ".join(part for part in (f"{who}{count} {took}", best) if part)
+        what = f"{who}{unit} {self.trial_index + 1}"
+        if self.diverged is not None:
+            outcome = f"diverged ({self.diverged})"
+        else:
+            outcome = "" if self.value is None else _percent(self.value)
+        told = " ".join(part for part in (outcome, took) if part)
+        count = f"{self.done} of {self.wanted} done"
+        return ", ".join(part for part in (f"{what}: {told}", count, best) if part)
+
+
+def _percent(value: float) -> str:
+    return f"{100 * value:.1f} %"
+
+
+class Watch:
+    """Finds out what has been finished since it looked last.
+
+    Args:
+        campaign: to look at.
+    """
+
+    def __init__(self, campaign: Campaign) -> None:
+        self._campaign = campaign
+        self._known: set[tuple[str, Stage, int, int | None]] = set()
+
+    def news(self) -> Iterator[Finished]:
+        """What is new, in the order in which it was finished; at first, all there is."""
+        for work in self._campaign.ready_stages():
+            complete = work.study.complete()
+            order = sorted(complete, key=lambda index: complete[index].number)
+            fresh = [index for index in order if self._is_new(work, index)]
+            for index in fresh:
+                done = len(complete) - len(fresh) + fresh.index(index) + 1
+                yield finished(work, index, done)
+            if work.study.is_complete() and self._is_new(work, None):
+                yield finished(work, None, len(complete))
+
+    def _is_new(self, work: StageWork, index: int | None) -> bool:
+        key = (work.method, work.stage, work.search, index)
+        is_new = key not in self._known
+        self._known.add(key)
+        return is_new
+
+
+def finished(work: StageWork, index: int | None, done: int | None = None) -> Finished:
+    """What there is to say of a complete trial of a stage, or of the stage."""
+    complete = work.study.complete()
+    trials = list(complete.values()) if index is None else [complete[index]]
+    has_value = work.stage is not Stage.BASELINES
+    sound = [trial for trial in trials if trial.diverged is None]
+    best = work.study.best() if has_value else None
+    return Finished(
+        work.method,
+        work.stage,
+        work.search,
+        index,
+        sound[0].value if has_value and index is not None and sound else None,
+        trials[0].diverged if index is not None else None,
+        sum(trial.seconds or 0.0 for trial in trials),
+        None if best is None else best.value,
+        len(complete) if done is None else done,
+        work.study.num_trials,
+    )
+
+
+def stamped(text: object) -> str:
+    """A line with the time of day."""
+    return f"{time.strftime('%Y-%m-%d %H:%M:%S')} {text}"

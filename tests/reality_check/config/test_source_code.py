@@ -1,0 +1,193 @@
+"""What a fingerprint of the user's own code sees, and which files are copied."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+from support.in_process import visiting
+
+from reality_check import __version__
+from reality_check.config.classes import find_class, own_module, source_fingerprint
+from reality_check.config.source_code import SOURCES, copy_sources, fingerprint
+
+LOSSES = '''\
+"""Losses of one's own."""
+
+import torch
+from torch.nn.functional import relu as act, gelu
+
+import tools
+import package.deep as deep
+from package import middle, Third
+from tools import near as close
+
+START = 0.5  # of the margin
+LIMITS = {}
+LIMITS["low"] = 0.1
+LIMITS.update(high=2.0)
+
+
+class Base(torch.nn.Module):
+    """What all have in common."""
+
+    def clip(self, x):
+        return x.clamp(LIMITS["low"], LIMITS["high"])
+
+
+class Mine(Base):
+    """The loss."""
+
+    def forward(self, embeddings, labels):
+        "Not even this text matters."
+        x = tools.shift(act(embeddings), START) + close(embeddings)
+        return middle.mean(deep.square(self.clip(x))) + Third().third
+
+
+class Other(Base):
+    def forward(self, embeddings, labels):
+        return tools.unused(gelu(embeddings)).mean()
+
+
+if __name__ == "__main__":
+    print(Mine())
+'''
+TOOLS = """\
+def shift(x, by):
+    return x - _double(by)
+
+
+def _double(x):
+    return 2 * x
+
+
+def near(x):
+    return x
+
+
+def unused(x):
+    return x
+"""
+FILES = {
+    "losses.py": LOSSES,
+    "tools.py": TOOLS,
+    "package/__init__.py": "from .third import Third\n",
+    "package/middle.py": "def mean(x):\n    return x.mean()\n",
+    "package/deep.py": "from . import middle\n\n\ndef square(x):\n    return x * x\n",
+    "package/third.py": "class Third:\n    third = 3\n",
+    "not_imported.py": "x = 1\n",
+}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    for name, text in FILES.items():
+        path = tmp_path / "mine" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+    return tmp_path / "mine"
+
+
+@pytest.fixture
+def prints(folder: Path) -> Callable[[], str]:
+    def compute() -> str:
+        with visiting(folder):
+            found = source_fingerprint("losses.Mine", "loss")
+        assert found is not None
+        assert len(found) == 64
+        return found
+
+    return compute
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("losses.py", '"""The loss."""', '"""The best loss."""'),
+        ("losses.py", "# of the margin", "# of the margin, in radians"),
+        ("losses.py", '"Not even this text matters."', '"No."'),
+        ("losses.py", "return tools.unused(gelu(embeddings)).mean()", "return 0"),
+        ("losses.py", "print(Mine())", "print(Other())"),
+        (
+            "losses.py",
+            "x = tools.shift(act(embeddings), START)",
+            "x = (tools.shift(\n            act(embeddings), START))",
+        ),
+        ("tools.py", "def unused(x):\n    return x", "def unused(x):\n    return -x"),
+        ("not_imported.py", "x = 1", "x = 2"),
+    ],
+)
+def test_what_changes_nothing(
+    folder: Path, prints: Callable[[], str], file: str, old: str, new: str
+) -> None:
+    before = prints()
+    path = folder / file
+    path.write_text(path.read_text().replace(old, new))
+    assert prints() == before
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new"),
+    [
+        ("losses.py", "+ close(embeddings)", "- close(embeddings)"),
+        ("losses.py", "START = 0.5", "START = 0.6"),
+        ("losses.py", 'LIMITS["low"] = 0.1', 'LIMITS["low"] = 0.2'),
+        ("losses.py", "LIMITS.update(high=2.0)", "LIMITS.update(high=3.0)"),
+        ("losses.py", "x.clamp(", "x.clip("),
+        ("losses.py", "relu as act, gelu", "gelu as act, relu as gelu"),
+        ("losses.py", "from tools import near as close", "from tools import unused as close"),
+        ("tools.py", "return x - _double(by)", "return x + _double(by)"),
+        ("tools.py", "return 2 * x", "return 3 * x"),
+        ("tools.py", "def near(x):\n    return x", "def near(x):\n    return -x"),
+        ("package/middle.py", "x.mean()", "x.sum()"),
+        ("package/deep.py", "x * x", "x * x * x"),
+        ("package/third.py", "third = 3", "third = 4"),
+    ],
+)
+def test_what_changes_the_loss(
+    folder: Path, prints: Callable[[], str], file: str, old: str, new: str
+) -> None:
+    before = prints()
+    path = folder / file
+    text = path.read_text()
+    assert old in text
+    path.write_text(text.replace(old, new))
+    assert prints() != before
+    path.write_text(text)
+    assert prints() == before
+
+
+def test_copies_can_be_imported_alone(folder: Path, tmp_path: Path) -> None:
+    with visiting(folder):
+        find_class("losses.Mine", "loss")
+        assert own_module("losses.Mine") == "losses"
+        copy_sources({"losses"}, tmp_path)
+    copied = {
+        str(path.relative_to(tmp_path / SOURCES))
+        for path in tmp_path.rglob("*.py")
+        if SOURCES in path.parts
+    }
+    assert copied == set(FILES) - {"not_imported.py"}
+    code = "import losses, torch; print(losses.Mine()(torch.ones(2, 2), None).item())"
+    done = subprocess.run(
+        [sys.executable, "-c", code], cwd=tmp_path / SOURCES, capture_output=True, text=True
+    )
+    assert done.returncode == 0, done.stderr
+
+
+def test_installed_packages_count_by_version() -> None:
+    """Going from a checkout to a wheel, or another comment in our files, changes nothing."""
+    ours = f"pml-extensions {__version__}"
+    assert source_fingerprint("reality_check.baseline_losses.RingLoss", "loss") == ours
+    assert source_fingerprint("pml_extensions.losses.WarpedSoftmaxLoss", "loss") == ours
+    name = source_fingerprint("pytorch_metric_learning.losses.ContrastiveLoss", "loss")
+    assert str(name).startswith("pytorch-metric-learning 2.")
+    torch = str(fingerprint("torch.nn", "Linear"))
+    assert torch.startswith("torch 2.")
+    assert "+" not in torch
+    assert source_fingerprint("ContrastiveLoss", "loss") is None
+    assert own_module("reality_check.baseline_losses.RingLoss") is None
+    assert own_module("torch.nn.Linear") is None

@@ -1,0 +1,181 @@
+"""A finished folder somewhere else: without the loss's source, the data set, and who made it."""
+
+from __future__ import annotations
+
+import re
+import shlex
+import shutil
+from collections.abc import Iterator
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.blank_figures import blank
+from support.in_process import run_command
+
+import reality_check as rc
+from reality_check.report.figures import plotting
+
+LOSSES = """\
+import torch
+from tools.scaling import scaled
+
+
+class Mine(torch.nn.Module):
+    def __init__(self, scale=1.0):
+        super().__init__()
+        self.scale = scale
+
+    def forward(self, embeddings, labels):
+        distances = (embeddings[:, None] - embeddings[None]).square().sum(-1)
+        same = labels[:, None] == labels[None]
+        return scaled(distances[same].mean() - distances[~same].mean(), self.scale).exp()
+"""
+TRUNKS = """\
+import torch
+
+
+class Tiny(torch.nn.Sequential):
+    def __init__(self, channels=1):
+        super().__init__(torch.nn.Conv2d(channels, 4, 3, stride=2), torch.nn.ReLU())
+"""
+EXPERIMENT = """\
+dataset: {name: blobs, reader: npz, path: data/blobs.npz}
+model: {name: mine, trunk: my_trunks.Tiny}
+protocol:
+  base: quick_one_search
+  split: {folds: 2}
+  training: {iterations_per_epoch: 3, max_epochs: 2, embedding_size: 8, batch_size: 8}
+  search: {trials: 2, startup_trials: 1}
+  reproductions: 2
+methods:
+  - {name: mine, loss: my_losses.Mine, arguments: {scale: {low: 0.1, high: 2}}}
+  - {name: contrastive, loss: ContrastiveLoss}
+"""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def blank_figures() -> Iterator[None]:
+    """Nobody looks at the figures of these reports."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(plotting, "render", blank)
+        yield
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An output folder taken out of the folder of its author, which is gone; and the images."""
+    home, elsewhere = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("elsewhere")
+    draw = np.random.default_rng(0)
+    images = draw.integers(0, 255, (16, 1, 16, 16)).repeat(4, axis=1).reshape(64, 16, 16)
+    noisy = np.clip(images + draw.normal(0, 40, images.shape), 0, 255).astype(np.uint8)
+    (home / "data").mkdir()
+    np.savez(home / "data" / "blobs.npz", images=noisy, labels=np.repeat(np.arange(16), 4))
+    (home / "tools").mkdir()
+    (home / "tools" / "scaling.py").write_text("def scaled(x, by):\n    return by * x\n")
+    (home / "my_losses.py").write_text(LOSSES)
+    (home / "my_trunks.py").write_text(TRUNKS)
+    (home / "experiment.yaml").write_text(EXPERIMENT)
+    done = run_command(home, "run", "experiment.yaml", "--out", "out")
+    assert done.returncode == 0, done.stderr
+    shutil.move(home / "out", elsewhere / "kept")
+    shutil.move(home / "data" / "blobs.npz", elsewhere / "images.npz")
+    shutil.rmtree(home)
+    return elsewhere / "kept", elsewhere / "images.npz"
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("command", [["status"], ["report"], ["score"], ["status", "--json"]])
+def test_commands_need_neither_sources_nor_images(
+    moved: tuple[Path, Path], tmp_path: Path, command: list[str]
+) -> None:
+    folder, _ = moved
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "sources")
+    done = run_command(tmp_path, command[0], "copy", *command[1:])
+    assert done.returncode == 0, done.stderr
+    assert not done.stderr
+    for name in ("results.csv", "report.md"):
+        assert (tmp_path / "copy" / name).read_bytes() == (folder / name).read_bytes()
+    results = rc.load_results(tmp_path / "copy")
+    assert results.finished
+    assert len(results.records()) == 72
+
+
+@pytest.mark.slow
+def test_networks_need_no_images(moved: tuple[Path, Path]) -> None:
+    folder, images = moved
+    trained = rc.load_network(folder, "mine", reproduction=1, fold=None)
+    (experiment,) = [rc.load_experiment(folder / "experiment.yaml", [f"dataset.path={images}"])]
+    from reality_check.data import load_dataset
+
+    assert trained.embed(load_dataset(experiment.dataset)).shape == (64, 16)
+
+
+@pytest.mark.slow
+def test_an_unfinished_folder_can_be_read_too(moved: tuple[Path, Path], tmp_path: Path) -> None:
+    """No study is begun by looking: the database stays as it is."""
+    folder, _ = moved
+    shutil.copytree(folder, tmp_path / "copy")
+    shutil.rmtree(tmp_path / "copy" / "sources")
+    locked = tmp_path / "copy" / "experiment.yaml"
+    text = locked.read_text()
+    assert "repeats: 1" in text
+    locked.write_text(text.replace("repeats: 1", "repeats: 3"))
+    before = (tmp_path / "copy" / "studies.db").read_bytes()
+    said = run_command(tmp_path, "status", "copy").stdout
+    assert "2 of 6" in said
+    assert "Not complete" in said
+    assert not rc.load_results(tmp_path / "copy").finished
+    assert run_command(tmp_path, "report", "copy").returncode == 0
+    assert (tmp_path / "copy" / "studies.db").read_bytes() == before
+
+
+@pytest.mark.slow
+def test_the_printed_command_makes_the_same_results(
+    moved: tuple[Path, Path], tmp_path: Path
+) -> None:
+    """To the letter, in a folder that has nothing but the settings and the copied sources."""
+    folder, images = moved
+    section = (folder / "report.md").read_text().partition("## How to reproduce")[2]
+    found = re.search(r"```sh\n(.*)\n```", section)
+    assert found is not None
+    program, *arguments = shlex.split(found.group(1))
+    assert program == "reality-check"
+    alone = tmp_path / "alone"
+    alone.mkdir()
+    shutil.copy(folder / "experiment.yaml", alone)
+    shutil.copytree(folder / "sources", alone / "sources")
+    assert sorted(str(path.relative_to(alone)) for path in alone.rglob("*.py")) == [
+        "sources/my_losses.py",
+        "sources/my_trunks.py",
+        "sources/tools/scaling.py",
+    ]
+    # As if the images lay where they were.
+    there = Path(rc.load_experiment(alone / "experiment.yaml").dataset.path)
+    assert there.is_absolute()
+    there.parent.mkdir(parents=True)
+    shutil.copy(images, there)
+    try:
+        done = run_command(alone, *arguments)
+    finally:
+        shutil.rmtree(there.parents[1])
+    assert done.returncode == 0, done.stderr
+    assert "Not as in the run" not in done.stdout
+    again = alone / arguments[arguments.index("--out") + 1]
+    for name in ("results.csv", "baselines.csv", "comparisons.csv"):
+        assert (again / name).read_bytes() == (folder / name).read_bytes()
+    assert (again / "sources" / "tools" / "scaling.py").exists()
+
+
+@pytest.mark.slow
+def test_a_run_made_again_with_other_images_says_so(
+    moved: tuple[Path, Path], tmp_path: Path
+) -> None:
+    folder, images = moved
+    with np.load(images) as arrays:
+        changed = {**arrays, "images": 255 - arrays["images"]}
+    np.savez(tmp_path / "other.npz", **changed)
+    path = f"dataset.path={tmp_path / 'other.npz'}"
+    done = run_command(tmp_path, "run", str(folder / "experiment.yaml"), path, "--out", "again")
+    assert "Not as in the run that this experiment.yaml is from: dataset.\n" in done.stdout
