@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import functools
 import sys
 import time
 from pathlib import Path
@@ -33,6 +32,10 @@ method, a folder of checkpoints. Ctrl-C or a kill loses nothing: the same
 command resumes from the last checkpoint; once all is done, it only writes the
 report.
 
+On a terminal a live table shows how far it is; elsewhere a line is printed for
+each trial, reproduction and stage that is finished, with its time and the best
+so far. The logs of the workers have these lines too.
+
 {STATUSES}
 """
 #: Methods that the first line names one by one.
@@ -52,6 +55,13 @@ def add_parser(commands: Commands) -> None:
     )
     _add_workers(command)
     _add_launcher(command)
+    said = command.add_mutually_exclusive_group()
+    said.add_argument("--quiet", action="store_true", help="print nothing but errors")
+    said.add_argument(
+        "--json",
+        action="store_true",
+        help="print a line of JSON for all that is finished (keys: docs/status.md)",
+    )
 
 
 def _add_workers(command: Parser) -> None:
@@ -116,9 +126,11 @@ def run(options: argparse.Namespace) -> int:
     slurm = [f"slurm.{setting}" for setting in options.slurm]
     experiment = load_experiment(options.experiment, [*options.overrides, *slurm])
     out_dir = options.out or Path("runs") / experiment.name
-    names = [method.name for method in experiment.methods]
-    shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
-    print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
+    is_plain = not (options.quiet or options.json)
+    if is_plain:
+        names = [method.name for method in experiment.methods]
+        shown = ", ".join(names) if len(names) <= _MOST_NAMED else f"{len(names)} methods"
+        print(f"{experiment.name} ({shown}), protocol {experiment.protocol.name}, into {out_dir}")
     try:
         results = _watched(experiment, out_dir, options)
     except KeyboardInterrupt:
@@ -133,32 +145,43 @@ def run(options: argparse.Namespace) -> int:
             file=sys.stderr,
         )
         return FAILED
-    print_summary(results)
-    print(f"Done in {duration(time.monotonic() - started)}. Report: {out_dir / 'report.html'}")
+    if is_plain:
+        print_summary(results)
+        took = duration(time.monotonic() - started)
+        print(f"Done in {took}. Report: {out_dir / 'report.html'}")
     return DONE
 
 
 def _watched(
     experiment: Experiment, out_dir: Path, options: argparse.Namespace
 ) -> ExperimentResults:
-    """Run it under the live view."""
+    """Run it, and tell how far it is as the options and the terminal want it."""
     from rich.console import Console
 
     from reality_check import api
     from reality_check.cli.live_view import LiveView
+    from reality_check.cli.progress_lines import ProgressLines
     from reality_check.launch.parallelism import Parallelism
 
     workers = options.workers or max(len(options.devices) // options.processes_per_network, 1)
-    with LiveView(Console(stderr=True), workers).shown() as view:
-        parallelism = Parallelism(
-            options.workers,
-            options.folds_at_once,
-            options.processes_per_network,
-            options.devices,
-            options.launcher,
-        )
-        log = functools.partial(print, flush=True)
-        return api.run(experiment, out_dir, parallelism, view, log)
+    parallelism = Parallelism(
+        options.workers,
+        options.folds_at_once,
+        options.processes_per_network,
+        options.devices,
+        options.launcher,
+    )
+    if options.quiet:
+        return api.run(experiment, out_dir, parallelism)
+    console, lines = Console(stderr=True), ProgressLines(options.json)
+    if console.is_terminal and not options.json:
+        with LiveView(console, workers).shown() as view:
+            return api.run(experiment, out_dir, parallelism, view, lines.log)
+    lines.event("begin", experiment=experiment.name, folder=str(out_dir))
+    with lines.shown():
+        results = api.run(experiment, out_dir, parallelism, lines, lines.log)
+    lines.event("complete", report=str(out_dir / "report.html"), summary=f"{out_dir}/summary.json")
+    return results
 
 
 def _interrupted(options: argparse.Namespace) -> str:

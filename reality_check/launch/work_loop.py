@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import functools
 import itertools
 import time
-from collections.abc import Callable
 from typing import Any, Literal
 
 import torch
@@ -14,8 +12,10 @@ import torch
 from reality_check.config.metrics import Stage
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.finished import finished, stamped
 from reality_check.studies.output_folder import remove_checkpoints, trial_folder
 from reality_check.studies.study import Study
+from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.interrupt import Stopped, check, pause
 from reality_check.utils.text import one_line
@@ -72,11 +72,18 @@ class WorkLoop:
 
     def _work_on(self, work: StageWork) -> bool:
         """Do one trial of a stage, if one is free; an exception stops the stage for all."""
-        do: Callable[..., Any] = functools.partial(self._runner.do, work)
+        done: list[int] = []
+
+        def do(context: TrialContext) -> TrialResult:
+            result = self._runner.do(work, context)
+            done.append(context.trial_index)
+            return result
+
         try:
             if not work.study.work_once(do, self._runner.resources(work.stage)):
                 return False
             self._prune(work)
+            _tell(work, done)
             return True
         except UsageError as error:
             work.study.record_failure(str(error), usage=True)
@@ -101,6 +108,15 @@ class WorkLoop:
             out_dir = self._campaign.out_dir
             folder = trial_folder(out_dir, work.method, work.stage, index, work.search)
             remove_checkpoints(folder)
+
+
+def _tell(work: StageWork, done: list[int]) -> None:
+    """Print what was finished into the worker's log."""
+    for index in done:
+        if index in work.study.complete():
+            print(stamped(finished(work, index)), flush=True)
+    if done and work.study.is_complete():
+        print(stamped(finished(work, None)), flush=True)
 
 
 def _is_idle(study: Study) -> bool:

@@ -1,0 +1,85 @@
+"""What a run says where nobody watches a terminal: a line for all that is finished."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import time
+from collections.abc import Iterator
+from typing import Any
+
+from reality_check.cli.live_view import worker_line
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.finished import Finished, Watch, stamped
+from reality_check.studies.progress import worker_states
+
+#: Between two looks at the storage.
+_LOOK_SECONDS = 2.0
+#: After so long without a line, one says what the workers do.
+_SILENT_SECONDS = 300.0
+
+
+class ProgressLines:
+    """Prints a line when a trial, a reproduction or a stage is finished.
+
+    Args:
+        as_json: whether each line is a JSON object, with the key ``event``.
+    """
+
+    def __init__(self, as_json: bool = False) -> None:
+        self._as_json = as_json
+        self._watch: Watch | None = None
+        self._campaign: Campaign | None = None
+        self._looked = self._said = time.monotonic()
+
+    @contextlib.contextmanager
+    def shown(self) -> Iterator[ProgressLines]:
+        """Look once more at the end of the block."""
+        try:
+            yield self
+        finally:
+            self._look()
+
+    def __call__(self, campaign: Campaign) -> None:
+        """Look at the campaign, if the last look is some seconds ago."""
+        if self._watch is None:
+            self._campaign, self._watch = campaign, Watch(campaign)
+            earlier = sum(one.trial_index is not None for one in self._watch.news())
+            if earlier:
+                self._say(f"{earlier} trials and reproductions were complete before")
+        if time.monotonic() - self._looked >= _LOOK_SECONDS:
+            self._look()
+
+    def log(self, text: str) -> None:
+        """Print a sentence."""
+        self._print(text, {"event": "message", "text": text})
+
+    def event(self, kind: str, **details: Any) -> None:
+        """Print a line of JSON, where these are wanted."""
+        if self._as_json:
+            self._print("", {"event": kind, **details})
+
+    def _look(self) -> None:
+        self._looked = time.monotonic()
+        if self._watch is None or self._campaign is None:
+            return
+        try:
+            news = list(self._watch.news())
+        except Exception:  # a busy storage, say: looking on must not end the work
+            return
+        for one in news:
+            self._say(one)
+        if not news and self._looked - self._said >= _SILENT_SECONDS:
+            for state in worker_states(self._campaign.out_dir):
+                self._say(worker_line(state).strip())
+
+    def _say(self, what: str | Finished) -> None:
+        self._said = time.monotonic()
+        if isinstance(what, Finished):
+            self._print(stamped(what), what.plain())
+        else:
+            self._print(stamped(what), {"event": "message", "text": what})
+
+    def _print(self, text: str, plain: dict[str, Any]) -> None:
+        line = json.dumps({"time": time.time(), **plain}) if self._as_json else text
+        print(line, flush=True)
