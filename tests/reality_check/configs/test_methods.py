@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.experiments import shipped
 from torch import Tensor
 
 from reality_check.config import Model, Range, named_protocol
@@ -29,6 +30,7 @@ FURTHER = [
     "stop_gradient_softmax",
     "warped_softmax",
     "heated_up_softmax",
+    "heated_up_softmax_bn",
     "grad_ml",
     "proxy_nca_plus_plus",
     "hist",
@@ -263,3 +265,24 @@ def test_quick_methods_search_within_the_full_ranges(file: str) -> None:
         whole = full[path]
         assert isinstance(whole, Range)
         assert whole.low <= value.low < value.high <= whole.high, path
+
+
+@pytest.mark.parametrize("data", ["cub200", "cars196", "sop"])
+def test_the_ranges_of_the_warped_softmax_hold_the_authors_values(data: str) -> None:
+    experiment = shipped(f"papers/004_warped_softmax/table1_{data}")
+    theirs = next(m for m in experiment.methods if m.name.startswith("warped_softmax"))
+    protocol = named_protocol("mlrc")
+    space = search_space(named_method("warped_softmax"), protocol)
+    settings = fill_settings(theirs, protocol, {})
+    first, second = settings.arguments, settings.second_phase
+    assert second is not None
+    values = {f"arguments.{name}": value for name, value in first.items()}
+    values |= {f"phase2.arguments.{name}": second.arguments[name] for name in ("k1", "k2", "scale")}
+    values["phase2.factors.alpha"] = second.arguments["alpha"] / first["alpha"]
+    values["phase2.lr_factor"] = second.lr_factor
+    values["phase2.loss_lr_factor"] = second.loss_lr_factor
+    assert values.keys() == space.keys() - {"learning_rates.loss"}
+    for name, value in values.items():
+        own = space[name]
+        assert isinstance(own, Range)
+        assert own.low <= value <= own.high, name
