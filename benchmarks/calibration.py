@@ -3,6 +3,7 @@
     python benchmarks/calibration.py benchmarks/banks/caltech101_lite0.csv
     python benchmarks/calibration.py benchmarks/banks/caltech101_lite0.csv --resolution
     python benchmarks/calibration.py benchmarks/banks/caltech101_lite0.csv --quantiles
+    python benchmarks/calibration.py benchmarks/banks/caltech101_lite0.csv --multiples
 
 A bank (``benchmarks/trial_bank.py``) has, of each method, some hundred trials of a random search,
 each with its validation value and the test scores of two fresh retrainings. A campaign draws from
@@ -108,10 +109,17 @@ class Campaigns:
         degrees = (u + v) ** 2 / (u**2 / self.degrees + v**2 / other.degrees)
         return 2 * stdtr(degrees, -np.abs(gap) / np.sqrt(u + v)), gap
 
-    def covers(self, truth: float) -> float:
-        """How often the 95 % interval holds the truth."""
-        reach = stdtrit(self.degrees, 1 - LEVEL / 2) * self.error
-        return float((np.abs(self.mean - truth) <= reach).mean())
+    def covers(self, truth: float, multiple: float = 1.0) -> float:
+        """How often the 95 % interval, or a multiple of it, holds the truth."""
+        return float((np.abs(self.mean - truth) <= multiple * self._reach).mean())
+
+    def above(self, truth: float) -> float:
+        """How often the 95 % interval lies above the truth."""
+        return float((self.mean - truth > self._reach).mean())
+
+    @property
+    def _reach(self) -> Array:
+        return stdtrit(self.degrees, 1 - LEVEL / 2) * self.error
 
 
 @dataclass(frozen=True)
@@ -185,6 +193,7 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--resolution", action="store_true", help="what a budget can tell apart")
     parser.add_argument("--quantiles", action="store_true", help="degrees of freedom")
+    parser.add_argument("--multiples", action="store_true", help="coverage of wider intervals")
     parser.add_argument("--discrete", action="store_true", help="the bank as it is, not smoothed")
     options = parser.parse_args()
     start = time.process_time()
@@ -194,6 +203,8 @@ def main() -> None:
         print("\n".join(resolution(methods, options.campaigns, options.seed)))
     elif options.quantiles:
         print("\n".join(quantiles(methods, options.campaigns, options.seed)))
+    elif options.multiples:
+        print("\n".join(multiples(methods, options.campaigns, options.seed)))
     else:
         print("\n".join(divisions(methods, DIVISIONS, options.campaigns, options.seed)))
     print(f"\n{options.campaigns} campaigns a method, {time.process_time() - start:.0f} CPU s")
@@ -345,6 +356,21 @@ def quantiles(methods: Sequence[Population], campaigns: int, seed: int) -> Itera
             drawn = draw_families(methods, kind, campaigns, seed)
             cells = [false_verdicts(drawn[m.name], m.theta(budget)) for m in methods]
             yield row(kind.name, f"{name} {degrees:.1f}" if degrees < 1e8 else name, *cells)
+
+
+def multiples(methods: Sequence[Population], campaigns: int, seed: int) -> Iterator[str]:
+    """Coverage of multiples of Student's interval over searches, and how often it is too high."""
+    yield row("division", *(f"{m.name}: × 1, × 1.1, × 1.2; above" for m in methods))
+    yield "|---" * (1 + len(methods)) + "|"
+    for kind in DIVISIONS[2:]:
+        drawn = draw_families(methods, kind, campaigns, seed)
+        cells = []
+        for method in methods:
+            family, truth = drawn[method.name], method.theta(kind.budget)
+            held = [np.mean([c.covers(truth, m) for c in family]) for m in (1.0, 1.1, 1.2)]
+            above = np.mean([c.above(truth) for c in family])
+            cells.append(", ".join(f"{share:.1%}" for share in held) + f"; {above:.1%}")
+        yield row(kind.name, *cells)
 
 
 def row(*cells: object) -> str:

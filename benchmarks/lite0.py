@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 
 class Lite0(nn.Module):
-    """Images (B, 3, H, W) from -1 to 1 -> feature maps (B, 1280, H / 32, W / 32)."""
+    """Images (B, 3 or 1, H, W) from -1 to 1 -> feature maps (B, 1280, H / 32, W / 32)."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -22,5 +22,5 @@ class Lite0(nn.Module):
 
     def forward(self, images: Tensor) -> Tensor:
         """Return the feature maps."""
-        maps: Tensor = self.network.extract_features(images)
+        maps: Tensor = self.network.extract_features(images.expand(-1, 3, -1, -1))
         return maps

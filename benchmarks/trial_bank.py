@@ -33,6 +33,7 @@ from reality_check.data.sampler import build_sampler
 from reality_check.data.splits import ClassSplits, class_splits
 from reality_check.training.methods import MethodSettings, build_loss, fill_settings, search_space
 from reality_check.utils.seeds import derive
+from reality_check.utils.spread import evenly_spread
 
 METHODS = ("quick/normalized_softmax", "quick/multi_similarity", "quick/contrastive")
 STEPS, EVALUATE_EVERY, EMBEDDING_SIZE, RETRAININGS = 100, 20, 64, 2
@@ -49,13 +50,18 @@ def main() -> None:
     parser.add_argument("--out", type=Path, required=True)
     parser.add_argument("--trials", type=int, default=300)
     parser.add_argument("--folds", type=int, default=2)
+    parser.add_argument("--classes", type=int, default=None, help="so many, evenly spread")
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--shard", default="0/1")
     options = parser.parse_args()
     torch.set_num_threads(1)
     shard, shards = map(int, options.shard.split("/"))
     with np.load(options.features) as file:
-        x, y = torch.from_numpy(file["x"].astype(np.float32)), file["y"]
+        features, y = file["x"].astype(np.float32), file["y"]
+    if options.classes is not None:
+        taken = np.isin(y, evenly_spread(int(y.max()) + 1, options.classes))
+        features, y = features[taken], np.unique(y[taken], return_inverse=True)[1]
+    x = torch.from_numpy(features)
     splits = class_splits(int(y.max()) + 1, options.folds, "kfold")
     done = _done(options.out)
     for trial in range(shard, options.trials, shards):
