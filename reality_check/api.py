@@ -6,17 +6,12 @@ import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from reality_check.config.metrics import Stage
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import use_sources
-from reality_check.evaluation.trained_network import TrainedNetwork
-from reality_check.launch.local import LocalWorkers
-from reality_check.launch.parallelism import Parallelism
-from reality_check.launch.prepare import prepared
-from reality_check.launch.scorer import load_kept
-from reality_check.launch.slurm import SlurmWorkers
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
@@ -32,10 +27,15 @@ from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import check_workers
-from reality_check.training.prepared_experiment import PreparedExperiment, described_input
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import lent_password
 from reality_check.utils.text import nearest
+
+if TYPE_CHECKING:  # PyTorch, without which reports are written in 2.5 s less
+    from reality_check.evaluation.trained_network import TrainedNetwork
+    from reality_check.launch.local import LocalWorkers
+    from reality_check.launch.parallelism import Parallelism
+    from reality_check.launch.slurm import SlurmWorkers
 
 
 def run(
@@ -76,6 +76,9 @@ def run(
         UsageError: the experiment cannot run as it is given.
         WorkFailed: a training raised an exception.
     """
+    from reality_check.launch.parallelism import Parallelism
+    from reality_check.launch.prepare import prepared
+
     parallelism = workers if isinstance(workers, Parallelism) else Parallelism(workers)
     parallelism.check(experiment)
     check_workers(experiment.storage, len(parallelism.device_groups()))
@@ -103,6 +106,9 @@ def _work(
     log: Callable[[str], None],
 ) -> None:
     """Have workers do all that is left."""
+    from reality_check.launch.local import LocalWorkers
+    from reality_check.launch.slurm import SlurmWorkers
+
     workers: LocalWorkers | SlurmWorkers
     if parallelism.launcher == "slurm":
         workers = SlurmWorkers(campaign, parallelism, log)
@@ -230,6 +236,10 @@ def load_network(
     Raises:
         UsageError: the folder is none of ours, or it has no such network.
     """
+    from reality_check.evaluation.trained_network import TrainedNetwork
+    from reality_check.launch.scorer import load_kept
+    from reality_check.training.prepared_experiment import described_input
+
     folder = Path(out_dir)
     use_sources(folder)
     campaign = read_campaign(folder)

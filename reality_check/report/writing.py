@@ -29,7 +29,7 @@ from reality_check.results import ExperimentResults, Folder
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
 
-    Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (PNG and PDF),
+    Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (SVG and PDF),
     ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each
     whole or not at all. The same results always give the same files. What an earlier report of
     several folders left in ``out_dir`` beyond these is removed.
@@ -58,8 +58,8 @@ def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
     sections = report_sections(analysis)
     for section in sections:
         for figure in section.figures:
-            for ending in ("png", "pdf"):
-                files.write(f"figures/{figure.stem}.{ending}", figure.files[ending])
+            for ending, content in figure.files.items():
+                files.write(f"figures/{figure.stem}.{ending}", content)
         for gallery in section.galleries:
             files.write(f"figures/{gallery.stem}.png", gallery.png)
     files.write("report.md", report_md(results.name, sections))

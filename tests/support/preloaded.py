@@ -26,7 +26,14 @@ from support.pace import slowness
 #: Attributes of modules, by the module's name, that are to be others.
 Settings = dict[str, dict[str, Any]]
 _BLANK: Settings = {"reality_check.report.figures.plotting": {"render": blank}}
-_IMPORTED = ["support.preloaded", "reality_check.api", "reality_check.cli.summary", "torch._dynamo"]
+_IMPORTED = [
+    "support.preloaded",
+    "reality_check.api",
+    "reality_check.cli.summary",
+    "reality_check.launch.prepare",
+    "reality_check.launch.local",
+    "torch._dynamo",
+]
 
 
 class Started:

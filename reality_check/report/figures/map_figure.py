@@ -12,10 +12,8 @@ from numpy.typing import NDArray
 from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
-    INK,
-    SMALL,
+    only_names,
     panel_grid,
-    panels,
     shorten,
     title,
 )
@@ -34,11 +32,9 @@ def marked_classes(labels: NDArray[np.int64]) -> list[int]:
 
 def map_figure(maps: Mapping[str, EmbeddingMap]) -> Figure:
     """Return one panel per method, without axes, since they mean nothing."""
-    figure, columns = panel_grid(len(maps), 3, 2.2)
+    figure, grid = panel_grid(len(maps) + 1, 3, 2.3, left=0.1)
     marks: dict[str, tuple[str, str]] = {}
-    for (name, shown), axes in zip(
-        maps.items(), panels(figure, len(maps), columns, sharey=False), strict=True
-    ):
+    for (name, shown), axes in zip(maps.items(), grid[:-1], strict=True):
         title(axes, name)
         axes.set_axis_off()
         axes.set_aspect("equal", adjustable="datalim")
@@ -56,10 +52,5 @@ def map_figure(maps: Mapping[str, EmbeddingMap]) -> Figure:
         Line2D([], [], linestyle="", marker=shape, color=colour, label=shorten(name, 28))
         for name, (shape, colour) in marks.items()
     ]
-    shown_names = figure.legend(
-        handles=handles, loc="outside upper left", ncols=3, frameon=False, fontsize=SMALL,
-        labelcolor=INK,
-    )  # fmt: skip
-    for text in shown_names.get_texts():
-        text.set_parse_math(False)  # a class may be called $5 or $10
+    only_names(grid[-1], handles)
     return figure

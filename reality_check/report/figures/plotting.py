@@ -1,4 +1,4 @@
-"""What the figures share: colours, panels, and writing a figure as PNG, PDF and SVG."""
+"""What the figures share: colours, panels, and writing a figure as SVG, PDF and PNG."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import io
 import math
 import re
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -22,16 +22,23 @@ INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#e2e2e2"
 
-#: Inches: a figure over both columns of a paper, so that letters keep their size in it.
-WIDTH = 6.9
+#: Inches: a figure over both columns of a paper, so that letters keep their size in it; one column.
+WIDTH, COLUMN = 6.9, 3.45
 #: Points: titles and the names of axes; ticks, legends and notes. Publishers ask for 7 at least.
 TEXT = 8.0
 SMALL = 7.5
 
-#: While a figure is written. TrueType, since publishers refuse Type 3; and no layout but the
-#: figure's own: with any, even one that does nothing, matplotlib draws each file twice.
+#: Inches of a panel's cell that its ticks and titles take. Laying a figure out by what its texts
+#: need would take longer than drawing it.
+LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 0.1, 0.25, 0.37
+
+#: While a figure is written. TrueType, since publishers refuse Type 3; text that stays text, which
+#: a page can search; the same ids each time; and no layout but the figure's own: with any, even
+#: one that does nothing, matplotlib draws each file twice.
 _SETTINGS = {
     "pdf.fonttype": 42,
+    "svg.fonttype": "none",
+    "svg.hashsalt": "reality-check",
     "figure.autolayout": False,
     "figure.constrained_layout.use": False,
 }
@@ -49,6 +56,7 @@ class ReportFigure:
         alt: what it shows, for readers who cannot see it.
         draw: draws it.
         folder: in which its ``figures/`` is, seen from the report; ends in a slash.
+        paper: whether it is one for a paper, and so a PDF too: those that compare methods.
     """
 
     stem: str
@@ -56,11 +64,12 @@ class ReportFigure:
     alt: str
     draw: Callable[[], Figure]
     folder: str = ""
+    paper: bool = True
 
     @cached_property
     def files(self) -> dict[str, bytes]:
-        """Its bytes by ending: ``png``, ``pdf``, ``svg``."""
-        return render(self.draw())
+        """Its bytes by ending: ``svg``, and of one for a paper ``pdf``."""
+        return render(self.draw(), ("svg", "pdf") if self.paper else ("svg",))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -70,22 +79,47 @@ def new_figure(width: float, height: float) -> Figure:
     return figure
 
 
-def panel_grid(count: int, columns: int, height: float) -> tuple[Figure, int]:
-    """Return a figure for ``count`` equal panels and its number of columns (at least one)."""
+def panel_grid(
+    count: int, columns: int, height: float, left: float = LEFT
+) -> tuple[Figure, list[Axes]]:
+    """Return a figure and its dressed panels, each in a cell that a page can set in other rows.
+
+    Nothing but panels may be drawn on it, and nothing of one outside its cell.
+
+    Args:
+        count: of panels.
+        columns: at most so many side by side.
+        height: of a cell in inches.
+        left: of each panel's left edge in its cell, in inches.
+    """
     columns = max(1, min(columns, count))
-    return new_figure(WIDTH, height * max(1, math.ceil(count / columns)) + 0.35), columns
-
-
-def panels(figure: Figure, count: int, columns: int, sharey: bool) -> Iterator[Axes]:
-    """Yield ``count`` dressed axes in rows."""
-    first: Axes | None = None
+    width = min(WIDTH / columns, COLUMN)
+    whole, high = width * columns, height * max(1, math.ceil(count / columns))
+    figure = new_figure(whole, high)
+    figure.set_layout_engine("none")
+    grid = []
     for index in range(count):
-        axes = figure.add_subplot(
-            math.ceil(count / columns), columns, index + 1, sharey=first if sharey else None
-        )
-        first = first or axes
+        x, y = width * (index % columns), height * (index // columns)
+        size = (width - left - _RIGHT) / whole, (height - _TOP - _BOTTOM) / high
+        axes = figure.add_axes(((x + left) / whole, 1 - (y + height - _BOTTOM) / high, *size))
+        axes.set_gid("cell" + "".join(f"_{72 * inches:.1f}" for inches in (x, y, width, height)))
+        axes.locator_params(nbins=4)
         dress(axes, SMALL)
-        yield axes
+        grid.append(axes)
+    return figure, grid
+
+
+def share_scale(grid: Sequence[Axes], label: str) -> None:
+    """Give panels one vertical scale, and the first of them its name."""
+    for axes in grid[1:]:
+        axes.sharey(grid[0])
+    if grid:
+        grid[0].set_ylabel(label, fontsize=SMALL, color=INK)
+
+
+def name_x(axes: Axes, text: str) -> None:
+    """Name the horizontal axis; the text is taken literally."""
+    axes.set_xlabel(text, fontsize=SMALL, color=INK, labelpad=2, parse_math=False)
 
 
 def dress(axes: Axes, size: float = 9.0) -> None:
@@ -97,9 +131,9 @@ def dress(axes: Axes, size: float = 9.0) -> None:
     axes.set_axisbelow(True)
 
 
-def title(axes: Axes, text: str) -> None:
+def title(axes: Axes, text: str, longest: int = 23) -> None:
     """Head a panel; the text is taken literally, also with dollar signs."""
-    axes.set_title(shorten(text, 23), fontsize=TEXT, loc="left", color=INK, parse_math=False)
+    axes.set_title(shorten(text, longest), fontsize=TEXT, loc="left", color=INK, parse_math=False)
 
 
 def note(axes: Axes, text: str) -> None:
@@ -112,13 +146,15 @@ def note(axes: Axes, text: str) -> None:
     axes.set_xticks([])
 
 
-def legend(figure: Figure, handles: list[Line2D]) -> None:
-    """Put a legend above all panels, where there is anything to explain."""
-    if handles:
-        figure.legend(
-            handles=handles, loc="outside upper right", ncols=min(6, len(handles)),
-            frameon=False, fontsize=SMALL, labelcolor=INK,
-        )  # fmt: skip
+def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
+    """Let a panel say what colours and shapes are; the texts are taken literally."""
+    axes.set_axis_off()
+    shown = axes.legend(
+        handles=handles, loc="upper left", bbox_to_anchor=(-0.15, 1.0), frameon=False,
+        fontsize=SMALL, labelcolor=INK,
+    )  # fmt: skip
+    for text in shown.get_texts():
+        text.set_parse_math(False)
 
 
 def shorten(text: str, length: int) -> str:
@@ -129,10 +165,10 @@ def shorten(text: str, length: int) -> str:
     return f"{text[: length - length // 2 - 1]}…{text[len(text) - length // 2 :]}"
 
 
-def render(figure: Figure, endings: Sequence[str] = ("png", "pdf", "svg")) -> dict[str, bytes]:
+def render(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
     """Return the figure's files by ending: ``png`` (200 dpi), ``pdf`` and ``svg``, or some of them.
 
-    The same figure always gives the same bytes, except for the ids inside the SVG.
+    The same figure always gives the same bytes.
     """
     dates = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
     with _LOCK:
@@ -154,30 +190,38 @@ def _save(figure: Figure, ending: str, metadata: dict[str, None]) -> bytes:
     return stream.getvalue()
 
 
-def inline_svg(svg: bytes, prefix: str, label: str) -> str:
-    """Return a figure's SVG as an element of an HTML page that follows the page's colours.
+def inline_svg(svg: bytes, prefix: str) -> list[tuple[str, float]]:
+    """Return a figure's panels as elements of an HTML page, each with its width in points.
+
+    They follow the page's colours and fonts, and flow as the page has room.
 
     Args:
-        svg: what matplotlib wrote.
-        prefix: makes the element's ids differ from those of other figures on the page.
-        label: alternative text, already escaped for an attribute.
+        svg: what :func:`render` wrote of a figure of :func:`panel_grid`.
+        prefix: makes the elements' ids differ from those of other figures on the page.
     """
     text = svg.decode("utf-8")
-    text = text[text.index("<svg") :]
-    text = re.sub(r"<metadata>.*?</metadata>", "", text, flags=re.S)
-    text = re.sub(r"<style.*?</style>", "", text, flags=re.S)  # would style the whole page
     text = re.sub(r"<!--.*?-->\s*", "", text, flags=re.S)  # texts again, and the dashes of names
-    names: dict[str, str] = {}
-    for name in re.findall(r'\bid="([^"]+)"', text):
-        names.setdefault(name, f"{prefix}{len(names)}")
-    text = re.sub(r'\bid="([^"]+)"', lambda m: f'id="{names[m[1]]}"', text)
-    text = re.sub(r"url\(#([^)]+)\)", lambda m: f"url(#{names.get(m[1], m[1])})", text)
-    text = re.sub(r'href="#([^"]+)"', lambda m: f'href="#{names.get(m[1], m[1])}"', text)
+    text = re.sub(r"font-family: [^;\"]*;? ?", "", text)
+    text = re.sub(r"font: ([\d.]+px) [^;\"]*", r"font-size: \1", text)
+    first, last = text.index('<g id="cell_'), text.rindex("</g>", 0, text.rindex("<defs>"))
+    defs = text[text.rindex("<defs>") : text.rindex("</svg>")]
+    used = {*re.findall(r"url\(#([^)]+)\)", text), *re.findall(r'href="#([^"]+)"', text)}
+    panels = re.split(r'<g id="cell_([\d._]+)">', text[first:last])[1:]
+    elements: list[tuple[str, float]] = []
+    for cell, panel in zip(panels[::2], panels[1::2], strict=True):
+        x, y, width, height = cell.split("_")
+        head = f'<svg aria-hidden="true" viewBox="{x} {y} {width} {height}">'
+        content = f"{head}<g>{panel}{'' if elements else defs}</svg>"
+        elements.append((_restyled(content, used, prefix), float(width)))
+    return elements
+
+
+def _restyled(text: str, used: set[str], prefix: str) -> str:
+    """Ids that something refers to, with a prefix, and colours that follow the page's."""
+    text = re.sub(r' id="([^"]+)"', lambda m: f' id="{prefix}{m[1]}"' if m[1] in used else "", text)
+    text = re.sub(r'(url\(#|href="#)', rf"\g<1>{prefix}", text)
     colours = {INK: "ink", FAINT: "faint", GRID: "grid", "#ffffff": "ground"}
     colours |= {colour: f"c{index}" for index, colour in enumerate(COLOURS)}
-    for colour, variable in colours.items():
-        text = re.sub(colour, f"var(--{variable}, {colour})", text, flags=re.I)
-    size = re.search(r'viewBox="[\d.]+ [\d.]+ ([\d.]+) ([\d.]+)"', text)
-    view = f'viewBox="0 0 {size[1]} {size[2]}"' if size else ""
-    head = f'<svg role="img" aria-label="{label}" {view}>'
-    return re.sub(r"<svg[^>]*>", lambda _: head, text, count=1)
+    return re.sub(
+        "|".join(colours), lambda m: f"var(--{colours[m[0].lower()]}, {m[0]})", text, flags=re.I
+    )

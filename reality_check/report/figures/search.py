@@ -20,14 +20,11 @@ from reality_check.report.figures.plotting import (
     FAINT,
     INK,
     SMALL,
-    TEXT,
-    WIDTH,
-    dress,
-    legend,
-    new_figure,
+    name_x,
     note,
+    only_names,
     panel_grid,
-    panels,
+    share_scale,
     shorten,
     title,
 )
@@ -48,6 +45,10 @@ UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) ar
 _LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 #: More labels would overlap in a narrow panel.
 _MOST_TICKS = 4
+_VALIDATION = f"validation {METRICS[PRIMARY]} (%)"
+_TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
+#: Inches of a panel's cell.
+_HEIGHT = 1.65
 
 
 @dataclass(frozen=True)
@@ -71,76 +72,39 @@ class BudgetCurve:
 def search_figure(summary: Summary) -> Figure:
     """Return one panel per method: every trial's value in percent, the best so far, divergence."""
     methods = [method for method in summary.results.methods if method.search]
-    figure, columns = panel_grid(len(methods), 4, 1.65)
-    for method, axes in zip(
-        methods, panels(figure, len(methods), columns, sharey=True), strict=True
-    ):
+    figure, grid = panel_grid(len(methods), 4, _HEIGHT)
+    share_scale(grid, _VALIDATION)
+    for method, axes in zip(methods, grid, strict=True):
         title(axes, method.name)
-        search_panel(axes, method)
-    figure.supxlabel("search trial", fontsize=TEXT, color=INK)
-    figure.supylabel("validation MAP@R (%)", fontsize=TEXT, color=INK)
-    handles = [
-        Line2D([], [], linestyle="", marker="o", markersize=4, color=COLOURS[0], label="trial"),
-        Line2D([], [], color=COLOURS[1], linewidth=1.6, label="best so far"),
-        Line2D([], [], linestyle="", marker="x", color=INK, label="diverged"),
-    ]
-    legend(figure, handles)
+        name_x(axes, "search trial")
+        _search_panel(axes, method)
     return figure
 
 
-def search_panel(axes: Axes, method: MethodResults) -> None:
-    """Draw the value of every trial in percent by its number, and the best so far."""
+def _search_panel(axes: Axes, method: MethodResults) -> None:
+    """Draw the value of every trial in percent by its number, the best so far and the winner."""
     trials = sorted(method.search, key=lambda trial: trial.trial_index)
     able = [trial for trial in trials if completed(trial) and trial.diverged is None]
     lost = [trial.trial_index for trial in trials if trial.diverged is not None]
     values = [100 * (trial.value or 0.0) for trial in able]
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
+    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     if able:
-        axes.plot(
-            [t.trial_index for t in able], values, "o", color=COLOURS[0], markersize=3.4, alpha=0.75
-        )
-        best = [max(values[: i + 1]) for i in range(len(values))]
         num_trials = [trial.trial_index for trial in able]
+        axes.plot(num_trials, values, "o", **_TRIAL)
+        best = [max(values[: i + 1]) for i in range(len(values))]
         axes.step(num_trials, best, where="post", color=COLOURS[1], linewidth=1.6)
     if lost:
-        edge = axes.get_xaxis_transform()
-        axes.plot(lost, [0.0] * len(lost), "x", color=INK, transform=edge, clip_on=False)
+        _crosses(axes, lost)
+    if top := winner(method):
+        axes.plot([top.trial_index], [100 * (top.value or 0.0)], "D", **_WINNER)
     if not able:
         note(axes, "every trial diverged" if lost else "no trial complete yet")
 
 
-def validation_figure(summary: Summary) -> Figure:
-    """Return one panel per method: the winner's validation curves in percent, a line a fold."""
-    winners = [(m.name, best) for m in summary.results.methods if (best := winner(m)) is not None]
-    shown = [(name, best) for name, best in winners if best.curves]
-    figure, columns = panel_grid(len(shown), 4, 1.65)
-    for (name, best), axes in zip(
-        shown, panels(figure, len(shown), columns, sharey=True), strict=True
-    ):
-        title(axes, name)
-        _curves_panel(axes, best)
-    figure.supxlabel("epoch", fontsize=TEXT, color=INK)
-    figure.supylabel("validation MAP@R (%)", fontsize=TEXT, color=INK)
-    folds = max((len(best.curves) for _, best in shown), default=0)
-    legend(
-        figure,
-        [
-            Line2D([], [], color=COLOURS[i % len(COLOURS)], linewidth=1.6, label=f"fold {i}")
-            for i in range(folds)
-        ],
-    )
-    return figure
-
-
-def _curves_panel(axes: Axes, best: TrialRecord) -> None:
-    axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    for fold, curve in enumerate(best.curves):
-        points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
-        if not points:
-            continue
-        colour = COLOURS[fold % len(COLOURS)]
-        axes.plot(*zip(*points, strict=True), color=colour, linewidth=1.4)
-        mark_best(axes, points, color=colour, markersize=4.5)
+def _crosses(axes: Axes, places: list[Any]) -> None:
+    """Mark on the bottom edge what diverged."""
+    edge = axes.get_xaxis_transform()
+    axes.plot(places, [0.0] * len(places), "x", color=INK, transform=edge, clip_on=False)
 
 
 def mark_best(axes: Axes, points: Sequence[tuple[int, float]], **style: Any) -> None:
@@ -152,10 +116,11 @@ def mark_best(axes: Axes, points: Sequence[tuple[int, float]], **style: Any) -> 
 
 def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
     """Return one panel per method: its expected best in percent, the others faint behind it."""
-    figure, columns = panel_grid(len(curves), 4, 1.65)
-    grid = panels(figure, len(curves), columns, sharey=True)
+    figure, grid = panel_grid(len(curves), 4, _HEIGHT)
+    share_scale(grid, _VALIDATION)
     for index, (axes, own) in enumerate(zip(grid, curves, strict=True)):
         title(axes, own.method)
+        name_x(axes, "trials")
         for other in curves:
             if other is not own:
                 counts = _counts(other.curve)
@@ -165,20 +130,16 @@ def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
             _counts(own.low), 100 * own.low, 100 * own.high, color=colour, alpha=0.18, linewidth=0
         )
         axes.plot(_counts(own.curve), 100 * own.curve, color=colour, linewidth=1.8)
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-    figure.supxlabel("trials", fontsize=TEXT, color=INK)
-    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
     return figure
 
 
 def budget_figure(curves: Sequence[BudgetCurve], budget: int) -> Figure:
     """Return all methods in one panel: scores in percent by number of trials, with intervals.
 
-    A dashed line marks the number of trials that the verdicts are at.
+    A dashed line marks the number of trials that the verdicts are at; a second panel names colours.
     """
-    figure = new_figure(WIDTH, 2.7)
-    axes = figure.add_subplot(1, 1, 1)
-    dress(axes, SMALL)
+    figure, (axes, names) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
     axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     handles = []
     for index, curve in enumerate(curves):
@@ -190,12 +151,12 @@ def budget_figure(curves: Sequence[BudgetCurve], budget: int) -> Figure:
             counts, means - halves, means + halves, color=colour, alpha=0.10, linewidth=0
         )
         axes.plot(counts, means, color=colour, linewidth=1.8, linestyle=line)
-        label = shorten(curve.method, 26)
+        label = shorten(curve.method, 40)
         handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
-    axes.set_xlabel("trials of the search", fontsize=TEXT, color=INK)
-    axes.set_ylabel(f"test {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
-    legend(figure, handles)
+    name_x(axes, "trials of the search")
+    share_scale([axes], f"test {METRICS[PRIMARY]} (%)")
+    only_names(names, handles)
     return figure
 
 
@@ -206,55 +167,71 @@ def _counts(curve: Array) -> Array:
 def importance_figure(importances: Mapping[str, Importance]) -> Figure:
     """Return one panel per method: a bar for each parameter in percent, and the noise dashed."""
     rows = max(len(importance.shares) for importance in importances.values())
-    figure, columns = panel_grid(len(importances), 2, 0.5 + 0.21 * rows)
-    grid = panels(figure, len(importances), columns, sharey=False)
+    figure, grid = panel_grid(len(importances), 3, 0.62 + 0.3 * rows, left=0.1)
     for axes, (method, importance) in zip(grid, importances.items(), strict=True):
         title(axes, method)
-        names = list(importance.shares)
-        shares = [100 * importance.shares[name] for name in names]
-        colours = [COLOURS[0] if share > 100 * importance.noise else FAINT for share in shares]
-        axes.barh(range(len(names)), shares, height=0.6, color=colours)
+        name_x(axes, "share of the variance (%)")
+        for row, (name, share) in enumerate(importance.shares.items()):
+            colour = COLOURS[0] if share > importance.noise else FAINT
+            axes.barh(row + 0.2, 100 * share, height=0.3, color=colour)
+            axes.text(
+                0, row - 0.2, shorten(name, 34), fontsize=SMALL, color=INK, va="center",
+                parse_math=False,
+            )  # fmt: skip
         axes.axvline(100 * importance.noise, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
-        axes.set_yticks(range(len(names)))
-        axes.set_yticklabels([shorten(name, 30) for name in names], parse_math=False)
-        axes.set_ylim(rows - 0.4, -0.6)
+        axes.set_yticks([])
+        axes.set_ylim(rows - 0.4, -0.5)
         axes.set_xlim(0, 100)
-        axes.grid(False, axis="y")
-        axes.tick_params(axis="y", length=0)
-    figure.supxlabel("share of the variance (%)", fontsize=TEXT, color=INK)
-    legend(figure, [Line2D([], [], color=INK, linestyle=(0, (4, 3)), label="shuffled scores")])
     return figure
 
 
-def slices_figure(method: MethodResults) -> Figure:
-    """Return validation scores of every trial in percent: in their order, and by parameter."""
-    names = method.searched
-    figure, columns = panel_grid(1 + len(names), 4, 1.6)
-    grid = panels(figure, 1 + len(names), columns, sharey=True)
-    history = next(grid)
-    title(history, "trial")
-    search_panel(history, method)
+def method_figure(method: MethodResults, runs: Sequence[TrialRecord]) -> Figure:
+    """Return validation in percent of every trial by parameter, and of ``runs`` by epoch and fold.
+
+    The winner of the search is a diamond among the trials, and dashed among the curves.
+    """
+    best = winner(method)
+    names = method.searched if best is not None else ()
+    shown = [*runs, *([best] if best is not None else [])]
+    folds = max((len(run.curves) for run in shown), default=0)
+    figure, grid = panel_grid(len(names) + folds, 4, _HEIGHT)
+    slices, curves = grid[: len(names)], grid[len(names) :]
+    for panels in (slices, curves):
+        share_scale(panels, _VALIDATION)
+    for axes, name in zip(slices, names, strict=True):
+        _slice_panel(axes, method, name, best)
+    for fold, axes in enumerate(curves):
+        title(axes, f"fold {fold}")
+        name_x(axes, "epoch")
+        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
+        for run in shown:
+            _curve(axes, run, fold, run is best)
+    return figure
+
+
+def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord | None) -> None:
     sound = [t for t in method.search if completed(t) and t.diverged is None]
     lost = [t for t in method.search if t.diverged is not None]
-    best = winner(method)
+    name_x(axes, shorten(name, 26))
+    _slice(axes, [t.params[name] for t in (*sound, *lost)], name in method.logarithmic)
+    values = [100 * (t.value or 0.0) for t in sound]
+    axes.plot([_place(t.params[name]) for t in sound], values, "o", **_TRIAL)
+    if lost:
+        _crosses(axes, [_place(t.params[name]) for t in lost])
     if best is not None:
-        history.plot([best.trial_index], [100 * (best.value or 0.0)], "D", **_WINNER)
-    for axes, name in zip(grid, names, strict=True):
-        title(axes, name)
-        _slice(axes, [t.params[name] for t in (*sound, *lost)], name in method.logarithmic)
-        scores = [100 * (t.value or 0.0) for t in sound]
-        places = [_place(t.params[name]) for t in sound]
-        axes.plot(places, scores, "o", color=COLOURS[0], markersize=3.4, alpha=0.7)
-        if lost:
-            axes.plot(
-                [_place(t.params[name]) for t in lost], [0.0] * len(lost), "x", color=INK,
-                transform=axes.get_xaxis_transform(), clip_on=False,
-            )  # fmt: skip
-        if best is not None:
-            top = [_place(best.params[name])], [100 * (best.value or 0.0)]
-            axes.plot(*top, "D", **_WINNER)
-    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
-    return figure
+        axes.plot([_place(best.params[name])], [100 * (best.value or 0.0)], "D", **_WINNER)
+
+
+def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
+    """A fold's validation by epoch, without what is not finite, and a dot at its best epoch."""
+    curve = run.curves[fold] if fold < len(run.curves) else ()
+    points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
+    if points:
+        style: dict[str, Any] = {"color": COLOURS[0], "linewidth": 1.0, "alpha": 0.6}
+        if won:
+            style = {"color": COLOURS[1], "linewidth": 1.4, "linestyle": (0, (4, 2))}
+        axes.plot(*zip(*points, strict=True), **style)
+        mark_best(axes, points, **_BEST_EPOCH | {"color": style["color"]})
 
 
 def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
@@ -265,8 +242,6 @@ def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
         if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
             axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
             axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
-    elif not any(isinstance(value, str | bool) or value is None for value in values):
-        axes.xaxis.set_major_locator(MaxNLocator(4))
 
 
 def log_ticks(low: float, high: float) -> list[float]:
@@ -284,41 +259,3 @@ def log_ticks(low: float, high: float) -> list[float]:
 def _place(value: Any) -> Any:
     """Choices are drawn by name, numbers at their place."""
     return str(value) if isinstance(value, str | bool) or value is None else value
-
-
-def curves_figure(runs: Sequence[TrialRecord], best: TrialRecord | None) -> Figure:
-    """Return a panel a fold: a line for each run in percent, and the search's winner dashed.
-
-    Args:
-        runs: with their curves.
-        best: the winner of the search, where there was one.
-    """
-    folds = max(len(run.curves) for run in runs)
-    figure, columns = panel_grid(folds, 4, 1.65)
-    for fold, axes in enumerate(panels(figure, folds, columns, sharey=True)):
-        title(axes, f"fold {fold}")
-        axes.xaxis.set_major_locator(MaxNLocator(5, integer=True))
-        for run in runs:
-            points = _points(run, fold)
-            if points:
-                axes.plot(*zip(*points, strict=True), color=COLOURS[0], linewidth=1.0, alpha=0.6)
-                mark_best(axes, points, **_BEST_EPOCH)
-        if best is not None and (points := _points(best, fold)):
-            axes.plot(
-                *zip(*points, strict=True), color=COLOURS[1], linewidth=1.4, linestyle=(0, (4, 2))
-            )
-    figure.supxlabel("epoch", fontsize=TEXT, color=INK)
-    figure.supylabel(f"validation {METRICS[PRIMARY]} (%)", fontsize=TEXT, color=INK)
-    handles = [Line2D([], [], color=COLOURS[0], linewidth=1.2, label="reproduction")]
-    if best is not None and best.curves:
-        handles.append(
-            Line2D([], [], color=COLOURS[1], linestyle=(0, (4, 2)), label="winner of the search")
-        )
-    legend(figure, handles)
-    return figure
-
-
-def _points(run: TrialRecord, fold: int) -> list[tuple[int, float]]:
-    """Epoch and validation score in percent, without what is not finite."""
-    curve = run.curves[fold] if fold < len(run.curves) else ()
-    return [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]

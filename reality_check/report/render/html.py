@@ -43,6 +43,8 @@ _POLICY = (
 #: Larger galleries are set into the page as WebP; the PNG stays in figures/.
 _LARGE_GALLERY = 120_000
 _WEBP = {"quality": 76, "method": 4}
+#: Pixels of a point of a figure where there is room: letters of 7.5 points are then 12.5 high.
+_PIXELS = 1.67
 
 
 def report_html(title: str, sections: Sequence[Section]) -> str:
@@ -162,14 +164,15 @@ def _piece(piece: str) -> Html:
 
 
 def _figure(figure: ReportFigure) -> Html:
-    """A figure as SVG in the page's colours; its ids are its own."""
+    """A figure's panels as SVG in the page's colours, as many in a row as it has room for."""
     digest = hashlib.sha256(f"{figure.folder}{figure.stem}".encode()).hexdigest()
-    picture = Html(inline_svg(figure.files["svg"], f"f{digest[:8]}-", escape(figure.alt)))
-    # A scrollable region is reached with the keyboard, and so needs a name of its own.
-    label = f"Figure: {figure.caption}"
+    panels = [
+        element("div", Html(svg), style=f"--width: {_PIXELS * points:.0f}px")
+        for svg, points in inline_svg(figure.files["svg"], f"f{digest[:8]}-")
+    ]
     return element(
         "figure",
-        element("div", picture, class_="scroll", tabindex="0", role="group", aria_label=label),
+        element("div", *panels, class_="panels", role="img", aria_label=figure.alt),
         element("figcaption", figure.caption),
     )
 

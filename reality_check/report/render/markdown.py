@@ -69,7 +69,7 @@ def _block(block: Block) -> Iterator[str]:
         case Code():
             yield _fenced(block)
         case ReportFigure():
-            yield f"![{_escape(block.alt)}]({block.folder}figures/{block.stem}.png)"
+            yield f"![{_escape(block.alt)}]({block.folder}figures/{block.stem}.svg)"
         case Gallery():
             yield f"![{_escape(block.alt)}](figures/{block.stem}.png)"
         case WholeReport():

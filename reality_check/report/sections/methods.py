@@ -6,7 +6,7 @@ from functools import partial
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import UNTRAINED_NOTE, curves_figure, slices_figure
+from reality_check.report.figures.search import UNTRAINED_NOTE, method_figure
 from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
 from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.summary import Summary, winner
@@ -41,10 +41,9 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
         blocks.append(_parameters(method, best))
     if method.searched:
         blocks.append(importance_sentence(method))
-    if method.searched and best is not None:
-        blocks.append(_slices(method))
-    if curves := [run for run in method.reproductions if any(run.curves)]:
-        blocks.append(_curves(method, curves))
+    runs = [run for run in method.reproductions if any(run.curves)]
+    if runs or (best is not None and (method.searched or best.curves)):
+        blocks.append(_figure(method, runs, best))
     if method.final:
         blocks.append(_complete(summary, method))
     return tuple(blocks)
@@ -90,39 +89,30 @@ def _extent(method: MethodResults, name: str) -> str:
     return f"{parameter(min(values))} to {parameter(max(values))}"
 
 
-def _slices(method: MethodResults) -> ReportFigure:
-    best = winner(method)
-    caption = (
-        f"{method.name}: validation {_METRIC} of every trial in their order, with the best so far "
-        "(line), and against each parameter; the filled diamond is the winner. Crosses at the "
-        "bottom edge diverged."
-    )
-    alt = (
-        f"Validation score of the trials of {method.name} by their number and against "
-        f"{listed(list(method.searched))}."
-    )
-    if best is not None:
-        alt += f" Best: {percent(best.value)} at " + listed(
-            [f"{name} = {parameter(value)}" for name, value in best.params.items()]
+def _figure(
+    method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None
+) -> ReportFigure:
+    """Every trial against each parameter, then the learning curves."""
+    name, caption, alt = method.name, [f"{method.name}: validation {_METRIC}."], [f"{method.name}:"]
+    if method.searched and best is not None:
+        caption.append(
+            "By parameter: every trial; the diamond is the winner, crosses at the bottom edge "
+            "diverged."
         )
-    stem = f"slices_{file_name(method.name)}"
-    return ReportFigure(stem, caption, alt, partial(slices_figure, method))
-
-
-def _curves(method: MethodResults, runs: list[TrialRecord]) -> ReportFigure:
-    caption = (
-        f"{method.name}: validation {_METRIC} of every reproduction, a panel a fold; the dot is "
-        f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE} Dashed: the winning "
-        "trial of the search."
-    )
-    folds = max(len(run.curves) for run in runs)
-    means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
-    alt = (
-        f"Learning curves of {method.name}: {counted(len(runs), 'reproduction')}; mean best "
-        f"validation in percent: {listed(means)}."
-    )
-    draw = partial(curves_figure, runs, winner(method))
-    return ReportFigure(f"curves_{file_name(method.name)}", caption, alt, draw)
+        alt.append(f"validation of the trials against {listed(list(method.searched))}, the best")
+        pairs = [f"{key} = {parameter(value)}" for key, value in best.params.items()]
+        alt.append(f"{percent(best.value)} at {listed(pairs)}.")
+    if runs or (best is not None and best.curves):
+        caption.append(
+            "By fold: every reproduction, and dashed the winning trial of the search; the dot is "
+            f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE}"
+        )
+        folds = max((len(run.curves) for run in runs), default=0)
+        means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
+        best_of = f"; mean best validation in percent: {listed(means)}" if means else ""
+        alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
+    draw, stem = partial(method_figure, method, runs), f"method_{file_name(name)}"
+    return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)
 
 
 def _mean_best(runs: list[TrialRecord], fold: int) -> float | None:

@@ -75,7 +75,7 @@ def _importance(methods: list[MethodResults]) -> ReportFigure:
         + f"; shuffled {percent(importance.noise, 0)} %."
         for name, importance in shown.items()
     )
-    return ReportFigure("importance", caption, alt, partial(importance_figure, shown))
+    return ReportFigure("importance", caption, alt, partial(importance_figure, shown), paper=False)
 
 
 def _shown(method: MethodResults) -> list[float]:

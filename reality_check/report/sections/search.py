@@ -1,4 +1,4 @@
-"""The searches: what each method was given, what won, and how the winners learned."""
+"""The searches: what each method was given, and what won."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import UNTRAINED_NOTE, search_figure, validation_figure
+from reality_check.report.figures.search import search_figure
 from reality_check.report.sections.blocks import Block, PlainTable, Section
 from reality_check.report.summary import Progress, Summary, records_of, winner
 from reality_check.report.text import NOTHING, counted, parameter, percent
@@ -21,7 +21,6 @@ def search_section(summary: Summary) -> Section:
         *_history(summary),
         budget_table(summary),
         winner_table(summary),
-        *_validation(summary),
     )
     return Section("search", "Search and budget", blocks)
 
@@ -41,8 +40,9 @@ def _history(summary: Summary) -> list[ReportFigure]:
     if not any(method.search for method in summary.results.methods):
         return []
     caption = (
-        "Validation MAP@R of every search trial (dots, mean over folds) and the best so far "
-        "(line). A cross on the bottom edge is a trial that diverged: it counts as 0."
+        "Validation MAP@R of every search trial (dots, mean over folds), the best so far (line) "
+        "and the winner (diamond). A cross on the bottom edge is a trial that diverged: it counts "
+        "as 0."
     )
     parts = []
     for method in summary.results.methods:
@@ -54,19 +54,9 @@ def _history(summary: Summary) -> list[ReportFigure]:
         )
         parts.append(f"{method.name}: {len(method.search)} trials, {value}.")
     alt = " ".join(["Search history of each method.", *parts])
-    return [ReportFigure("search_history", caption, alt, lambda: search_figure(summary))]
-
-
-def _validation(summary: Summary) -> list[ReportFigure]:
-    """The figure of the winners' curves; none before there are any."""
-    if not any(best.curves for m in summary.results.methods if (best := winner(m))):
-        return []
-    caption = (
-        "Validation MAP@R of each fold of the winning trial; the dot is the best trained "
-        f"epoch. {UNTRAINED_NOTE}"
-    )
-    alt = "Validation curves of the winning trial of each method, one line a fold."
-    return [ReportFigure("validation_curves", caption, alt, lambda: validation_figure(summary))]
+    return [
+        ReportFigure("search_history", caption, alt, lambda: search_figure(summary), paper=False)
+    ]
 
 
 def budget_table(summary: Summary) -> PlainTable:

@@ -48,7 +48,7 @@ def _curves(summary: Summary) -> list[Block]:
         return []
     caption = (
         f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
-        f"intervals; the verdicts are at {summary.budget}."
+        f"intervals; the verdicts are at {summary.budget} (dashed)."
     )
     alt = f"{caption} " + " ".join(
         f"{curve.method}: "

@@ -172,7 +172,10 @@ def test_a_few_classes_are_marked_by_shape_and_colour() -> None:
     assert marked_classes(np.repeat(np.arange(9), 4)) == [0, 2, 3, 5, 6, 8]
     assert marked_classes(np.array([4, 4, 7])) == [4, 7]
     figure = map_figure({"a": made_up(), "b": made_up()})
-    assert len(figure.axes) == 2
+    assert len(figure.axes) == 2 + 1
+    named = figure.axes[-1].get_legend()
+    assert named is not None
+    assert [text.get_text() for text in named.get_texts()] == [f"${n}$" for n in (0, 2, 3, 5, 6, 8)]
     lines = figure.axes[0].lines
     assert len(lines[0].get_xdata()) == 36  # type: ignore[arg-type]
     looks = {(line.get_marker(), line.get_color()) for line in lines[1:]}

@@ -150,7 +150,7 @@ def started(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
         given.extend(arguments)
         raise Started
 
-    monkeypatch.setattr("reality_check.api.LocalWorkers", start)
+    monkeypatch.setattr("reality_check.launch.local.LocalWorkers", start)
     return given
 
 

@@ -97,10 +97,10 @@ def test_every_file_is_written_and_nothing_else(drawn_report: Path) -> None:
         "tables.tex",
     ]
     stems = {path.stem for path in (drawn_report / "figures").iterdir()}
-    # Intervals (3), searches, validation; pairs, slices of four searches. The made-up
-    # reproductions have no learning curves, the searches too few trials for an expected best.
-    assert len(stems) == 5 + 1 + 4
-    assert len(os.listdir(drawn_report / "figures")) == 20
+    # Intervals (3) and pairs, each as SVG and PDF; searches, and four methods. The made-up searches
+    # have too few trials for an expected best.
+    assert len(stems) == 4 + 1 + 4
+    assert len(os.listdir(drawn_report / "figures")) == 4 + 9
 
 
 def test_the_same_results_give_the_same_files(
@@ -108,7 +108,7 @@ def test_the_same_results_give_the_same_files(
 ) -> None:
     write_report(build(), tmp_path)
     first = [path for path in sorted(drawn_report.rglob("*")) if path.is_file()]
-    assert len(first) == 28
+    assert len(first) == 8 + 13
     for path in first:
         assert path.read_bytes() == (tmp_path / path.relative_to(drawn_report)).read_bytes()
 
@@ -164,9 +164,11 @@ def test_the_page_is_in_order_with_headings_captions_and_unique_ids(page: Page) 
     assert tags.count("h1") == 1
     assert tags.count("caption") == tags.count("table")
     for tag, attributes in page.seen:
-        if tag == "svg":
+        if attributes.get("class") == "panels":
             assert attributes["role"] == "img"
             assert attributes["aria-label"]
+        if tag == "svg":
+            assert attributes["aria-hidden"] == "true", "its panels are one picture"
     ids = [attributes["id"] for _, attributes in page.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert "reality-check run experiment.yaml" in page.text

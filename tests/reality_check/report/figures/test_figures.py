@@ -8,6 +8,7 @@ import subprocess
 import sys
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
+from xml.etree import ElementTree
 
 import numpy as np
 import pytest
@@ -16,8 +17,9 @@ from matplotlib.lines import Line2D
 from reality_check.config.metrics import METRICS
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import COLOURS, ReportFigure, inline_svg, shorten
-from reality_check.report.figures.search import search_figure, validation_figure
+from reality_check.report.figures.search import method_figure, search_figure
 from reality_check.report.sections.intervals import intervals_section
+from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.search import search_section
 from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary
@@ -47,12 +49,13 @@ def test_every_figure_has_its_files(drawn: list[ReportFigure]) -> None:
     assert [figure.stem for figure in drawn] == [
         *(f"intervals_{metric}" for metric in METRICS),
         "search_history",
-        "validation_curves",
     ]
     for figure in drawn:
-        assert figure.files["png"].startswith(b"\x89PNG")
-        assert figure.files["pdf"].startswith(b"%PDF")
-        assert b"/Type3" not in figure.files["pdf"]
+        assert set(figure.files) == ({"svg", "pdf"} if figure.paper else {"svg"})
+        assert figure.paper == figure.stem.startswith("intervals"), "PDFs of comparisons"
+        if figure.paper:
+            assert figure.files["pdf"].startswith(b"%PDF")
+            assert b"/Type3" not in figure.files["pdf"]
         assert b"<svg" in figure.files["svg"]
         assert figure.alt
         assert figure.caption
@@ -75,7 +78,8 @@ def test_the_search_line_is_the_best_so_far_and_divergence_is_marked(
     results: ExperimentResults,
 ) -> None:
     axes = search_figure(Summary(results)).axes[1]
-    dots, best, diverged = axes.lines
+    dots, best, diverged, winner = axes.lines
+    assert (xs(winner), ys(winner)) == ([float(np.argmax(ys(dots)))], [max(ys(dots))])
     assert xs(diverged) == [3]
     assert 3 not in xs(dots)
     running = -1.0
@@ -85,12 +89,13 @@ def test_the_search_line_is_the_best_so_far_and_divergence_is_marked(
 
 
 def test_validation_curves_are_those_of_the_winner(results: ExperimentResults) -> None:
-    summary = Summary(results)
-    axes = validation_figure(summary).axes[0]
-    best = max(results.methods[0].search, key=lambda t: t.value or 0)
-    lines = [line for line in axes.lines if len(xs(line)) > 1]
-    assert len(lines) == 4
-    assert ys(lines[0]) == pytest.approx([100 * v for _, v in best.curves[0]])
+    method = results.methods[0]
+    best = max(method.search, key=lambda t: t.value or 0)
+    panels = method_figure(method, ()).axes[len(method.searched) :]
+    assert len(panels) == 4, "one a fold"
+    for axes, curve in zip(panels, best.curves, strict=True):
+        (line,) = [line for line in axes.lines if len(xs(line)) > 1]
+        assert ys(line) == pytest.approx([100 * v for _, v in curve])
 
 
 @pytest.mark.usefixtures("laid_out")
@@ -100,12 +105,13 @@ def test_the_dot_is_on_an_epoch_that_training_may_choose(results: ExperimentResu
     untrained = curve[:2]
     best = dataclasses.replace(method.search[0], value=0.9, curves=(curve, untrained))
     method = dataclasses.replace(method, search=(best,), retrained=((0, best.trial_index),))
-    summary = Summary(dataclasses.replace(results, methods=(method,)))
-    axes = validation_figure(summary).axes[0]
+    axes = method_figure(method, ()).axes[len(method.searched)]
     dots = [(xs(line), ys(line)) for line in axes.lines if line.get_marker() == "o"]
     assert dots == [([4.0], [40.0])], "the earlier of two equal ones, and none without training"
-    caption = report_figures(summary)[-1].caption
-    assert "best trained epoch. Epochs −1" in caption
+    section = methods_section(Summary(dataclasses.replace(results, methods=(method,))))
+    assert section is not None
+    caption = section.figures[0].caption
+    assert "best trained epoch, whose network is scored. Epochs −1" in caption
     assert caption.endswith("are never chosen.")
 
 
@@ -119,7 +125,7 @@ def test_dollar_signs_and_long_names_are_taken_literally(results: ExperimentResu
     rows = tuple(dataclasses.replace(row, method=name) for row in results.rows)
     method = dataclasses.replace(results.methods[0], name=name)
     changed = dataclasses.replace(results, rows=rows, methods=(method,))
-    assert len([figure.files for figure in report_figures(Summary(changed))]) == 5
+    assert len([figure.files for figure in report_figures(Summary(changed))]) == 4
 
 
 def test_shorten_keeps_both_ends() -> None:
@@ -135,24 +141,42 @@ def test_files_are_the_same_every_time_and_in_threads(results: ExperimentResults
             pool.map(lambda _: [figure.files for figure in report_figures(summary)], range(2))
         )
     for files in zip(*drawn, strict=True):
-        for ending in ("png", "pdf"):
-            assert len({file[ending] for file in files}) == 1
-        assert len({inline_svg(file["svg"], "p", "alt") for file in files}) == 1
+        assert len({tuple(sorted(file.items())) for file in files}) == 1
 
 
 def test_inline_svg_has_own_ids_no_styles_and_follows_the_page(drawn: list[ReportFigure]) -> None:
-    text = inline_svg(drawn[0].files["svg"], "here-", "what &quot;it&quot; shows")
-    assert text.startswith('<svg role="img" aria-label="what &quot;it&quot; shows" viewBox=')
-    assert "<style" not in text
-    assert "metadata" not in text
-    names = set(re.findall(r'\bid="([^"]+)"', text))
+    panels = inline_svg(drawn[0].files["svg"], "here-")
+    assert [width for _, width in panels] == [pytest.approx(6.9 * 72 / 3, abs=0.1)] * 3
+    text = "".join(svg for svg, _ in panels)
+    for svg, _ in panels:
+        assert svg.startswith('<svg aria-hidden="true" viewBox="')
+        ElementTree.fromstring(svg.replace("xlink:", ""))
+    for word in ("<style", "metadata", "DejaVu"):
+        assert word not in text
+    names = re.findall(r'\bid="([^"]+)"', text)
+    assert len(names) == len(set(names))
     assert all(name.startswith("here-") for name in names)
     used = re.findall(r'href="#([^"]+)"', text) + re.findall(r"url\(#([^)]+)\)", text)
     assert used
-    assert set(used) <= names
+    assert set(used) == set(names)
     for colour in COLOURS:
         assert not re.search(rf"(?<!, ){colour}", text)
     assert "var(--c0, #0072b2)" in text
+
+
+def test_every_panel_keeps_to_its_cell(drawn: list[ReportFigure]) -> None:
+    """A page sets the panels in other rows, where what lies outside would be cut off."""
+    for figure in drawn:
+        drawing = figure.draw()
+        renderer = drawing.canvas.get_renderer()
+        high = drawing.bbox.height
+        for axes in drawing.axes:
+            box = axes.get_tightbbox(renderer)
+            name = axes.get_gid()
+            assert name is not None
+            x, y, w, h = (float(n) * drawing.dpi / 72 for n in name.split("_")[1:])
+            assert x - 1 <= box.x0 <= box.x1 <= x + w + 1, (figure.stem, name)
+            assert y - 1 <= high - box.y1 <= high - box.y0 <= y + h + 1, (figure.stem, name)
 
 
 def test_drawing_needs_no_pyplot() -> None:
@@ -167,4 +191,6 @@ def test_one_run_and_missing_methods_are_drawn(build: Any) -> None:
     summary = Summary(build({"warped": 1}))
     axes = intervals_figure(summary).axes[0]
     assert len(axes.lines) == 2  # the dot and the mean, no interval
-    assert [text.get_text() for text in axes.texts] == ["no results yet"] * 3
+    texts = [text.get_text() for text in axes.texts]
+    assert texts[:4] == list(summary.methods), "a name above each row"
+    assert texts[4:] == ["no results yet"] * 3

@@ -15,7 +15,7 @@ import pytest
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.figures.comparison import paired_figure
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import curves_figure, slices_figure
+from reality_check.report.figures.search import method_figure
 from reality_check.report.render.comparisons import COLUMNS, comparisons_csv
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import paired_tex
@@ -72,8 +72,8 @@ def drawn_at_once(laid_out: None, monkeypatch: pytest.MonkeyPatch) -> None:
     """Every figure is laid out as soon as a section has it, whether or not a test looks at it."""
     make = ReportFigure.__init__
 
-    def make_and_draw(figure: ReportFigure, *arguments: Any) -> None:
-        make(figure, *arguments)
+    def make_and_draw(figure: ReportFigure, *arguments: Any, **options: Any) -> None:
+        make(figure, *arguments, **options)
         assert figure.files
 
     monkeypatch.setattr(ReportFigure, "__init__", make_and_draw)
@@ -571,8 +571,8 @@ def test_slices_of_every_kind_of_parameter_are_drawn(finished: ExperimentResults
     )
     section = methods_section(Summary(dataclasses.replace(finished, methods=(method,))))
     assert section is not None
-    assert [figure.stem for figure in section.figures] == ["slices_m"]
-    assert "Best: 50.00 at rate = 1e-05" in section.figures[0].alt
+    assert [figure.stem for figure in section.figures] == ["method_m"]
+    assert "the best 50.00 at rate = 1e-05" in section.figures[0].alt
     (fold,) = (block for block in section.blocks if isinstance(block, Folded))
     (table,) = (block for block in fold.blocks if isinstance(block, PlainTable))
     assert table.rows == (
@@ -597,11 +597,10 @@ def test_a_narrow_logarithmic_axis_has_ticks_to_read(low: float) -> None:
         TrialRecord("m", "search", i, "complete", value=0.3, params={"rate": rate})
         for i, rate in enumerate(rates)
     )
-    figure = slices_figure(
-        MethodResults("m", "L", search=trials, searched=("rate",), logarithmic=("rate",))
-    )
+    method = MethodResults("m", "L", search=trials, searched=("rate",), logarithmic=("rate",))
+    figure = method_figure(method, ())
     figure.draw_without_rendering()
-    axes = figure.axes[1]  # after the history
+    axes = figure.axes[0]
     low, high = axes.get_xlim()
     shown = [
         label.get_text()
@@ -643,24 +642,24 @@ def test_learning_curves_are_of_every_fold_and_reproduction() -> None:
     method = learned("a b", 3)
     section = methods_section(Summary(runs_of({}, methods=(method,))))
     assert section is not None
-    assert [figure.stem for figure in section.figures] == ["slices_a_b", "curves_a_b"]
+    assert [figure.stem for figure in section.figures] == ["method_a_b"]
     # Means of 0.20, 0.21, 0.22, and a tenth more in the second fold.
-    assert section.figures[1].alt == (
-        "Learning curves of a b: 3 reproductions; mean best validation in percent: fold 0 21.00 "
-        "and fold 1 31.00."
+    assert section.figures[0].alt == (
+        "a b: validation of the trials against x, the best 30.00 at x = 1. Learning curves of 3 "
+        "reproductions; mean best validation in percent: fold 0 21.00 and fold 1 31.00."
     )
     assert texts(section)[-1] == (
         "Complete: 1 training of 20 epochs, 1 min 30 s each on average; what they logged is in "
         "their records (a b/final)."
     )
-    figure = curves_figure(method.reproductions, method.search[0])
-    assert [axes.get_title(loc="left") for axes in figure.axes] == ["fold 0", "fold 1"]
-    lines = [line for line in figure.axes[1].lines if len(line.get_xdata()) > 1]  # type: ignore[arg-type]
+    panels = method_figure(method, method.reproductions).axes
+    assert [axes.get_title(loc="left") for axes in panels] == ["", "fold 0", "fold 1"]
+    lines = [line for line in panels[2].lines if len(line.get_xdata()) > 1]  # type: ignore[arg-type]
     assert [list(map(float, line.get_ydata())) for line in lines[:3]] == [  # type: ignore[arg-type]
         pytest.approx([50.0, 60.0, 10.0, 30.0 + run]) for run in range(3)
     ]
-    dots = [line for line in figure.axes[1].lines if line.get_marker() == "o"]
-    assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == [4, 4, 4], "it was trained"
+    dots = [line for line in panels[2].lines if line.get_marker() == "o"]
+    assert [float(np.asarray(dot.get_xdata())[0]) for dot in dots] == [4] * 4, "it was trained"
     assert [line.get_linestyle() for line in lines] == ["-", "-", "-", "--"]
 
 
@@ -807,7 +806,7 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
         assert f'<section id="{section.anchor}"' in page
         assert f"## {section.heading}" in text or section.anchor == "overview"
         for figure in section.figures:
-            assert f"](figures/{figure.stem}.png)" in text
+            assert f"](figures/{figure.stem}.svg)" in text
     places = [text.index(f"## {name}") for name in ("Verdict", "Seed by seed", "Search and budget")]
     assert places == sorted(places)
     assert page.count("<svg") == sum(len(section.figures) for section in sections)
