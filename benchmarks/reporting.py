@@ -3,8 +3,9 @@
     python benchmarks/reporting.py
     python benchmarks/reporting.py --methods 4 --searches 1 --trials 50 --reproductions 10
 
-The first takes under 10 CPU seconds (9.4 on a shared core of a Xeon): 4 for the figures, 2 for imports, 2 for
-the importance of parameters. PNGs and PDFs of every figure, and PyTorch, took another 17.
+The first takes under 10 CPU seconds (9.4 on a shared core of a Xeon): 4 for the figures, 2 for
+imports, 2 for the importance of parameters. PNGs and PDFs of every figure, and PyTorch, took
+another 17.
 
 Nothing is trained: the trials are made up, the output folder, its studies and the scores of every
 query are real. The report is written by the command in a process of its own, imports included.

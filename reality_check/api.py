@@ -238,7 +238,7 @@ def load_network(
     """
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.scorer import load_kept
-    from reality_check.training.prepared_experiment import described_input
+    from reality_check.training.prepared_experiment import PreparedExperiment, described_input
 
     folder = Path(out_dir)
     use_sources(folder)
