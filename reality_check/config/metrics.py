@@ -66,6 +66,16 @@ def stage_of(category: str) -> Stage:
 RETRIEVAL = {"mean_average_precision": "MAP", "mean_reciprocal_rank": "MRR"}
 CLUSTERING = {"NMI": "NMI", "AMI": "AMI", "F1": "F1"}
 SEPARABILITY = "separability"
+#: Of raw embeddings, whatever a method's own geometry is: the names of
+#: :class:`pml_extensions.evaluation.ClassSeparability`, and how tables print them.
+RAW_SCATTER = {
+    "separability_raw": "separability, raw (ratio)",
+    "trace_between_raw": "tr S_b, raw (trace)",
+    "trace_within_raw": "tr S_w, raw (trace)",
+}
+VERIFICATION = "verification_accuracy"
+#: What the names of metrics of the images of the trainval classes begin with.
+TRAINVAL = "trainval_"
 
 #: What the names of metrics of binary codes begin with.
 BINARY = "binary_"
@@ -88,6 +98,8 @@ _NAMED = {
     **RETRIEVAL,
     **CLUSTERING,
     SEPARABILITY: "separability (ratio)",
+    **RAW_SCATTER,
+    VERIFICATION: "verification",
     **{BINARY + name: f"binary {title}" for name, title in METRICS.items()},
 }
 _RECALL = re.compile(r"(?:binary_)?recall_at_([1-9][0-9]{0,5})")
@@ -114,6 +126,15 @@ def corrupted(name: str) -> tuple[str, str] | None:
     return match[1], match[2]
 
 
+def of_trainval(names: Iterable[str]) -> list[str]:
+    """What is asked for of the images of the trainval classes, by the name that test images have.
+
+    Only separability and its parts can be: ``trainval_separability``.
+    """
+    bases = (name.removeprefix(TRAINVAL) for name in names if name.startswith(TRAINVAL))
+    return [name for name in bases if name == SEPARABILITY or name in RAW_SCATTER]
+
+
 def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
     """The metrics asked for on each kind of corrupted images, in the order given."""
     metrics: dict[str, list[str]] = {}
@@ -124,12 +145,17 @@ def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
 
 def clean(names: Iterable[str]) -> list[str]:
     """Those of the metrics that are measured on the test images as they are."""
-    return [name for name in names if corrupted(name) is None]
+    return [name for name in names if corrupted(name) is None and not of_trainval([name])]
 
 
 def is_binary(name: str) -> bool:
     """Whether the metric is one of binary codes, which are the same in both geometries."""
     return name.startswith(BINARY)
+
+
+def depends_on_geometry(name: str) -> bool:
+    """Whether there are two of the metric: of unit vectors, and of raw ones."""
+    return not is_binary(name) and name.removeprefix(TRAINVAL) not in RAW_SCATTER
 
 
 def other_geometry(normalize: bool) -> str:
@@ -143,7 +169,8 @@ def other_geometry(normalize: bool) -> str:
 
 def is_fraction(name: str) -> bool:
     """Whether the metric lies in 0..1 and is printed in percent; else it is a plain number."""
-    return name != SEPARABILITY
+    name = name.removeprefix(TRAINVAL)
+    return name != SEPARABILITY and name not in RAW_SCATTER
 
 
 def title(name: str) -> str:
@@ -153,6 +180,8 @@ def title(name: str) -> str:
     changed = corrupted(name)
     if changed is not None:
         return f"{title(changed[1])} ({changed[0].replace('_', ' ')})"
+    if of_trainval([name]):
+        return f"{title(name.removeprefix(TRAINVAL))} on trainval"
     depth = recall_depth(name)
     if depth is None:
         return _NAMED[name]
@@ -170,9 +199,15 @@ def check_name(name: str) -> None:
             f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
             "out"
         )
-    if name in _NAMED or recall_depth(name) or corrupted(name):
+    if name in _NAMED or recall_depth(name) or corrupted(name) or of_trainval([name]):
         return
-    known = [*_NAMED, "recall_at_K", "binary_recall_at_K", "CORRUPTION_precision_at_1"]
+    known = [
+        *_NAMED,
+        "trainval_separability",
+        "recall_at_K",
+        "binary_recall_at_K",
+        "CORRUPTION_precision_at_1",
+    ]
     raise ValueError(f"there is no metric {name!r}; known: {', '.join(known)}.{_hint(name)}")
 
 
@@ -181,6 +216,7 @@ def _hint(name: str) -> str:
     spelled = {valid.lower(): valid for valid in (*_NAMED, *METRICS)}
     depth = re.search(r"\d*$", name)[0].lstrip("0")  # type: ignore[index]
     recalls = [f"{prefix}recall_at_{depth or 1}" for prefix in ("", BINARY)]
+    spelled |= {TRAINVAL + of: TRAINVAL + of for of in (SEPARABILITY, *RAW_SCATTER)}
     spelled |= {recall: recall for recall in recalls if recall_depth(recall)}
     spelled |= {
         f"{corruption}_{metric}": f"{corruption}_{metric}"

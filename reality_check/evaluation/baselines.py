@@ -13,7 +13,7 @@ from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data.sample_set import SampleSet
 from reality_check.data.tensors import InputShape, TensorShape
-from reality_check.evaluation.categories import embed_corrupted, on_corrupted
+from reality_check.evaluation.categories import embed_corrupted, renamed
 from reality_check.evaluation.metrics import Metrics, embed, evaluate, require_finite
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
@@ -76,7 +76,7 @@ def score_baselines(
         more = [name for name in names if name not in METRICS]
         for metrics, embeddings in zip(scores.values(), changed, strict=True):
             of_changed = evaluate(embeddings, test.labels, True, more, test.queries)
-            metrics.update(on_corrupted(of_changed, corruption, names))
+            metrics.update(renamed(of_changed, f"{corruption}_", names))
     return scores
 
 

@@ -116,8 +116,8 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
     return network
 
 
-def embed_test(network: Network, images: Pipeline, device: torch.device) -> Tensor:
-    """Embed the test images: float32 (N, D), raw, on the device.
+def embed_images(network: Network, images: Pipeline, device: torch.device) -> Tensor:
+    """Embed images: float32 (N, D), raw, on the device.
 
     Raises:
         Diverged: an embedding is not finite.
@@ -148,13 +148,13 @@ def score_networks(
     Raises:
         Diverged: an embedding is not finite.
     """
-    embeddings = [embed_test(network, images, device) for network in networks]
+    embeddings = [embed_images(network, images, device) for network in networks]
     scores = score(embeddings, clean(extra_metrics))
     for corruption, names in by_corruption(extra_metrics).items():
         changed = embed_corrupted(networks, networks, images, corruption)
         of_changed = score(changed, [name for name in names if name not in METRICS])
         for category, metrics in scores.items():
-            metrics.update(on_corrupted(of_changed[category], corruption, names))
+            metrics.update(renamed(of_changed[category], f"{corruption}_", names))
     return scores, embeddings
 
 
@@ -172,7 +172,7 @@ def embed_corrupted(
     return [require_finite(torch.cat(part)) for part in parts]
 
 
-def on_corrupted(metrics: Metrics, corruption: str, names: Sequence[str]) -> dict[str, float]:
-    """What was asked for, in both geometries, under the names of the corruption."""
+def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:
+    """What was asked for of other images, in both geometries, under its names."""
     every = [name + suffix for name in names for suffix in ("", "_raw", "_normalized")]
-    return {f"{corruption}_{name}": metrics[name] for name in every if name in metrics}
+    return {f"{prefix}{name}": metrics[name] for name in every if name in metrics}

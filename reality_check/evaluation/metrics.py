@@ -18,14 +18,19 @@ from pml_extensions.evaluation import (
     hamming_retrieval,
     kmeans_clusters,
     normalized_mutual_information,
+    pair_verification,
     pairwise_f1,
 )
+from pml_extensions.evaluation.verification import Convention
 from pml_extensions.functional import directions
 from reality_check.config.metrics import (
     BINARY,
     METRICS,
+    RAW_SCATTER,
     RETRIEVAL,
     SEPARABILITY,
+    VERIFICATION,
+    depends_on_geometry,
     is_binary,
     other_geometry,
     recall_depth,
@@ -53,6 +58,10 @@ _CLUSTERING: dict[str, Callable[[Tensor, Tensor], float]] = {
     "AMI": adjusted_mutual_information,
     "F1": lambda labels, clusters: pairwise_f1(labels, clusters).f1,
 }
+
+
+#: Pairs of one class that a verification takes, and as many of two: as Labeled Faces in the Wild.
+PAIRS = 3000
 
 
 class Diverged(Exception):
@@ -110,20 +119,25 @@ def evaluate_both_geometries(
         normalize: which geometry is the method's own.
         extra_metrics: further metrics, by the names of :mod:`reality_check.config.metrics`.
         queries: bool (N,): which rows are queries, the others are the gallery; None: all are both
-            (self-retrieval). Clusters and separability are of all rows.
+            (self-retrieval). Clusters, separability and pairs to verify are of all rows.
         raw: (N, E), what the raw geometry compares where it is not ``embeddings`` themselves.
 
     Returns:
         The metrics of the method's geometry under their names, those of the other one with the
-        suffix ``_raw`` or ``_normalized``; binary codes are the same in both, and there once.
+        suffix ``_raw`` or ``_normalized``. Binary codes are the same in both, and there once, as is
+        what is of raw embeddings whatever the method.
     """
     raw = embeddings if raw is None else raw
     own, other = (embeddings, raw) if normalize else (raw, embeddings)
     suffix = other_geometry(normalize)
-    geometric = [name for name in extra_metrics if not is_binary(name)]
+    of_raw = [name for name in extra_metrics if name in RAW_SCATTER]
+    of_own = [name for name in extra_metrics if name not in RAW_SCATTER]
+    geometric = [name for name in extra_metrics if depends_on_geometry(name)]
     other_metrics = evaluate(other, labels, not normalize, geometric, queries)
-    own_metrics = evaluate(own, labels, normalize, extra_metrics, queries)
+    own_metrics = evaluate(own, labels, normalize, of_own, queries)
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
+    scatter = _raw_scatter(raw, labels) if of_raw else {}
+    suffixed |= {name: scatter[name] for name in of_raw}
     return Metrics({**own_metrics, **suffixed}, own_metrics.per_query)
 
 
@@ -157,6 +171,10 @@ def evaluate(
         values |= _clustering(embeddings, labels, normalize, plain)
     if SEPARABILITY in plain:
         values[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
+    if VERIFICATION in plain:
+        values[VERIFICATION] = _verification(embeddings, labels, normalize)
+    if any(name in RAW_SCATTER for name in plain):
+        values |= _raw_scatter(embeddings, labels)
     if binary:
         values |= _binary(_sides(embeddings, labels, queries), binary)
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
@@ -171,6 +189,42 @@ def _clustering(
     points = directions(embeddings) if normalize else embeddings
     clusters = kmeans_clusters(points, len(classes.unique()))
     return {name: _CLUSTERING[name](classes, clusters) for name in names if name in _CLUSTERING}
+
+
+def _raw_scatter(embeddings: Tensor, labels: np.ndarray) -> dict[str, float]:
+    found = class_separability(embeddings.cpu(), labels)
+    return dict(zip(RAW_SCATTER, (found.ratio, *found[:2]), strict=True))
+
+
+def _verification(embeddings: Tensor, labels: np.ndarray, normalize: bool) -> float:
+    """How well pairs of one class are told from pairs of two, by a threshold from other pairs."""
+    first, second, same = verification_pairs(labels)
+    convention: Convention = "insightface" if normalize else "paper004"
+    return pair_verification(
+        embeddings[first], embeddings[second], same, convention=convention
+    ).accuracy
+
+
+def verification_pairs(labels: np.ndarray) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
+    """Draw pairs of images, half of them of one class, the same ones for the same labels.
+
+    Returns:
+        The rows of both images of each pair, and whether they are of one class.
+    """
+    draw = np.random.default_rng(0)
+    order = np.argsort(labels, kind="stable")
+    _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
+    begin, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)  # of each place in the order
+    place = draw.choice(np.flatnonzero(size > 1), PAIRS)
+    step = draw.integers(1, size[place])
+    partner = begin[place] + (place - begin[place] + step) % size[place]
+    other = draw.integers(0, len(labels), PAIRS)
+    stranger = draw.integers(0, len(labels) - size[other])
+    stranger += np.where(stranger >= begin[other], size[other], 0)
+    mixed = draw.permutation(2 * PAIRS)  # folds are contiguous
+    first = order[np.concatenate((place, other))[mixed]]
+    second = order[np.concatenate((partner, stranger))[mixed]]
+    return torch.from_numpy(first), torch.from_numpy(second), mixed < PAIRS
 
 
 def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -> tuple[Any, ...]:

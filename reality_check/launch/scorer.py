@@ -9,12 +9,18 @@ from statistics import fmean
 import numpy as np
 import torch
 
-from reality_check.config.metrics import METRICS, Stage
+from reality_check.config.metrics import METRICS, TRAINVAL, Stage, of_trainval
 from reality_check.data.augmentation.preprocessing import Preprocessing
-from reality_check.data.sample_set import ImageSet
+from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.baselines import score_baselines
-from reality_check.evaluation.categories import load_network, score_folds, score_networks
+from reality_check.evaluation.categories import (
+    embed_images,
+    load_network,
+    renamed,
+    score_folds,
+    score_networks,
+)
 from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.models.network import Network, preprocessing
@@ -36,7 +42,7 @@ class Scorer:
     def __init__(self, prepared: PreparedExperiment, out_dir: Path) -> None:
         self._prepared = prepared
         self._out_dir = out_dir
-        self._pipelines: dict[tuple[Preprocessing | None, str], Pipeline] = {}
+        self._pipelines: dict[tuple[Preprocessing | None, str, bool], Pipeline] = {}
 
     def score(
         self, method: PreparedMethod, stage: Stage, trial_index: int
@@ -55,23 +61,30 @@ class Scorer:
             Diverged: an embedding is not finite.
             FileNotFoundError: a network is not there.
         """
-        test = self._prepared.test_set
+        test, asked = self._prepared.test_set, self._prepared.protocol.final_metrics
+        normalize = method.method.normalize_embeddings
 
         def score(
-            embeddings: Sequence[torch.Tensor], extra_metrics: Sequence[str]
+            embeddings: Sequence[torch.Tensor],
+            extra_metrics: Sequence[str],
+            labels: np.ndarray = test.labels,
+            queries: np.ndarray | None = test.queries,
         ) -> dict[str, Metrics]:
-            how = (method.method.normalize_embeddings, extra_metrics, test.queries)
+            how = (labels, normalize, extra_metrics, queries)
             if stage is Stage.FINAL:
-                return {"complete": evaluate_both_geometries(embeddings[0], test.labels, *how)}
-            return score_folds(embeddings, test.labels, *how)
+                return {"complete": evaluate_both_geometries(embeddings[0], *how)}
+            return score_folds(embeddings, *how)
 
-        return score_networks(
-            self._networks(method, stage, trial_index),
-            self._test_images(method),
-            self._prepared.device,
-            score,
-            self._prepared.protocol.final_metrics,
-        )
+        networks = self._networks(method, stage, trial_index)
+        images, device = self._images(method, test), self._prepared.device
+        scores, embeddings = score_networks(networks, images, device, score, asked)
+        if names := of_trainval(asked):
+            trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
+            images = self._images(method, trainval)
+            others = [embed_images(network, images, device) for network in networks]
+            for category, metrics in score(others, names, trainval.labels, None).items():
+                scores[category].update(renamed(metrics, TRAINVAL, names))
+        return scores, embeddings
 
     def embed_test_rows(
         self, method: PreparedMethod, stage: Stage, trial_index: int, rows: np.ndarray
@@ -90,7 +103,7 @@ class Scorer:
         Raises:
             FileNotFoundError: a network is not there.
         """
-        images = self._test_images(method)
+        images = self._images(method, self._prepared.test_set)
         return [
             embed(network.to(self._prepared.device), network, images.evaluation_batches(rows))
             for network in self._networks(method, stage, trial_index)
@@ -126,6 +139,7 @@ class Scorer:
             name: {
                 key: fmean(fold[name][key] for fold in folds if name in fold)
                 for key in (*METRICS, *protocol.final_metrics)
+                if not of_trainval([key])
             }
             for name in folds[0]
         }
@@ -138,18 +152,18 @@ class Scorer:
             for fold in range(method.networks(stage))
         ]
 
-    def _test_images(self, method: PreparedMethod) -> Pipeline:
-        """The test classes as evaluation with that method's model and training sees them."""
-        test, training = self._prepared.test_set, method.training
+    def _images(self, method: PreparedMethod, images: SampleSet) -> Pipeline:
+        """Some classes as evaluation with that method's model and training sees them."""
         seen = (
-            preprocessing(method.model, test.images.channels)
-            if isinstance(test, ImageSet)
+            preprocessing(method.model, images.images.channels)
+            if isinstance(images, ImageSet)
             else None
         )
-        key = (seen, training.augmentation.model_dump_json())
+        augmentation = method.training.augmentation
+        key = (seen, augmentation.model_dump_json(), images is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device
-            self._pipelines[key] = build_pipeline(test, method.model, training.augmentation, device)
+            self._pipelines[key] = build_pipeline(images, method.model, augmentation, device)
         return self._pipelines[key]
 
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.method import Method
-from reality_check.config.metrics import METRICS, STAGES, Stage, is_binary, other_geometry
+from reality_check.config.metrics import METRICS, STAGES, Stage, depends_on_geometry, other_geometry
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
@@ -236,7 +236,7 @@ def _zero_scores(
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
     own = (*METRICS, *experiment.protocol.final_metrics)
     suffix = other_geometry(method.normalize_embeddings)
-    others = [name + suffix for name in own if not is_binary(name)]
+    others = [name + suffix for name in own if depends_on_geometry(name)]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 

@@ -8,6 +8,7 @@ from reality_check.config.metrics import (
     check_name,
     clean,
     corrupted,
+    depends_on_geometry,
     is_binary,
     is_fraction,
     recall_depth,
@@ -33,6 +34,9 @@ RAW = {
         ("mean_reciprocal_rank", "MRR"),
         ("NMI", "NMI"),
         ("separability", "separability (ratio)"),
+        ("separability_raw", "separability, raw (ratio)"),
+        ("trainval_separability", "separability (ratio) on trainval"),
+        ("verification_accuracy", "verification"),
         ("binary_recall_at_8", "binary R@8"),
         ("binary_precision_at_1", "binary P@1"),
         ("binary_mean_average_precision_at_r", "binary MAP@R"),
@@ -72,6 +76,7 @@ def test_the_depth_of_a_recall() -> None:
         ("binary_recal_at_2", "binary_recall_at_2"),
         ("mean_avarage_precision", "mean_average_precision"),
         ("seperability", "separability"),
+        ("trainval_seperability_raw", "trainval_separability_raw"),
         ("gausian_noise_precision_at_1", "gaussian_noise_precision_at_1"),
         ("dropout_NMI", "dropout_r_precision"),
         ("jigsaw_binary_precision_at_1", "jigsaw_precision_at_1"),
@@ -124,3 +129,14 @@ def test_metrics_on_corrupted_images_are_told_from_the_others() -> None:
         "cutout": ["recall_at_2"],
     }
     assert corrupted("cutout_recall_at_0") is corrupted("cutout_NMI") is corrupted("cutout") is None
+
+
+def test_traces_are_no_fractions_and_of_one_geometry() -> None:
+    for name in ("trace_between_raw", "trainval_trace_within_raw"):
+        check_name(name)
+        assert not is_fraction(name)
+        assert not depends_on_geometry(name)
+    assert depends_on_geometry("trainval_separability")
+    assert clean(["NMI", "trainval_separability"]) == ["NMI"]
+    with pytest.raises(ValueError, match="no metric 'trainval_NMI'"):
+        check_name("trainval_NMI")

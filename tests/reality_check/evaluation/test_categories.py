@@ -18,7 +18,7 @@ from reality_check.evaluation import metrics as measuring
 from reality_check.evaluation.baselines import score_baselines
 from reality_check.evaluation.categories import (
     Score,
-    embed_test,
+    embed_images,
     ensemble,
     load_network,
     score_folds,
@@ -121,7 +121,7 @@ def test_a_model_file_gives_the_embeddings_of_the_trained_network(
         network(torch.rand(8, 1, 16, 16))  # moves the statistics of BatchNorm
     checkpoints.save(tmp_path / "model.pt", network.state_dict())
     loaded = load_network(tmp_path / "model.pt", MODEL, images.image_shape, 4)
-    embeddings = embed_test(loaded, pipeline(images), CPU)
+    embeddings = embed_images(loaded, pipeline(images), CPU)
     network.eval()
     pixels = torch.from_numpy(images.images.array()).permute(0, 3, 1, 2).float() / 255
     with torch.no_grad():
@@ -139,10 +139,10 @@ def test_embedding_in_batches_keeps_order_and_modes(
     network.train()
     network.trunk[1].eval()  # type: ignore[index]
     before = {name: part.training for name, part in network.named_modules()}
-    whole = embed_test(network, pipeline(images), CPU)
+    whole = embed_images(network, pipeline(images), CPU)
     monkeypatch.setattr("reality_check.models.pipeline._FEWEST", 3)
     monkeypatch.setattr("reality_check.models.pipeline._MOST", {"cpu": 3})
-    torch.testing.assert_close(embed_test(network, pipeline(images), CPU), whole)
+    torch.testing.assert_close(embed_images(network, pipeline(images), CPU), whole)
     assert {name: part.training for name, part in network.named_modules()} == before
     assert not whole.requires_grad
     assert whole.shape == (20, 4)

@@ -41,5 +41,5 @@ def handed(monkeypatch: pytest.MonkeyPatch) -> Handed:
 
     monkeypatch.setattr(Trainer, "run", run)
     monkeypatch.setattr("reality_check.launch.scorer.load_kept", lambda *arguments: None)
-    monkeypatch.setattr("reality_check.evaluation.categories.embed_test", embeddings)
+    monkeypatch.setattr("reality_check.evaluation.categories.embed_images", embeddings)
     return seen

@@ -11,12 +11,14 @@ import pytest
 import torch
 from support.spied import Handed, Made, experiment
 
+from pml_extensions.evaluation import class_separability
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.metrics import Diverged
 from reality_check.launch import work_loop
-from reality_check.launch.scorer import network_seed
+from reality_check.launch.scorer import load_kept, network_seed
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
+from reality_check.models.pipeline import build_pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import trial_folder
@@ -180,6 +182,33 @@ def test_metrics_on_request_are_measured_on_the_test_classes_only(make: Made) ->
         for category in ("aggregate", "ensemble", "complete"):
             for metric in (*asked, "NMI" + suffix, "separability" + suffix):
                 assert (method, category, metric) in names
+
+
+def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: Made) -> None:
+    asked = ["trace_within_raw", "trainval_separability", "trainval_trace_within_raw"]
+    protocol = experiment().plain()["protocol"] | {"final_metrics": asked}
+    campaign = make(protocol=protocol)
+    campaign.work()
+    rows = {(r.method, r.category, r.reproduction, r.metric): r for r in collect(campaign).rows}
+    prepared = campaign.prepared
+    trainval = prepared.dataset.subset(prepared.splits.trainval)
+    for name in ("contrastive", "heated_up_softmax"):
+        method = prepared.method(name)
+        where = (campaign.out_dir, method, (Stage.FINAL, 0, 0), prepared.input_shape(name))
+        network = load_kept(*where).eval()
+        images = build_pipeline(
+            trainval, method.model, method.training.augmentation, prepared.device
+        )
+        with torch.no_grad():
+            embeddings = torch.cat([network(batch) for batch in images.evaluation_batches()])
+        raw = class_separability(embeddings, trainval.labels)
+        unit = class_separability(embeddings, trainval.labels, normalize=True)
+        found = {metric: rows[name, "complete", 0, metric].value for metric in asked}
+        assert found["trainval_trace_within_raw"] == pytest.approx(raw.trace_within)
+        assert found["trainval_separability"] == pytest.approx(unit.ratio)
+        assert found["trace_within_raw"] != found["trainval_trace_within_raw"]
+        assert (name, "ensemble", 0, "trainval_separability") in rows
+        assert (name, "aggregate", 1, "trainval_separability_raw") in rows
 
 
 def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(

@@ -11,7 +11,7 @@ import torch
 
 from reality_check.config import compose
 from reality_check.config.metrics import Stage
-from reality_check.evaluation.categories import on_corrupted
+from reality_check.evaluation.categories import renamed
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.report.collect import _rows, costs
 from reality_check.results import Cost, MethodResults, TrialRecord
@@ -41,7 +41,7 @@ def scored(normalize: bool) -> dict[str, float]:
     labels = np.repeat(np.arange(3), 4)
     clean = evaluate_both_geometries(embeddings, labels, normalize, ASKED[:-1])
     changed = evaluate_both_geometries(embeddings, labels, normalize)
-    return Metrics({**clean, **on_corrupted(changed, "dropout", ["precision_at_1"])}, {})
+    return Metrics({**clean, **renamed(changed, "dropout_", ["precision_at_1"])}, {})
 
 
 @pytest.mark.parametrize("normalize", [True, False])
