@@ -275,6 +275,7 @@ class ExperimentResults:
         published: tables of papers to be compared with the results, beyond the one that the
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
+        noun: what one of the samples is called.
     """
 
     name: str
@@ -294,6 +295,7 @@ class ExperimentResults:
     versions: dict[str, str] = field(default_factory=dict)
     published: tuple[PublishedResults, ...] = ()
     folders: tuple[Folder, ...] = ()
+    noun: str = "image"
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """A method's part of ``config``; empty where there is none."""

@@ -27,13 +27,13 @@ methods stand in one table; else each kind has its own, and the report says
 what differs.
 """
 _SCORE_DETAILS = """\
-Embeds the test images again with the networks that every reproduction keeps,
+Embeds the test samples again with the networks that every reproduction keeps,
 writes the score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired
 comparisons and bootstraps over the test classes need, and then the report.
 A run does this itself; the command is for missing or damaged files. Nothing is
 trained, and no recorded result changes.
 
-With --map it also draws where each method puts up to 2,000 test images (t-SNE,
+With --map it also draws where each method puts up to 2,000 test samples (t-SNE,
 one reproduction each, some seconds a method); every later report shows it.
 
 example: reality-check score runs/quickstart
@@ -70,7 +70,7 @@ def add_score_parser(commands: Commands) -> None:
         "dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart"
     )
     command.add_argument(
-        "--map", action="store_true", help="also a t-SNE of test images by each method"
+        "--map", action="store_true", help="also a t-SNE of test samples by each method"
     )
 
 

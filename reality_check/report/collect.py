@@ -76,6 +76,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         energy=energy,
         energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
+        noun=(campaign.baselines().noted("data") or {}).get("noun", "image"),
     )
 
 
@@ -269,10 +270,11 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
     protocol, training = experiment.protocol, experiment.protocol.training
     stages = protocol.stages
     data = campaign.noted("data") or {}
+    noun = data.get("noun", "image")
     per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
     epoch = f"{training.iterations_per_epoch} iterations"
     if training.iterations_per_epoch == "pass":
-        epoch = "a pass over the images"
+        epoch = f"a pass over the {noun}s"
     return [
         *_data_facts(data, protocol),
         (
@@ -287,7 +289,7 @@ def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str
             if protocol.split.folds > 1
             else str(training.embedding_size),
         ),
-        ("Batch", f"{training.batch_size} images; samples per class: {per_class}"),
+        ("Batch", f"{training.batch_size} {noun}s; samples per class: {per_class}"),
         (
             "Training",
             f"at most {training.max_epochs} epochs of {epoch}; evaluated every "
@@ -382,7 +384,7 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
         facts.append(("Network input", _size(data["input_shape"])))
     if data.get("lone_images"):
         facts.append(
-            ("Classes of one image", f"{data['lone_images']}; their images are no queries")
+            (f"Classes of one {noun}", f"{data['lone_images']}; their {noun}s are no queries")
         )
     if data.get("skipped"):
         facts.append(("Images left out", _skipped(data["skipped"])))

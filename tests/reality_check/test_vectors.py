@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -122,6 +123,9 @@ def test_the_report_speaks_of_samples_and_shows_their_names(finished: dict[str, 
     assert "450 samples of 64" in report
     assert "raw features" in report
     assert "raw pixels" not in report
+    words = re.sub(r"```.*?```|!\[.*?\]\(.*?\)", "", report, flags=re.S)
+    assert [line for line in words.splitlines() if re.search("image(?!net)", line, re.I)] == []
+    assert re.search("the first sample of each of some evenly spaced test classes", words)
     assert list((finished["identity"] / "figures").glob("gallery_*.png"))
 
 

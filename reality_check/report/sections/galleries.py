@@ -1,4 +1,4 @@
-"""Test images and their nearest neighbours, as the workers drew them."""
+"""Test samples and their nearest neighbours, as the workers drew them."""
 
 from __future__ import annotations
 
@@ -7,25 +7,30 @@ from reality_check.report.summary import Summary
 from reality_check.report.text import file_name
 
 #: What all galleries have in common.
-NOTE = (
-    "Left, the query: the first image of each of some evenly spaced test classes, the same for all "
-    "methods. Right, its nearest neighbours among all other test images, nearest first: a solid "
-    "green frame marks the query's class, a dashed red one another class. Embeddings of the "
-    "ensemble of the first reproduction, in the method's own geometry. A few images are an "
-    "illustration, not evidence: the tables are."
+_NOTE = (
+    "Left, the query: the first {noun} of each of some evenly spaced test classes, the same for "
+    "all methods. Right, its nearest neighbours among all other test {noun}s, nearest first: a "
+    "solid green frame marks the query's class, a dashed red one another class. Embeddings of the "
+    "ensemble of the first reproduction, in the method's own geometry. This illustrates, and is no "
+    "evidence: the tables are."
 )
 
 
 def galleries_section(summary: Summary) -> Section | None:
     """Return the section, in the order of the methods; ``None`` where there are no galleries."""
+    noun = summary.results.noun
     galleries = [
         Gallery(
             f"gallery_{file_name(method.name)}",
             method.name,
-            f"Test images and their nearest neighbours by {method.name}, right and wrong marked.",
+            f"Test {noun}s and their nearest neighbours by {method.name}, right and wrong marked.",
             method.gallery.read_bytes(),
         )
         for method in summary.results.methods
         if method.gallery is not None and method.gallery.exists()
     ]
-    return Section("galleries", "Nearest neighbours", (NOTE, *galleries)) if galleries else None
+    return (
+        Section("galleries", "Nearest neighbours", (_NOTE.format(noun=noun), *galleries))
+        if galleries
+        else None
+    )

@@ -1,4 +1,4 @@
-"""Maps of test images: a t-SNE of each method, where one was asked for."""
+"""Maps of test samples: a t-SNE of each method, where one was asked for."""
 
 from __future__ import annotations
 
@@ -24,20 +24,21 @@ def maps_section(summary: Summary) -> Section | None:
     maps = {m.name: m.map for m in summary.results.methods if m.map is not None}
     if not maps:
         return None
-    return Section("maps", "Map of the test images", (_figure(maps), Note(_NOTE)))
+    noun = summary.results.noun
+    return Section("maps", f"Map of the test {noun}s", (_figure(maps, noun), Note(_NOTE)))
 
 
-def _figure(maps: dict[str, EmbeddingMap]) -> ReportFigure:
+def _figure(maps: dict[str, EmbeddingMap], noun: str) -> ReportFigure:
     shown = next(iter(maps.values()))
     names = [shown.class_names[label] for label in marked_classes(shown.labels)]
     what = "ensemble" if shown.stage == Stage.REPRODUCTIONS else "complete network"
     caption = (
-        f"t-SNE (perplexity {shown.perplexity:g}) of {len(shown.points)} test images, in the "
+        f"t-SNE (perplexity {shown.perplexity:g}) of {len(shown.points)} test {noun}s, in the "
         f"method's own geometry: embeddings of the {what} of one reproduction. The same "
         f"{len(names)} classes are marked in every panel; grey: all others."
     )
     alt = (
-        f"A map of {len(shown.points)} test images for each of {listed(list(maps))}; marked: "
+        f"A map of {len(shown.points)} test {noun}s for each of {listed(list(maps))}; marked: "
         f"{listed(names)}. What it shows in numbers are the scores of the comparison."
     )
     return ReportFigure("maps", caption, alt, partial(map_figure, maps))
