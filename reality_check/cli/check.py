@@ -76,6 +76,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
 
     from reality_check.data import load_dataset
     from reality_check.report.planning import resolution_sentence
+    from reality_check.studies.sampler import check_sampler
     from reality_check.training.methods import search_space
     from reality_check.training.preflight import (
         check_data,
@@ -90,6 +91,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
     check_data(experiment, dataset)
     check_model(experiment, dataset)
     check_starts(experiment)
+    check_sampler(experiment.protocol.search)
     print(
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
         f"{dataset.noun}s; fits"

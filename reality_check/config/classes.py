@@ -21,6 +21,7 @@ NAMESPACES = {
     "distance": ("pytorch_metric_learning.distances",),
     "reducer": ("pytorch_metric_learning.reducers",),
     "regularizer": ("pytorch_metric_learning.regularizers",),
+    "optimizer": ("torch.optim",),
 }
 #: What messages call several of a kind; the words of ``reality-check show``.
 PLURALS = {kind: f"{kind}s" for kind in (*NAMESPACES, "trunk", "dataset")} | {"loss": "losses"}
@@ -105,7 +106,7 @@ def registered_names(kind: str) -> dict[str, str]:
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
-            if inspect.isclass(value) and not hidden:
+            if inspect.isclass(value) and not hidden and key != kind.capitalize():
                 names.setdefault(key, module_name)
     return names
 

@@ -149,7 +149,11 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
     },
     "Search": {
         "trials": "Sets of hyper-parameters that each method tries; the same budget for all.",
-        "sampler": "Optuna's sampler: tpe (Bayesian), gp (Gaussian process), random.",
+        "sampler": (
+            "Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's "
+            "points), or the import path of one."
+        ),
+        "sampler_arguments": "Further keyword arguments of the sampler.",
         "trials_per_parameter": "Trials for each value that a method searches, in place of trials.",
         "repeats": "Independent searches of each method; a verdict is about their means.",
         "startup_trials": (
@@ -201,7 +205,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "loss": "Of the loss's own parameters, such as proxies.",
     },
     "Optimizer": {
-        "name": "One of torch's optimisers.",
+        "name": "One of torch.optim, or the import path of a class.",
         "lr": "Learning rate; a range is searched by every method.",
         "weight_decay": "L2 penalty (AdamW: decoupled).",
         "arguments": "Further keyword arguments, such as momentum.",

@@ -17,6 +17,7 @@ from reality_check.config.metrics import Stage, check_name
 from reality_check.config.training import Training
 from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
 from reality_check.config.values import Strict
+from reality_check.utils.text import nearest
 
 
 class Split(Strict):
@@ -43,6 +44,17 @@ class Split(Strict):
         return value
 
 
+#: Names of samplers, and the class of :mod:`optuna.samplers`; the draws of the last two depend on
+#: nothing but the seed, the trial and the parameter, and are made here.
+SAMPLERS = {
+    "tpe": "TPESampler",
+    "gp": "GPSampler",
+    "cmaes": "CmaEsSampler",
+    "random": "RandomSampler",
+    "qmc": "RandomSampler",
+}
+
+
 class Search(Strict):
     """The hyper-parameter searches of every method: the same budget for all.
 
@@ -51,20 +63,33 @@ class Search(Strict):
     one random search, and what a search of so many trials gives is estimated from all subsets of
     its trials; its best ``retrain_best`` trials are retrained (by default as few as that takes).
     ``trials_per_parameter`` gives every method so many trials for each value that it searches,
-    instead of ``trials``.
+    instead of ``trials``. ``sampler`` is a key of :data:`SAMPLERS`, or the import path of a
+    subclass of Optuna's ``BaseSampler``, which is built anew for every trial and keeps nothing but
+    what is in the study.
     """
 
     trials: PositiveInt = 50
     trials_per_parameter: PositiveInt | None = None
     repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
-    sampler: Literal["tpe", "gp", "random"] = "tpe"
+    sampler: str = "tpe"
+    sampler_arguments: dict[str, Any] = Field(default_factory=dict)
     startup_trials: Annotated[int, Field(ge=1)] = 10
     retrain_best: PositiveInt | None = None
     budget: PositiveInt | None = None
 
+    @field_validator("sampler")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in SAMPLERS and "." not in value:
+            raise ValueError(
+                f"there is no sampler {value!r}; write one of {', '.join(SAMPLERS)}, or the import "
+                f"path of a subclass of optuna.samplers.BaseSampler.{nearest(value, SAMPLERS)}"
+            )
+        return value
+
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.sampler != "random" and self.startup_trials > self.trials:
+        if self.sampler not in ("random", "qmc") and self.startup_trials > self.trials:
             if "startup_trials" in self.model_fields_set:
                 raise ValueError(
                     f"startup_trials={self.startup_trials} of trials={self.trials}: every trial "

@@ -8,17 +8,36 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
-from reality_check.config.types import PositiveInt, Tunable, check_learning_rate
+from reality_check.config.classes import find_class
+from reality_check.config.types import Name, PositiveInt, Tunable, check_learning_rate
 from reality_check.config.values import Strict
+from reality_check.utils.errors import UsageError
+
+#: Known without importing torch.
+_USUAL = ("SGD", "Adam", "AdamW", "RMSprop")
 
 
 class Optimizer(Strict):
-    """One of torch's optimisers. ``lr`` may be a range: then every method searches it."""
+    """An optimiser. ``lr`` may be a range: then every method searches it.
 
-    name: Literal["SGD", "Adam", "AdamW", "RMSprop"] = "RMSprop"
+    ``name`` is one of ``torch.optim`` or the import path of a class, which is called with the
+    parameters and ``lr``, with ``weight_decay`` where it takes one, and with ``arguments``.
+    """
+
+    name: Name = "RMSprop"
     lr: Tunable
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     arguments: dict[str, Any] = Field(default_factory=dict)
+
+    @field_validator("name")
+    @classmethod
+    def _known(cls, value: str) -> str:
+        if value not in _USUAL and "." not in value:
+            try:
+                find_class(value, "optimizer")  # imports torch
+            except UsageError as error:
+                raise ValueError(str(error).removesuffix(".")) from None
+        return value
 
     @field_validator("lr")
     @classmethod
@@ -26,6 +45,17 @@ class Optimizer(Strict):
         if value is None:
             raise ValueError("a learning rate is needed here")
         return check_learning_rate(value)
+
+    @field_validator("arguments")
+    @classmethod
+    def _others(cls, value: dict[str, Any]) -> dict[str, Any]:
+        for key in ("params", "lr", "weight_decay"):
+            if key in value:
+                raise ValueError(
+                    f"{key} is no further argument; "
+                    + ("it is the harness's own" if key == "params" else f"write {key} beside name")
+                )
+        return value
 
 
 class Optimizers(Strict):

@@ -31,6 +31,7 @@ from reality_check.studies.output_folder import (
     lock_experiment,
     remove_checkpoints,
 )
+from reality_check.studies.sampler import check_sampler
 from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker
 from reality_check.studies.trial import StoredTrial
 from reality_check.training.preflight import (
@@ -103,6 +104,7 @@ def _check_inputs(experiment: Experiment, trained_here: bool) -> SampleSet:
     check_data(experiment, dataset)
     check_model(experiment, dataset)
     check_starts(experiment)
+    check_sampler(experiment.protocol.search)
     for method in experiment.methods:
         problem = check_loss(experiment, method).problem
         if problem is not None:
@@ -264,11 +266,15 @@ def _models(experiment: Experiment) -> list[Model]:
 
 
 def _named_classes(experiment: Experiment) -> dict[str, str]:
-    """The trunks, and all classes that a method names, with their kinds."""
+    """All classes that the YAML names, with their kinds."""
     named = {model.trunk: "trunk" for model in _models(experiment)}
     for method in experiment.methods:
         named.update(_classes_of(method))
-    return named
+    for training in (experiment.protocol.training, *(m.training for m in experiment.methods)):
+        if training is not None:
+            named.update({part.name: "optimizer" for _, part in training.optimizers})
+    sampler = experiment.protocol.search.sampler
+    return named | ({sampler: "sampler"} if "." in sampler else {})
 
 
 def _own_modules(experiment: Experiment) -> set[str]:

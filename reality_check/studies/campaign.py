@@ -260,6 +260,7 @@ class Campaign:
             derive(experiment.seed, name),
             derive(seed, place(Stage.SEARCH, search), "draws"),
             first=first,
+            arguments=options.sampler_arguments,
         )
 
     def _space(self, method: Method) -> Mapping[str, Searched]:

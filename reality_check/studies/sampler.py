@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from importlib.util import find_spec
 from typing import Any
 
 import numpy as np
@@ -16,21 +17,63 @@ from optuna.distributions import (
 from optuna.samplers import BaseSampler
 from optuna.trial import FrozenTrial, TrialState
 
+from reality_check.config.classes import build, find_class
+from reality_check.config.protocol import SAMPLERS, Search
+from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
 
-def sampler_arguments(kind: str, startup_trials: int) -> dict[str, Any]:
-    """All arguments that decide what is drawn, written out since defaults change."""
-    if kind == "tpe":
-        return {
-            "n_startup_trials": startup_trials,
-            "n_ei_candidates": 24,
-            "multivariate": True,
-            "constant_liar": True,
-        }
-    if kind == "gp":
-        return {"n_startup_trials": startup_trials, "deterministic_objective": False}
-    return {}
+def sampler_arguments(
+    kind: str, startup_trials: int, own: Mapping[str, Any] | None = None
+) -> dict[str, Any]:
+    """All arguments that decide what is drawn, written out since defaults change.
+
+    Args:
+        kind: of the sampler, see :data:`SAMPLERS`.
+        startup_trials: how many are drawn at random before it starts to model.
+        own: those that the protocol gives.
+    """
+    known: dict[str, dict[str, Any]] = {
+        "tpe": {"n_ei_candidates": 24, "multivariate": True, "constant_liar": True},
+        "gp": {"deterministic_objective": False},
+        "cmaes": {"warn_independent_sampling": False},
+    }
+    first = {"n_startup_trials": startup_trials} if kind in known else {}
+    return {**first, **known.get(kind, {}), **(own or {})}
+
+
+def build_sampler(
+    kind: str, startup_trials: int, seed: int, own: Mapping[str, Any] | None = None
+) -> BaseSampler:
+    """A sampler of Optuna's by its short name, or any by import path.
+
+    Raises:
+        UsageError: it is not there, is none, or takes no such arguments.
+    """
+    what = f"sampler {kind}"
+    extra: dict[str, Any] = {"seed": seed}
+    if kind in SAMPLERS:
+        cls = getattr(optuna.samplers, SAMPLERS[kind])
+    else:
+        cls, extra = find_class(kind, "sampler"), {**extra, "n_startup_trials": startup_trials}
+    sampler = build(cls, sampler_arguments(kind, startup_trials, own), what, extra)
+    if not isinstance(sampler, BaseSampler):
+        raise UsageError(
+            f"{what} must be a subclass of optuna.samplers.BaseSampler; got "
+            f"{type(sampler).__name__}."
+        )
+    if kind == "cmaes" and find_spec("cmaes") is None:
+        raise UsageError(f"{what} needs the package cmaes; write pip install cmaes.")
+    return sampler
+
+
+def check_sampler(search: Search) -> None:
+    """Make sure that a protocol's sampler can be built.
+
+    Raises:
+        UsageError: see :func:`build_sampler`.
+    """
+    build_sampler(search.sampler, search.startup_trials, 0, search.sampler_arguments)
 
 
 class IndexedSampler(BaseSampler):
@@ -39,13 +82,24 @@ class IndexedSampler(BaseSampler):
     What trial index k draws depends on the study's seed, on k and on the trials known by then, and
     not on how often the worker was stopped before. A value drawn at random depends on
     ``seed_of_draws``, the parameter's name and k only: methods whose searches have the same one try
-    the same values there, so that their difference is less a matter of luck.
+    the same values there, so that their difference is less a matter of luck. With ``qmc`` trial k
+    is the k-th of Sobol's points in as many dimensions as there are ``names``, scrambled by
+    ``seed_of_draws`` (Owen).
     """
 
-    def __init__(self, kind: str, startup_trials: int, seed: int, seed_of_draws: int) -> None:
+    def __init__(
+        self,
+        kind: str,
+        startup_trials: int,
+        seed: int,
+        seed_of_draws: int,
+        own: Mapping[str, Any] | None = None,
+        names: Sequence[str] = (),
+    ) -> None:
         self._kind = kind
         self._startup_trials = startup_trials
-        self._arguments = sampler_arguments(kind, startup_trials)
+        self._own = own
+        self._names = list(names)
         self._seed = seed
         self._seed_of_draws = seed_of_draws
         self._trial_index = 0
@@ -53,13 +107,7 @@ class IndexedSampler(BaseSampler):
 
     def _fresh(self, trial_index: int) -> BaseSampler:
         seed = derive(self._seed, "sampler", trial_index) % 2**32
-        classes = {
-            "tpe": optuna.samplers.TPESampler,
-            "gp": optuna.samplers.GPSampler,
-            "random": optuna.samplers.RandomSampler,
-        }
-        sampler: BaseSampler = classes[self._kind](seed=seed, **self._arguments)
-        return sampler
+        return build_sampler(self._kind, self._startup_trials, seed, self._own)
 
     def before_trial(self, study: optuna.Study, trial: FrozenTrial) -> None:
         self._trial_index = trial.user_attrs.get("trial_index", 0)
@@ -89,8 +137,19 @@ class IndexedSampler(BaseSampler):
         param_distribution: BaseDistribution,
     ) -> Any:
         """Draw what no model proposes: all of a random search and of the start-up trials."""
+        if self._kind == "qmc":
+            return _from_share(self._point()[self._names.index(param_name)], param_distribution)
         seed = derive(self._seed_of_draws, param_name, self._trial_index)
         return _from_share(float(np.random.default_rng(seed).uniform()), param_distribution)
+
+    def _point(self) -> list[float]:
+        from scipy.stats.qmc import Sobol  # scipy.stats takes a second to import
+
+        points = Sobol(len(self._names), rng=derive(self._seed_of_draws, "sobol"))
+        if self._trial_index:  # scipy 1.17 fails to go forward by none
+            points.fast_forward(self._trial_index)
+        point: list[float] = points.random(1)[0].tolist()
+        return point
 
     def after_trial(
         self,

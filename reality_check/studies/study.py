@@ -67,7 +67,7 @@ class Study:
         num_trials: how many there are to be.
         space: what is searched; empty when parameters are fixed. A study that was begun before has
             its own.
-        sampler: ``tpe``, ``gp`` or ``random``.
+        sampler: see :data:`reality_check.config.protocol.SAMPLERS`.
         startup_trials: random trials before the sampler starts to model; of more parameters, as
             many as these.
         seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
@@ -75,6 +75,7 @@ class Study:
         fixed: by trial index, the parameters to use instead of sampling; ``None`` where there are
             none to use.
         first: what the first trial uses instead of sampling.
+        arguments: further ones of the sampler.
     """
 
     def __init__(
@@ -89,6 +90,7 @@ class Study:
         seed_of_draws: int | None = None,
         fixed: Sequence[Mapping[str, Any] | None] | None = None,
         first: Mapping[str, Any] | None = None,
+        arguments: Mapping[str, Any] | None = None,
     ) -> None:
         self.name = name
         self.num_trials = num_trials
@@ -112,11 +114,13 @@ class Study:
             self.space = parse_value(about["space"])
         startup_trials = min(num_trials, max(startup_trials, len(self.space)))
         seed_of_draws = seed if seed_of_draws is None else seed_of_draws
-        self.study.sampler = IndexedSampler(sampler, startup_trials, seed, seed_of_draws)
+        self.study.sampler = IndexedSampler(
+            sampler, startup_trials, seed, seed_of_draws, arguments, sorted(self.space)
+        )
         if about is None:
             about = {
                 "sampler": sampler,
-                "sampler_arguments": sampler_arguments(sampler, startup_trials),
+                "sampler_arguments": sampler_arguments(sampler, startup_trials, arguments),
                 "space": dump_value(self.space),
                 **describe_environment(),
             }

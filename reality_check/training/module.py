@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from reality_check.config.classes import one_line
+from reality_check.config.classes import build, constructor_arguments, find_class
 from reality_check.config.training import Optimizer, Training
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
@@ -25,6 +27,7 @@ from reality_check.training.schedules import rate_factor
 from reality_check.training.strategy import BATCH_NORM, Strategy
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
+from reality_check.utils.text import one_line
 
 
 class TrainingModule:
@@ -247,7 +250,10 @@ def build_optimizers(
             groups = [{"params": parameters}]
             if name == "loss":
                 groups = _groups_of_loss(loss, parameters, settings)
-            built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
+            try:
+                built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
+            except UsageError as error:
+                raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
     return built
 
 
@@ -275,11 +281,25 @@ def _groups_of_loss(
 def _optimizer(
     config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
-    cls = getattr(torch.optim, config.name)
-    try:
-        optimizer: torch.optim.Optimizer = cls(
-            groups, lr=lr, weight_decay=decay, **config.arguments
+    cls, what = find_class(config.name, "optimizer"), f"optimiser {config.name}"
+    takes_decay = "weight_decay" in constructor_arguments(cls)[0]
+    if decay and not takes_decay:
+        raise UsageError(f"{what} has no weight_decay, but it is {decay:g}; write 0.")
+    given = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
+    optimizer = build(cls, config.arguments, what, given)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            f"{what} is none: it must be a subclass of torch.optim.Optimizer; got "
+            f"{type(optimizer).__name__}."
         )
-    except (TypeError, ValueError) as error:
-        raise UsageError(f"optimiser {config.name}: {error}") from None
+    if "closure" in _required(optimizer.step):
+        raise UsageError(
+            f"{what} needs the loss several times a step (a closure), and a training gives it "
+            "once; take another one."
+        )
     return optimizer
+
+
+def _required(function: Callable[..., Any]) -> list[str]:
+    parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
+    return [parameter.name for parameter in parameters if parameter.default is parameter.empty]

@@ -202,6 +202,7 @@ OVERRIDES = [
     ("protocol.training.optimizers.trunk.lr=-1", "optimizers.trunk.lr", "at least 0"),
     ("protocol.training.optimizers.trunk.name=Adm", "trunk.name", "Did you mean 'Adam'?"),
     ("protocol.training.optimizers.trunk.arguments={betaz: 1}", "optimiser Adam", "betaz"),
+    ("protocol.training.optimizers.trunk.arguments={lr: 1}", "lr beside name"),
     ("dataset=glpyhs", "there is no dataset named 'glpyhs'", "Did you mean 'glyphs'?"),
     ("dataset.reader=npzz", "dataset.reader", "Did you mean 'npz'?"),
     ("dataset={name: mine}", "dataset", "reader"),

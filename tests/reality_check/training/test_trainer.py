@@ -769,6 +769,51 @@ def test_a_wrong_argument_of_an_optimiser_is_a_usage_error(tmp_path: Path, sets:
         fold_run(task(settings(), how), sets, tmp_path).run()
 
 
+class Signs(torch.optim.Optimizer):
+    """An optimiser of a user's own: steps of one length."""
+
+    def __init__(self, params: Any, lr: float) -> None:
+        super().__init__(params, {"lr": lr})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            for parameter in group["params"]:
+                if parameter.grad is not None:
+                    parameter.sub_(parameter.grad.sign(), alpha=group["lr"])
+
+
+def test_an_optimiser_may_be_a_class_of_ones_own_and_any_of_torch(
+    tmp_path: Path, sets: Sets
+) -> None:
+    own = {"name": f"{__name__}.Signs", "lr": 0.125}
+    how = training(
+        optimizers={"trunk": own, "embedder": {"name": "NAdam", "lr": 1e-3}, "loss": own}
+    )
+    fold = fold_run(task(settings(), how), sets, tmp_path)
+    fold.build()
+    kinds = {name: type(part).__name__ for name, part in fold.module.optimizers.items()}
+    assert kinds["trunk"] == "Signs"
+    assert kinds["embedder"] == "NAdam"
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        ({"name": "LBFGS", "lr": 1.0}, "several times a step"),
+        ({"name": "Rprop", "lr": 0.1, "weight_decay": 0.1}, "has no weight_decay"),
+        ({"name": "collections.OrderedDict", "lr": 0.1}, "must be a subclass of torch.optim"),
+        ({"name": "Adam", "lr": 0.1, "arguments": {"betas": 3}}, "could not be built"),
+    ],
+)
+def test_what_is_no_optimiser_is_a_usage_error(
+    part: dict[str, Any], message: str, tmp_path: Path, sets: Sets
+) -> None:
+    how = training(optimizers={"trunk": part, "embedder": part, "loss": part})
+    with pytest.raises(UsageError, match=rf"optimizers.trunk.name={part['name']}.*{message}"):
+        fold_run(task(settings(), how), sets, tmp_path).build()
+
+
 # -- how it trains -----------------------------------------------------------------------------
 
 
