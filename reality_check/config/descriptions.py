@@ -253,6 +253,8 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "learning_rates": "The method's own, where they are not the protocol's.",
         "loss_weight_decay": "Of the loss's own parameters; null is the protocol's.",
         "normalize_embeddings": "Whether embeddings have length 1 when they are measured.",
+        "before_training": "What is fitted to the training images before the first step.",
+        "schedules": "Values of the loss that change gradually, by name.",
         "phase2": "What changes when validation has reached its first plateau.",
         "model": "Keys of the model that differ for this method alone.",
         "training": "Keys of the protocol's training that differ for this method alone.",
@@ -270,6 +272,18 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "embedder": "Of the head and the embedder.",
         "loss": "Of the loss's own parameters.",
         "loss_parts": "Of parameters that a method of the loss returns, by that method's name.",
+    },
+    "BeforeTraining": {
+        "batch_statistics": "One pass that learns nothing but the statistics of BatchNorms.",
+        "proxies": "Where those of the loss begin: random, or class_means of the embeddings.",
+    },
+    "ValueSchedule": {
+        "kind": "constant, step, linear or cosine.",
+        "at": "Of steps: after which epochs.",
+        "every": "Of steps: after each so many epochs.",
+        "epochs": "Of linear and cosine: how long it changes; null: max_epochs.",
+        "factor": "What a step multiplies by, or what a line or a cosine leads to.",
+        "per": "Whether it changes each epoch or each iteration.",
     },
     "SecondPhase": {
         "arguments": "Values of the loss that are replaced.",

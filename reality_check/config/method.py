@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Literal
 
 from pydantic import Field, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.model import Model
 from reality_check.config.training import Training
-from reality_check.config.types import Arguments, Name, PositiveInt, Tunable, check_learning_rate
-from reality_check.config.values import Strict
+from reality_check.config.types import (
+    Arguments,
+    Name,
+    PositiveInt,
+    Searchable,
+    Tunable,
+    check_learning_rate,
+)
+from reality_check.config.values import Choices, Range, Strict, is_number
 from reality_check.utils.text import nearest
 
 
@@ -63,6 +70,83 @@ class SecondPhase(Strict):
         return self
 
 
+class ValueSchedule(Strict):
+    """How a value of the loss changes during a training, by a factor of what it begins with.
+
+    ``step`` multiplies by ``factor`` after each of the epochs ``at``, or after each ``every``
+    epochs. ``linear`` and ``cosine`` lead from 1 to ``factor`` within ``epochs`` (null:
+    ``max_epochs``), and it stays there. ``per`` says whether it changes each epoch or each
+    iteration. ``every``, ``epochs`` and ``factor`` may be searched.
+    """
+
+    kind: Literal["constant", "step", "linear", "cosine"]
+    at: list[PositiveInt] = Field(default_factory=list)
+    every: Searchable[PositiveInt | None] = None
+    epochs: Searchable[PositiveInt | None] = None
+    factor: Tunable = None
+    per: Literal["epoch", "iteration"] = "epoch"
+
+    @field_validator("every", "epochs")
+    @classmethod
+    def _whole(cls, value: Any) -> Any:
+        ends = _ends(value)
+        whole = all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
+        if (isinstance(value, Choices) and not whole) or (
+            isinstance(value, Range) and not value.integer
+        ):
+            raise ValueError("these are epochs; write whole numbers, and int: true in a range")
+        if any(end < 1 for end in ends):
+            raise ValueError(f"these are epochs, at least 1, got {min(ends):g}")
+        return value
+
+    @field_validator("factor")
+    @classmethod
+    def _positive(cls, value: Any) -> Any:
+        if any(end <= 0 for end in _ends(value)):
+            raise ValueError(f"factor must be above 0, got {min(_ends(value)):g}")
+        return value
+
+    @model_validator(mode="after")
+    def _fits_together(self) -> Self:
+        kinds = {"at": ("step",), "every": ("step",), "epochs": ("linear", "cosine")}
+        for key, allowed in {**kinds, "factor": ("step", "linear", "cosine")}.items():
+            if self.kind not in allowed and getattr(self, key) not in (None, []):
+                raise ValueError(
+                    f"{key} belongs to a schedule of the kind {' or '.join(allowed)}, not to "
+                    f"{self.kind}; remove it or change the kind"
+                )
+        if self.kind != "constant" and self.factor is None:
+            raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
+        if self.kind == "step" and bool(self.at) == (self.every is not None):
+            raise ValueError(
+                "a schedule of steps needs either at, a list of epochs, or every, a number of them"
+            )
+        if self.at != sorted(set(self.at)):
+            raise ValueError(f"at must list epochs in rising order, each once; got {self.at}")
+        return self
+
+
+def _ends(value: Any) -> list[Any]:
+    """The numbers that a value can be, or the smallest and largest of them."""
+    if isinstance(value, Choices):
+        return [entry for entry in value.choices if entry is not None]
+    if isinstance(value, Range):
+        return [value.low, value.high]
+    return [value] if is_number(value) else []
+
+
+class BeforeTraining(Strict):
+    """What is fitted to the training images before the first step.
+
+    ``batch_statistics`` takes one pass over them in training mode that learns nothing, so that
+    BatchNorms begin with statistics of theirs; then ``proxies: class_means`` starts each proxy of
+    the loss at the mean embedding of its class, at unit length.
+    """
+
+    batch_statistics: bool = False
+    proxies: Literal["random", "class_means"] = "random"
+
+
 class Start(Strict):
     """Where a search begins: with the winner of a simpler method's search of the same number.
 
@@ -83,7 +167,9 @@ class Method(Strict):
     first trial of this one's. ``control_of`` names the method that this is a second copy of, with
     seeds of its own; the experiment's ``controls`` make such. ``training`` is a training of its
     own; in a YAML it names the keys of the protocol's that differ. Reports point both out.
-    ``trials`` of each search is filled in where the protocol has ``trials_per_parameter``.
+    ``schedules`` changes values of the loss by name, bit by bit: ``{alpha: {kind: step, every: 10,
+    factor: 0.7}}``. ``trials`` of each search is filled in where the protocol has
+    ``trials_per_parameter``.
     """
 
     name: Name
@@ -94,6 +180,8 @@ class Method(Strict):
     learning_rates: LearningRates = Field(default_factory=LearningRates)
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
     normalize_embeddings: bool = True
+    before_training: BeforeTraining = Field(default_factory=BeforeTraining)
+    schedules: dict[str, ValueSchedule] = Field(default_factory=dict)
     phase2: SecondPhase | None = None
     model: dict[str, Any] = Field(default_factory=dict)
     training: Training | None = None
@@ -101,6 +189,18 @@ class Method(Strict):
     starts_from: Start | None = None
     control_of: Name | None = None
     note: str = ""
+
+    @model_validator(mode="after")
+    def _one_change(self) -> Self:
+        """A value cannot follow a schedule and be set by the second phase."""
+        second = self.phase2
+        changed = {**second.arguments, **second.factors} if second else {}
+        both = sorted(set(self.schedules) & set(changed))
+        if both:
+            raise ValueError(
+                f"{both[0]!r} has a schedule and is changed by phase2; leave one of the two out"
+            )
+        return self
 
     @field_validator("model")
     @classmethod

@@ -175,6 +175,7 @@ class Experiment(Strict):
             rates |= method.learning_rates.loss_parts
             tunable = {"arguments": method.arguments, "miner": method.miner}
             tunable |= {"learning_rates": rates, "phase2": parse_value(second)}
+            tunable["schedules"] = {name: dict(one) for name, one in method.schedules.items()}
             searched = next(find_searched(tunable, ""), None)
             if searched is not None or self.training_of(method).phases == "two":
                 name = searched[0] if searched else "phase2"

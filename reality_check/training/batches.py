@@ -54,7 +54,7 @@ class Batches:
         self._augmentation = augmentation
         self._generator = torch.Generator().manual_seed(derive(task.network_seed, "augmentation"))
         self._pipeline = Pipeline(samples, augmentation, shape, device)
-        self._labels = torch.from_numpy(samples.labels).to(device)
+        self.labels = torch.from_numpy(samples.labels).to(device)
         self._strategy = strategy
 
     def take(self, count: int) -> Iterator[tuple[Tensor, Tensor]]:
@@ -79,7 +79,7 @@ class Batches:
         own, drawn = rows[:, part], numbers[:, part]
         flat = drawn.reshape(own.size, drawn.shape[2])
         images = self._pipeline.training_batch(own.reshape(-1), flat)
-        labels = self._labels[torch.from_numpy(rows).to(self._labels.device, non_blocking=True)]
+        labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
         return images, labels
 
     def evaluation_batches(self, rows: np.ndarray) -> Iterator[Tensor]:

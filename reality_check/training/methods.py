@@ -9,7 +9,7 @@ from typing import Any
 import torch
 
 from reality_check.config.classes import build, constructor_arguments, find_class
-from reality_check.config.method import Method, SecondPhase
+from reality_check.config.method import BeforeTraining, Method, SecondPhase, ValueSchedule
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.training import Training
@@ -45,6 +45,8 @@ class MethodSettings:
     loss_weight_decay: float
     normalize_embeddings: bool
     second_phase: SecondPhaseSettings | None = None
+    schedules: dict[str, ValueSchedule] = field(default_factory=dict)
+    before_training: BeforeTraining = field(default_factory=BeforeTraining)
     params: dict[str, Any] = field(default_factory=dict)
 
 
@@ -131,6 +133,10 @@ def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any])
         loss_weight_decay=optimizers.loss.weight_decay if decay is None else decay,
         normalize_embeddings=method.normalize_embeddings,
         second_phase=SecondPhaseSettings(**second) if second else None,
+        schedules={
+            name: ValueSchedule.model_validate(one) for name, one in values["schedules"].items()
+        },
+        before_training=method.before_training,
         params=dict(params),
     )
 
@@ -156,6 +162,7 @@ def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
         "arguments": method.arguments,
         "miner": method.miner,
         "learning_rates": rates,
+        "schedules": {name: dict(one) for name, one in method.schedules.items()},
         "phase2": _second_phase(method, protocol),
     }
 
@@ -230,7 +237,7 @@ def _check_kept(loss: torch.nn.Module, values: Mapping[str, float]) -> None:
     PML's ArcFace holds its margin in radians, for example, of the degrees that it was given.
     """
     for name, value in values.items():
-        held = _current(loss, name)
+        held = current_value(loss, name)
         if held != value:
             raise UsageError(
                 f"second phase: {type(loss).__name__} does not hold {name}={value:g} as given (it "
@@ -265,7 +272,21 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
             raise UsageError(
                 f"second phase: the factor of {name!r} must be a number, got {factor!r}."
             )
-        values[name] = factor * _current(loss, name)
+        values[name] = factor * current_value(loss, name)
+    set_values(loss, values, "second phase")
+
+
+def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) -> None:
+    """Change numbers of a loss during a training.
+
+    Args:
+        loss: with ``set_phase(**values)``, or with attributes of these names.
+        values: by name.
+        when: how messages begin.
+
+    Raises:
+        UsageError: the loss has no such value, or refuses it.
+    """
     if not values:
         return
     set_phase: Any = getattr(loss, "set_phase", None)
@@ -273,10 +294,10 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
         try:
             set_phase(**values)
         except (TypeError, ValueError) as error:
-            raise UsageError(f"second phase of {type(loss).__name__}: {error}") from None
+            raise UsageError(f"{when} of {type(loss).__name__}: {error}") from None
         return
     for name, value in values.items():
-        _current(loss, name)
+        current_value(loss, name, when)
         held = getattr(loss, name)
         if isinstance(held, torch.Tensor):
             held.data.fill_(value)
@@ -284,12 +305,15 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
             setattr(loss, name, value)
 
 
-def _current(loss: torch.nn.Module, name: str) -> float:
+def current_value(loss: torch.nn.Module, name: str, when: str = "second phase") -> float:
+    """The number of that name that a loss holds.
+
+    Raises:
+        UsageError: it has none.
+    """
     value = getattr(loss, name, None)
     if isinstance(value, torch.Tensor) and value.numel() == 1:
         return float(value.detach())
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise UsageError(
-            f"second phase: {type(loss).__name__} has no numeric value {name!r} to change."
-        )
+        raise UsageError(f"{when}: {type(loss).__name__} has no numeric value {name!r} to change.")
     return float(value)

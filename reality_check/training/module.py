@@ -23,7 +23,7 @@ from reality_check.training.methods import (
     build_miner,
     enter_second_phase,
 )
-from reality_check.training.schedules import rate_factor
+from reality_check.training.schedules import ScheduledValues, rate_factor
 from reality_check.training.strategy import BATCH_NORM, Strategy
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
@@ -67,6 +67,7 @@ class TrainingModule:
             freeze_batchnorm(self.network.trunk, with_affine=True)
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
+        self.scheduled = ScheduledValues(self.loss, settings.schedules, self.training.max_epochs)
         self.miner = build_miner(settings)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
@@ -118,11 +119,7 @@ class TrainingModule:
             Diverged: the loss fails on embeddings that are not finite.
             UsageError: the loss is not a scalar tensor that depends on the embeddings.
         """
-        with self.autocast():
-            if images.dim() == 4:
-                images = images.contiguous(memory_format=self._format)
-            embeddings = self._forward(images)
-        embeddings = self.strategy.gather_with_gradient(embeddings.float())
+        embeddings = self._embed(images)
         try:
             value = loss_value(self.loss, self.miner, embeddings, labels)
         except Exception as error:
@@ -135,6 +132,21 @@ class TrainingModule:
         self.scaler.scale(value).backward()
         self._update()
         return value.detach()
+
+    def _embed(self, images: Tensor) -> Tensor:
+        """The embeddings of the full batch."""
+        with self.autocast():
+            if images.dim() == 4:
+                images = images.contiguous(memory_format=self._format)
+            embeddings = self._forward(images)
+        return self.strategy.gather_with_gradient(embeddings.float())
+
+    @torch.no_grad()
+    def see(self, images: Tensor, labels: Tensor) -> None:
+        """Take one batch into the statistics of BatchNorms, those of the loss too; as `step`."""
+        embeddings = self._embed(images)
+        if keeps_statistics(self.loss):
+            self.loss(embeddings, labels)
 
     def _update(self) -> None:
         self._clip()
@@ -187,9 +199,15 @@ class TrainingModule:
         """The inverse of :meth:`state_dict`; further keys are ignored."""
         self.network.load_state_dict(state["network"])
         self.loss.load_state_dict(state["loss"])
+        self.scheduled.forget()
         for name, optimizer in self.optimizers.items():
             optimizer.load_state_dict(state["optimizers"][name])
         self.scaler.load_state_dict(state["scaler"])
+
+
+def keeps_statistics(loss: nn.Module) -> bool:
+    """Whether a loss normalises batches, so that seeing some changes it."""
+    return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
 
 
 def has_gradient(optimizer: torch.optim.Optimizer) -> bool:

@@ -20,6 +20,7 @@ from reality_check.config.training import Training
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
+from reality_check.training.first_values import check_first_values
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
     build_loss,
@@ -31,6 +32,7 @@ from reality_check.training.methods import (
     search_space,
 )
 from reality_check.training.module import build_optimizers, loss_value
+from reality_check.training.schedules import ScheduledValues
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError
 
@@ -91,6 +93,9 @@ def check_loss(
             f"method {method.name!r}: {type(loss).__name__} failed on a batch of {len(labels)} "
             f"embeddings of size {size}: {type(error).__name__}: {one_line(error)}"
         ) from error
+    scheduled = ScheduledValues(loss, settings.schedules, training.max_epochs)
+    for epoch in (0, training.max_epochs):
+        scheduled.set(epoch, 1)
     if settings.second_phase is not None:
         enter_second_phase(loss, settings.second_phase)
     return _loss_check(method, loss, leaf, value, str(precision).removeprefix("torch."))
@@ -193,6 +198,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
             loss = build_loss(settings, dataset.num_classes, size)
             _check_retrieved(method, loss, network)
+            check_first_values(settings, network, loss, training)
             build_optimizers(network, loss, settings, training)
 
 

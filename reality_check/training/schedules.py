@@ -1,11 +1,17 @@
-"""Learning rates over a training: the factor of each iteration, as a pure function."""
+"""Numbers that change over a training: their factor in each iteration, as pure functions."""
 
 from __future__ import annotations
 
 import math
 from bisect import bisect_right
+from collections.abc import Mapping
+from typing import Any, Literal
 
+import torch
+
+from reality_check.config.method import ValueSchedule
 from reality_check.config.training import Schedule
+from reality_check.training.methods import current_value, set_values
 
 
 def rate_factor(
@@ -22,10 +28,72 @@ def rate_factor(
     Returns:
         At least 0.
     """
-    epochs = iteration / iterations_per_epoch
-    if schedule.per == "epoch":
-        epochs = iteration // iterations_per_epoch
+    epochs = _epochs(schedule.per, iteration, iterations_per_epoch)
     return _warmup(schedule, iteration) * _decay(schedule, epochs, max_epochs)
+
+
+def value_factor(
+    schedule: ValueSchedule, iteration: int, iterations_per_epoch: int, max_epochs: int
+) -> float:
+    """What a value of the loss is multiplied by in an iteration; arguments as above.
+
+    Args:
+        schedule: of the value, with nothing left to search.
+        iteration: 0-based, of those that the current weights have seen.
+        iterations_per_epoch: of the training.
+        max_epochs: at which ``linear`` and ``cosine`` end that do not say when.
+    """
+    epochs = _epochs(schedule.per, iteration, iterations_per_epoch)
+    factor: Any = schedule.factor
+    if schedule.kind == "constant":
+        return 1.0
+    if schedule.kind == "step":
+        return float(factor ** _steps(schedule, epochs))
+    length: Any = max_epochs if schedule.epochs is None else schedule.epochs
+    return float(factor + (1 - factor) * _fall(schedule.kind, epochs / length))
+
+
+class ScheduledValues:
+    """The values of a loss that follow a schedule.
+
+    Args:
+        loss: as it begins, before a checkpoint is loaded.
+        schedules: by name of the value.
+        max_epochs: of the training.
+
+    Raises:
+        UsageError: the loss has no such value.
+    """
+
+    def __init__(
+        self, loss: torch.nn.Module, schedules: Mapping[str, ValueSchedule], max_epochs: int
+    ) -> None:
+        self._loss, self._schedules, self._max_epochs = loss, schedules, max_epochs
+        self._first = {name: current_value(loss, name, "schedule") for name in schedules}
+        self._now: dict[str, float] = {}
+
+    def set(self, iteration: int, iterations_per_epoch: int) -> None:
+        """Give the loss the values of an iteration.
+
+        Raises:
+            UsageError: it refuses one.
+        """
+        values = {
+            name: self._first[name]
+            * value_factor(schedule, iteration, iterations_per_epoch, self._max_epochs)
+            for name, schedule in self._schedules.items()
+        }
+        if values != self._now:
+            set_values(self._loss, values, "schedule")
+            self._now = values
+
+    def forget(self) -> None:
+        """Somebody else has set values of the loss, such as a checkpoint."""
+        self._now = {}
+
+
+def _epochs(per: Literal["epoch", "iteration"], iteration: int, per_epoch: int) -> float:
+    return iteration // per_epoch if per == "epoch" else iteration / per_epoch
 
 
 def _warmup(schedule: Schedule, iteration: int) -> float:
@@ -40,11 +108,17 @@ def _decay(schedule: Schedule, epochs: float, max_epochs: int) -> float:
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "step":
-        every = schedule.every
-        steps = bisect_right(schedule.at, epochs) if every is None else int(epochs // every)
-        return schedule.factor**steps
-    left = 1 - min(epochs / max_epochs, 1.0)
-    shape = left**schedule.power
-    if schedule.kind == "cosine":
-        shape = (1 - math.cos(math.pi * left)) / 2
+        return schedule.factor ** _steps(schedule, epochs)
+    shape = _fall(schedule.kind, epochs / max_epochs) ** schedule.power
     return schedule.end + (1 - schedule.end) * shape
+
+
+def _steps(schedule: Schedule | ValueSchedule, epochs: float) -> int:
+    every: Any = schedule.every
+    return bisect_right(schedule.at, epochs) if every is None else int(epochs // every)
+
+
+def _fall(kind: str, share: float) -> float:
+    """From 1 to 0 while the share of the time goes from 0 to 1: along a line or a cosine."""
+    left = 1 - min(share, 1.0)
+    return (1 - math.cos(math.pi * left)) / 2 if kind == "cosine" else left

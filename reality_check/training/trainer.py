@@ -15,12 +15,11 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pml_extensions.modules import start_from_pca
 from reality_check.data.sample_set import SampleSet
-from reality_check.evaluation.baselines import MOST_FITTED
 from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.training.batches import Batches
+from reality_check.training.first_values import fit_first_values
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.fold_checkpoints import FoldCheckpoints, State
 from reality_check.training.module import TrainingModule
@@ -29,9 +28,7 @@ from reality_check.training.progress import FoldProgress
 from reality_check.training.records import FoldRecords
 from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
-from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
-from reality_check.utils.spread import evenly_spread
 
 
 class Trainer:
@@ -92,7 +89,7 @@ class Trainer:
             return saved
         self.build()
         if saved is None:
-            self._start_from_pca()
+            fit_first_values(self.task, self.module, self.train_set, self.batches)
         else:
             self.progress.load_state_dict(saved["progress"])
             self._restore(saved)
@@ -136,21 +133,6 @@ class Trainer:
             self.validation_images = Pipeline(self.validation, augmentation, shape, self.device)
         self.progress = FoldProgress(task)
 
-    def _start_from_pca(self) -> None:
-        """Give the embedder the principal components of the training features."""
-        embedder = self.task.model.embedder
-        if embedder is None or embedder.init != "pca":
-            return
-        rows = evenly_spread(len(self.train_set), MOST_FITTED)
-        batches = self.batches.evaluation_batches(rows)
-        features = embed(self.network.features, self.network, batches)
-        parts = self.network.embedder.modules()
-        layer = next(part for part in parts if isinstance(part, nn.Linear))
-        try:
-            start_from_pca(layer, features)
-        except ValueError as error:
-            raise UsageError(f"embedder.init: pca: {error}") from None
-
     # -- training ---------------------------------------------------------------------------
 
     def _train_phases(self) -> None:
@@ -183,8 +165,10 @@ class Trainer:
         self.module.train()
         total = torch.zeros((), device=self.device)
         before = self.progress.position.spent * self.epoch_length
+        of_weights = self.progress.position.epoch * self.epoch_length
         for number, (images, labels) in enumerate(self.batches.take(count)):
             self.module.set_iteration(before + number, self.epoch_length)
+            self.module.scheduled.set(of_weights + number, self.epoch_length)
             try:
                 total += self.module.step(images, labels)
             except Exception:

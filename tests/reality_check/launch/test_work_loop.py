@@ -22,10 +22,15 @@ from reality_check.models.pipeline import build_pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import trial_folder
+from reality_check.training import trainer
+from reality_check.training.fold import FoldTask
 from reality_check.training.trainer import FoldResult, Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
+
+
+FACTOR = "schedules.alpha.factor"
 
 
 def names(labels: range | list[int]) -> tuple[str, ...]:
@@ -182,6 +187,35 @@ def test_metrics_on_request_are_measured_on_the_test_classes_only(make: Made) ->
         for category in ("aggregate", "ensemble", "complete"):
             for metric in (*asked, "NMI" + suffix, "separability" + suffix):
                 assert (method, category, metric) in names
+
+
+def test_gradual_heating_is_searched_and_what_is_fitted_before_is_in_all_stages(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    method = {
+        "base": "heated_up_softmax_bn",
+        "name": "gradual",
+        "before_training": {"batch_statistics": True, "proxies": "class_means"},
+        "schedules": {"alpha": {"kind": "linear", "factor": {"low": 0.1, "high": 0.5}}},
+        "phase2": None,
+    }
+    fitted: list[str] = []
+    fit = trainer.fit_first_values
+
+    def note(task: FoldTask, *others: Any) -> None:
+        fit(task, *others)
+        fitted.append("fixed" if task.fixed_epochs else "folds")
+        assert task.settings.schedules["alpha"].factor == task.settings.params[FACTOR]
+
+    monkeypatch.setattr(trainer, "fit_first_values", note)
+    campaign = make(methods=[method])
+    campaign.work()
+    assert Counter(fitted) == {"folds": (2 + 2) * 4, "fixed": 2}
+    rows = [row for row in collect(campaign).rows if row.method == "gradual"]
+    assert {row.category for row in rows} == {"aggregate", "ensemble", "complete"}
+    drawn = [unit.study for unit in campaign.ready_stages() if unit.stage == "search"]
+    for trial in drawn[0].complete().values():
+        assert 0.1 <= trial.params[FACTOR] <= 0.5
 
 
 def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: Made) -> None:

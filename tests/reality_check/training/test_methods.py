@@ -8,6 +8,7 @@ from pytorch_metric_learning import losses, miners
 
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from reality_check.config import Method, Protocol, Range, compose
+from reality_check.config.method import ValueSchedule
 from reality_check.training.methods import (
     SecondPhaseSettings,
     build_loss,
@@ -223,7 +224,7 @@ def test_looking_at_the_second_phase_draws_no_random_number() -> None:
 def test_a_second_phase_sets_numbers_that_are_tensors() -> None:
     loss = losses.MarginLoss(beta=1.2, learn_beta=True)
     enter_second_phase(loss, SecondPhaseSettings({"beta": 0.5}, {}, 1.0, 1.0))
-    assert float(loss.beta) == 0.5
+    assert float(loss.beta.detach()) == 0.5
 
 
 @pytest.mark.parametrize("name", ["magin", "training", "forward"])
@@ -231,4 +232,33 @@ def test_the_second_phase_changes_only_numbers_that_are_there(name: str) -> None
     with pytest.raises(UsageError, match=name):
         enter_second_phase(
             losses.TripletMarginLoss(), SecondPhaseSettings({name: 1.0}, {}, 1.0, 1.0)
+        )
+
+
+def test_a_schedule_is_searched_like_any_value() -> None:
+    lengths = {"low": 2, "high": 9, "int": True}
+    schedule = {"kind": "linear", "factor": RANGE | {"low": 0.1}, "epochs": lengths}
+    method, protocol = composed(
+        loss="pml_extensions.losses.HeatedUpSoftmaxLoss",
+        schedules={"alpha": schedule},
+        learning_rates={"trunk": 0.1, "loss": 0.1},
+    )
+    assert list(search_space(method, protocol)) == [
+        "schedules.alpha.epochs",
+        "schedules.alpha.factor",
+    ]
+    settings = fill_settings(
+        method, protocol, {"schedules.alpha.epochs": 4, "schedules.alpha.factor": 0.5}
+    )
+    assert settings.schedules == {"alpha": ValueSchedule(kind="linear", factor=0.5, epochs=4)}
+    assert fill_settings(*composed(), {"learning_rates.trunk": 1}).schedules == {}
+
+
+@pytest.mark.parametrize("change", ["arguments", "factors"])
+def test_a_value_follows_a_schedule_or_changes_in_the_second_phase(change: str) -> None:
+    with pytest.raises(UsageError, match="'alpha' has a schedule and is changed by phase2"):
+        composed(
+            loss="pml_extensions.losses.HeatedUpSoftmaxLoss",
+            schedules={"alpha": {"kind": "step", "every": 3, "factor": 0.5}},
+            phase2={change: {"alpha": 0.5}},
         )

@@ -68,6 +68,58 @@ def test_what_a_loss_batch_normalises_must_be_what_is_retrieved_with(
         check_model(experiment, make_images(16))
 
 
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"base": "quick/heated_up_softmax"}, None),
+        ({"base": "contrastive"}, "needs a loss with set_proxies_to_class_means"),
+    ],
+)
+def test_only_a_loss_that_can_starts_its_proxies_at_class_means(
+    make_images: Callable[..., ImageSet], method: dict[str, Any], words: str | None
+) -> None:
+    wanted = {"proxies": "class_means"}
+    experiment = compose({**RAW, "methods": [{**method, "name": "m", "before_training": wanted}]})
+    if words is None:
+        check_model(experiment, make_images(16))
+        return
+    with pytest.raises(UsageError, match=rf"method 'm': before_training.proxies: .*{words}"):
+        check_model(experiment, make_images(16))
+
+
+@pytest.mark.parametrize(
+    ("change", "fits"),
+    [
+        ({}, False),
+        ({"model": {"neck": "batch_norm"}}, True),
+        ({"training": {"freeze_batchnorm": False}}, True),
+    ],
+)
+def test_a_pass_for_statistics_needs_a_batchnorm_that_takes_them(
+    make_images: Callable[..., ImageSet], change: dict[str, Any], fits: bool
+) -> None:
+    method = {"name": "m", "base": "contrastive", "before_training": {"batch_statistics": True}}
+    frozen = ["protocol.training.freeze_batchnorm=true"]
+    experiment = compose({**RAW, "methods": [{**method, **change}]}, frozen)
+    if fits:
+        check_model(experiment, make_images(16))
+        return
+    with pytest.raises(UsageError, match=r"batch_statistics: there is no BatchNorm"):
+        check_model(experiment, make_images(16))
+
+
+def test_a_schedule_is_of_a_value_that_the_loss_has() -> None:
+    for name, words in (("alhpa", "no numeric value 'alhpa'"), ("alpha", None)):
+        schedules = {name: {"kind": "linear", "factor": 0.25}}
+        method = {"name": "m", "base": "quick/heated_up_softmax", "schedules": schedules}
+        experiment = compose({**RAW, "methods": [{**method, "phase2": None}]})
+        if words is None:
+            assert check_loss(experiment, experiment.methods[0]).problem is None
+            continue
+        with pytest.raises(UsageError, match=words):
+            check_loss(experiment, experiment.methods[0])
+
+
 def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., ImageSet]) -> None:
     # 24 classes: 12 trainval, 3 validate in each fold, 9 train; a batch of 32 has 8 classes of 4.
     check_data(compose(RAW), make_images(24, 2))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+from reality_check.config.method import ValueSchedule
 from reality_check.config.training import Schedule, Training
 from reality_check.training.schedules import rate_factor
 
@@ -124,3 +125,31 @@ def test_trainings_that_cannot_be_are_refused(values: dict[str, Any], words: lis
         training(**values)
     for word in words:
         assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ({"kind": "step", "factor": 0.5}, "either at, a list of epochs, or every"),
+        ({"kind": "step", "every": 2}, "kind step needs factor"),
+        ({"kind": "linear", "every": 2, "factor": 0.5}, "every belongs to .* step, not to linear"),
+        ({"kind": "constant", "factor": 0.5}, "factor belongs to .*, not to constant"),
+        ({"kind": "cosine", "factor": 0}, "factor must be above 0, got 0"),
+        ({"kind": "cosine", "factor": {"low": -1, "high": 1}}, "above 0, got -1"),
+        ({"kind": "linear", "factor": 0.5, "epochs": 0}, "greater than or equal to 1"),
+        (
+            {"kind": "linear", "factor": 0.5, "epochs": {"low": 2, "high": 9}},
+            "int: true in a range",
+        ),
+        (
+            {"kind": "linear", "factor": 0.5, "epochs": {"low": 0, "high": 9, "int": True}},
+            "at least 1, got 0",
+        ),
+        ({"kind": "linear", "factor": 0.5, "epochs": {"choices": [2, 2.5]}}, "whole numbers"),
+        ({"kind": "step", "at": [4, 2], "factor": 0.5}, "rising order"),
+        ({"kind": "sine", "factor": 0.5}, "'constant', 'step', 'linear' or 'cosine'"),
+    ],
+)
+def test_a_values_schedule_says_what_is_wrong(values: dict[str, Any], words: str) -> None:
+    with pytest.raises(ValidationError, match=words):
+        ValueSchedule.model_validate(values)

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import dataclasses
 import math
 import random
 import sys
@@ -14,12 +15,14 @@ import torch
 from pytorch_metric_learning.utils.loss_and_miner_utils import get_all_triplets_indices
 from torch import Tensor, nn
 
+from reality_check.config.method import BeforeTraining, ValueSchedule
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data import ImageSet
 from reality_check.evaluation.metrics import Diverged
 from reality_check.models.network import build_network
+from reality_check.training.first_values import fit_first_values
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.methods import MethodSettings, SecondPhaseSettings
 from reality_check.training.module import TrainingModule
@@ -363,6 +366,24 @@ CASES: dict[str, tuple[MethodSettings, dict[str, Any]]] = {
     "fixed epochs": (
         settings("toys.Chance", second_phase=SECOND),
         {"fixed_epochs": (3, 3)},
+    ),
+    "value that follows a schedule": (
+        settings(
+            schedules={
+                "scale": ValueSchedule(kind="cosine", factor=0.25, epochs=4, per="iteration")
+            },
+            second_phase=SECOND,
+        ),
+        {"patience": 1, "max_epochs": 8},
+    ),
+    "values fitted before": (
+        settings(
+            "HeatedUpSoftmaxLoss",
+            arguments={"normalization": "bn"},
+            before_training=BeforeTraining(batch_statistics=True, proxies="class_means"),
+            schedules={"alpha": ValueSchedule(kind="step", every=2, factor=0.5)},
+        ),
+        {"freeze_batchnorm": False},
     ),
 }
 
@@ -962,3 +983,98 @@ def test_checkpoints_of_another_task_are_not_continued(tmp_path: Path, sets: Set
     alone = fold_run(other, sets, tmp_path / "new").run()
     assert outcome(again) == outcome(alone)
     assert same(weights(tmp_path / "used"), weights(tmp_path / "new"))
+
+
+# -- values that follow a schedule -------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("schedule", "expected"),
+    [
+        ({"kind": "constant"}, [4.0] * 12),
+        ({"kind": "step", "every": 2, "factor": 0.5}, [4.0] * 4 + [2.0] * 4 + [1.0] * 4),
+        ({"kind": "step", "at": [1], "factor": 2}, [4.0] * 2 + [8.0] * 10),
+        ({"kind": "linear", "factor": 0.5, "epochs": 2}, [4, 4, 3, 3] + [2.0] * 8),
+        (
+            {"kind": "linear", "factor": 0.5, "epochs": 2, "per": "iteration"},
+            [4, 3.5, 3, 2.5] + [2.0] * 8,
+        ),
+        (  # until max_epochs
+            {"kind": "cosine", "factor": 0.25, "per": "iteration"},
+            [1 + 3 * (1 + math.cos(math.pi * i / 12)) / 2 for i in range(12)],
+        ),
+    ],
+)
+def test_a_loss_trains_with_the_values_of_its_schedule(
+    tmp_path: Path, sets: Sets, schedule: dict[str, Any], expected: list[float]
+) -> None:
+    Proxies.seen.clear()
+    method = settings(schedules={"scale": ValueSchedule.model_validate(schedule)})
+    fold_run(task(method, training(max_epochs=6)), sets, tmp_path).run()
+    assert Proxies.seen == pytest.approx(expected)
+
+
+def test_in_the_second_phase_a_schedule_goes_on_from_the_epoch_of_the_weights(
+    tmp_path: Path, sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A training with the lengths that this finds, the final one, sees the same values."""
+    script(monkeypatch, [0.0, 0.0, 0.1, 0.3, 0.2, 0.2, 0.25, 0.28, 0.1, 0.1])
+    Proxies.seen.clear()
+    schedules = {"scale": ValueSchedule(kind="step", every=1, factor=0.5)}
+    how = training(evaluate_every=1, patience=1, max_epochs=40)
+    method = settings(second_phase=SECOND, schedules=schedules)
+    result = fold_run(task(method, how), sets, tmp_path).run()
+    by_epoch = Proxies.seen[::2]
+    assert by_epoch == [4 / 2**n for n in (0, 1, 2, 3)] + [4 / 2**n for n in (2, 3, 4, 5)]
+    first = result.epoch - result.follow_up_epochs
+    Proxies.seen.clear()
+    final = task(method, how, fixed_epochs=(first, result.follow_up_epochs))
+    fold_run(final, sets, tmp_path / "final").run()
+    assert Proxies.seen[::2] == [4 / 2**n for n in range(4)]
+
+
+# -- before the first step ---------------------------------------------------------------------
+
+
+def test_proxies_start_at_the_class_means_of_the_embeddings(tmp_path: Path, sets: Sets) -> None:
+    method = settings(
+        "NormalizedSoftmaxLoss", before_training=BeforeTraining(proxies="class_means")
+    )
+    method = dataclasses.replace(method, loss="pml_extensions.losses.NormalizedSoftmaxLoss")
+    run = fold_run(task(method, training()), sets, tmp_path)
+    run.build()
+    before = run.loss.proxies.detach().clone()
+    fit_first_values(run.task, run.module, run.train_set, run.batches)
+    run.network.eval()
+    with torch.no_grad():
+        rows = np.arange(len(sets[0]))
+        x = torch.cat([run.network(batch) for batch in run.batches.evaluation_batches(rows)])
+    for label, proxy in enumerate(run.loss.proxies):
+        mean = x[torch.from_numpy(sets[0].labels == label)].sum(dim=0)
+        torch.testing.assert_close(proxy.detach(), mean / mean.norm())
+    assert not torch.equal(before, run.loss.proxies)
+
+
+def test_a_pass_before_training_fits_statistics_and_nothing_else(
+    tmp_path: Path, sets: Sets
+) -> None:
+    wanted = BeforeTraining(batch_statistics=True)
+    arguments = {"normalization": "bn"}
+    method = settings("HeatedUpSoftmaxLoss", arguments=arguments, before_training=wanted)
+    model = MODEL.changed({"neck": "heated_up_softmax"})
+    run = fold_run(task(method, training(freeze_batchnorm=True), model=model), sets, tmp_path)
+    run.build()
+    states = {"network": run.network, "loss": run.loss}
+    before = {k: {n: v.clone() for n, v in s.state_dict().items()} for k, s in states.items()}
+    fit_first_values(run.task, run.module, run.train_set, run.batches)
+    changed = {
+        f"{key}.{name}"
+        for key, part in states.items()
+        for name, value in part.state_dict().items()
+        if not torch.equal(value, before[key][name])
+    }
+    statistics = {"running_mean", "running_var"}
+    neck = {f"network.embedder.neck.{name}" for name in (*statistics, "num_batches_tracked")}
+    assert changed == neck | {f"loss.{name}" for name in statistics}
+    passes = len(sets[0]) // run.task.training.batch_size
+    assert int(run.network.embedder.neck.num_batches_tracked) == passes

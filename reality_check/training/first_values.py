@@ -1,0 +1,89 @@
+"""What is fitted to the training images before the first step of a training."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+from torch import Tensor, nn
+
+from pml_extensions.modules import start_from_pca
+from reality_check.config.training import Training
+from reality_check.data.sample_set import SampleSet
+from reality_check.evaluation.baselines import MOST_FITTED
+from reality_check.evaluation.metrics import embed, require_finite
+from reality_check.models.network import Network
+from reality_check.training.batches import Batches
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import MethodSettings
+from reality_check.training.module import TrainingModule, keeps_statistics
+from reality_check.training.strategy import BATCH_NORM
+from reality_check.utils.errors import UsageError
+from reality_check.utils.spread import evenly_spread
+
+
+def fit_first_values(
+    task: FoldTask, module: TrainingModule, samples: SampleSet, batches: Batches
+) -> None:
+    """Fit what the model and the method want fitted; each step uses the ones before it.
+
+    Args:
+        task: what is trained, and how.
+        module: as it was built.
+        samples: the training classes.
+        batches: of them.
+
+    Raises:
+        UsageError: there is nothing that could be fitted.
+        Diverged: an embedding is not finite.
+    """
+    embedder, wanted = task.model.embedder, task.settings.before_training
+    network: Network = module.network
+    if embedder is not None and embedder.init == "pca":
+        rows = evenly_spread(len(samples), MOST_FITTED)
+        features = embed(network.features, network, batches.evaluation_batches(rows))
+        _start_embedder(network, features)
+    if wanted.batch_statistics:
+        module.train()
+        for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
+            module.see(images, labels)
+    if wanted.proxies == "class_means":
+        rows = np.arange(len(samples))
+        embeddings = require_finite(embed(network, network, batches.evaluation_batches(rows)))
+        loss: Any = module.loss
+        loss.set_proxies_to_class_means(embeddings, batches.labels)
+
+
+def check_first_values(
+    settings: MethodSettings, network: Network, loss: nn.Module, training: Training
+) -> None:
+    """Make sure that there is something to fit.
+
+    Raises:
+        UsageError: there is not.
+    """
+    wanted, name = settings.before_training, f"method {settings.name!r}: before_training"
+    if wanted.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
+        raise UsageError(
+            f"{name}.proxies: class_means needs a loss with set_proxies_to_class_means(embeddings, "
+            f"labels), as those of pml_extensions with proxies have it; {type(loss).__name__} has "
+            "none, so remove it."
+        )
+    parts = [network.head, network.embedder] + (
+        [] if training.freeze_batchnorm else [network.trunk]
+    )
+    fitted = any(isinstance(part, BATCH_NORM) for whole in parts for part in whole.modules())
+    if wanted.batch_statistics and not fitted and not keeps_statistics(loss):
+        raise UsageError(
+            f"{name}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
+            "remove it, or write neck: batch_norm or training.freeze_batchnorm: false."
+        )
+
+
+def _start_embedder(network: Network, features: Tensor) -> None:
+    """Give the embedder the principal components of the training features."""
+    layer = next(part for part in network.embedder.modules() if isinstance(part, nn.Linear))
+    try:
+        start_from_pca(layer, features)
+    except ValueError as error:
+        raise UsageError(f"embedder.init: pca: {error}") from None
