@@ -75,6 +75,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
     import torch
 
     from reality_check.data import load_dataset
+    from reality_check.launch.cost import estimate_cost
     from reality_check.report.planning import resolution_sentence
     from reality_check.studies.sampler import check_sampler
     from reality_check.training.methods import search_space
@@ -82,7 +83,6 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
         check_data,
         check_model,
         check_starts,
-        estimate_cost,
         with_trials,
     )
     from reality_check.training.prepared_experiment import pick_device
@@ -107,9 +107,10 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
         return USAGE
     cost = estimate_cost(with_trials(experiment), dataset, pick_device(experiment.device))
     print(
-        f"cost: {cost.fold_runs} trainings; at {cost.seconds_per_epoch:.2f} s an epoch on this "
-        f"machine at most {duration(cost.seconds)} for one worker, evaluation apart; less where "
-        "trainings stop early, half with --workers 2 on two free cores"
+        f"cost: {cost.trainings} trainings; with evaluation, baselines and report about "
+        f"{duration(cost.seconds)} for one worker on this machine ({duration(cost.least)} if every "
+        f"training stops as early as it may, {duration(cost.most)} if each uses all its epochs); "
+        "half with --workers 2 on two free cores"
     )
     if len(experiment.methods) > 1:
         print(resolution_sentence(experiment.protocol, len(experiment.methods), like))

@@ -1,10 +1,8 @@
-"""Checks that need no training: does the data fit, do the losses run, what will it cost."""
+"""Checks that need no training: does the data fit, do the losses run."""
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
-from pathlib import Path
 
 import numpy as np
 import torch
@@ -15,13 +13,12 @@ from reality_check.config.classes import one_line
 from reality_check.config.method import Method
 from reality_check.config.metrics import Stage
 from reality_check.config.model import Model
-from reality_check.config.schema import Experiment, count_trainings, trainings_of
+from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
-from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
     build_loss,
     build_miner,
@@ -33,7 +30,6 @@ from reality_check.training.methods import (
 )
 from reality_check.training.module import build_optimizers, loss_value
 from reality_check.training.schedules import ScheduledValues
-from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError
 
 #: Images a class of the toy batch where batches are not class-balanced.
@@ -253,49 +249,3 @@ def with_trials(experiment: Experiment) -> Experiment:
         trials = each * max(1, len(space))
         methods.append(method.model_copy(update={"trials": trials}))
     return experiment.model_copy(update={"methods": methods})
-
-
-@dataclass(frozen=True)
-class CostEstimate:
-    """An estimate of what an experiment takes. Times are for one worker.
-
-    Attributes:
-        fold_runs: trainings in all, search, reproductions and complete.
-        seconds_per_epoch: of the slowest training, measured on this machine.
-        seconds: upper bound: every training uses all its epochs.
-    """
-
-    fold_runs: int
-    seconds_per_epoch: float
-    seconds: float
-
-
-def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
-    """Time a few training steps of each kind of training and multiply."""
-    slowest, seconds = 0.0, 0.0
-    for model, training, methods in _trained_alike(experiment):
-        per_epoch = _time_epoch(experiment, dataset, device, (model, training, methods[0]))
-        slowest = max(slowest, per_epoch)
-        runs = sum(trainings_of(experiment, method) for method in methods)
-        seconds += runs * training.max_epochs * per_epoch
-    return CostEstimate(count_trainings(experiment), slowest, seconds)
-
-
-def _time_epoch(
-    experiment: Experiment,
-    dataset: SampleSet,
-    device: torch.device,
-    how: tuple[Model, Training, Method],
-) -> float:
-    """Seconds of an epoch on the classes of the first fold."""
-    (model, training, method), protocol = how, experiment.protocol
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
-    train = dataset.subset(split_dataset(dataset, protocol.split).folds[0].train)
-    task = FoldTask(settings, _middle(model), training, training.embedding_size, 0, 0, (1, 0))
-    run = Trainer(task, train, None, Path("nowhere"), device)  # builds and steps write nothing
-    run.build()
-    run.train_steps(2)
-    steps = 5
-    started = time.perf_counter()
-    run.train_steps(steps)
-    return (time.perf_counter() - started) / steps * run.epoch_length

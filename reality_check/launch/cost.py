@@ -1,0 +1,194 @@
+"""What an experiment will take on this machine, from a few steps of each method."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from reality_check.config.method import Method
+from reality_check.config.metrics import METRICS, Stage, clean
+from reality_check.config.schema import Experiment, count_trainings
+from reality_check.data import SampleSet
+from reality_check.evaluation.metrics import embed, evaluate_both_geometries
+from reality_check.studies.campaign import MOST_BASELINES
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import fill_settings, middle_params
+from reality_check.training.prepared_experiment import PreparedExperiment
+from reality_check.training.trainer import Trainer
+
+#: Seconds that are spent on each thing that is timed, if one step does not take longer.
+_LOOK_SECONDS = 0.7
+#: Steps before a method is timed, and the most that are.
+_WARM_UP, _STEPS = 2, 20
+#: Samples whose evaluation is timed; that of more takes longer by the square of their number.
+_SAMPLES = 1500
+#: Seconds of a training beyond those of its network: checkpoint, curves, the storage's records.
+_RECORDS = 0.3
+#: Seconds of a report, and of each method's figures and tables in it.
+_REPORT, _REPORT_OF_METHOD = 4.0, 2.5
+
+
+@dataclass(frozen=True)
+class CostEstimate:
+    """What an experiment takes, in seconds of one worker, from the command to the report.
+
+    Attributes:
+        trainings: how many, search, reproductions and complete.
+        least: if every training stopped as early as its patience lets it.
+        most: if every training used all its epochs.
+    """
+
+    trainings: int
+    least: float
+    most: float
+
+    @property
+    def seconds(self) -> float:
+        """Between both."""
+        return (self.least + self.most) / 2
+
+
+@dataclass(frozen=True)
+class _Times:
+    """Seconds, measured: of building a network, an epoch, and evaluating so many samples."""
+
+    build: float
+    epoch: float
+    embed_one: float
+    compare: Callable[[int, int], float]
+
+    def evaluation(self, samples: int, geometries: int = 1, further: int = 0) -> float:
+        """Embed samples and compute their metrics."""
+        return samples * self.embed_one + geometries * self.compare(samples, further)
+
+
+def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
+    """Time some steps and evaluations of every method, and add up what the stages do."""
+    prepared = PreparedExperiment(experiment, dataset)
+    started = time.process_time()  # of importing and reading, which the worker does again
+    fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
+    measured = [(method, _measure(prepared, method, device)) for method in experiment.methods]
+    fixed += _seconds_of_baselines(prepared, measured[0][1])
+    least, most = (
+        fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
+        for longest in (False, True)
+    )
+    return CostEstimate(count_trainings(experiment), least, most)
+
+
+def _seconds_of(
+    prepared: PreparedExperiment, method: Method, times: _Times, longest: bool
+) -> float:
+    """All stages of a method, with the most or the fewest epochs."""
+    protocol, experiment = prepared.protocol, prepared.experiment
+    training, folds = experiment.training_of(method), protocol.split.folds
+    epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
+    validation = np.mean([_size(prepared, fold.validation) for fold in prepared.splits.folds])
+    test = len(prepared.test_set)
+    evaluations = 2 + epochs / training.evaluate_every
+    overhead = times.build + _RECORDS
+    fold = overhead + epochs * times.epoch + evaluations * times.evaluation(int(validation))
+    each = {
+        Stage.SEARCH: folds * fold,
+        Stage.REPRODUCTIONS: folds * (fold + times.evaluation(test, 2, 1))
+        + 2 * times.compare(test, 1),
+        Stage.FINAL: overhead + epochs * times.epoch + times.evaluation(test, 2, 1),
+    }
+    counts = dict.fromkeys((Stage.REPRODUCTIONS, Stage.FINAL), protocol.runs)
+    counts[Stage.SEARCH] = experiment.trials_of(method) * protocol.search.repeats
+    return float(sum(counts[stage] * each[stage] for stage in protocol.stages))
+
+
+def _seconds_of_baselines(prepared: PreparedExperiment, times: _Times) -> float:
+    """Trunk and embedder of every fold, and once the raw input and its components."""
+    networks = min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
+    return (networks + 1) * (times.build + 2 * times.evaluation(len(prepared.test_set), 1, 1))
+
+
+def _fewest_epochs(experiment: Experiment, method: Method) -> int:
+    """Epochs of a training whose first evaluation of each phase is its best."""
+    training = experiment.training_of(method)
+    if training.patience is None or experiment.protocol.selects_on == "last":
+        return training.max_epochs
+    phases = 2 if method.phase2 is not None or training.phases == "two" else 1
+    step = training.evaluate_every
+    stop = step * (1 + training.patience // step + 1)
+    return min(training.max_epochs, phases * stop)
+
+
+def _size(prepared: PreparedExperiment, classes: tuple[int, ...]) -> int:
+    return int(np.isin(prepared.dataset.labels, classes).sum())
+
+
+# -- measuring ------------------------------------------------------------------------------------
+
+
+def _measure(prepared: PreparedExperiment, method: Method, device: torch.device) -> _Times:
+    trainer = _trainer(prepared, method, device)
+    started = time.perf_counter()
+    trainer.build()  # and all that follows writes nothing
+    build = time.perf_counter() - started
+    trainer.train_steps(_WARM_UP)
+    step = _seconds_each(lambda: trainer.train_steps(1))
+    images = trainer.validation_images
+    rows = np.arange(min(len(images), 128))
+    embed_rows = _seconds_each(
+        lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows))
+    )
+    size = trainer.task.embedding_size
+    return _Times(
+        build,
+        step * trainer.epoch_length,
+        embed_rows / len(rows),
+        _comparison(prepared, size, device),
+    )
+
+
+def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
+    """The training of the first fold, as a search would begin it."""
+    experiment, protocol = prepared.experiment, prepared.protocol
+    model, training = experiment.model_of(method), experiment.training_of(method)
+    middle = {name: value.middle() for name, value in model.searched().items()}
+    fold = prepared.splits.folds[0]
+    task = FoldTask(
+        fill_settings(method, protocol, middle_params(method, protocol)),
+        model.filled(middle),
+        training,
+        training.embedding_size,
+        0,
+        0,
+    )
+    searched = protocol.selects_on == "validation"
+    train = prepared.dataset.subset(fold.train if searched else prepared.splits.trainval)
+    return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
+
+
+def _comparison(
+    prepared: PreparedExperiment, size: int, device: torch.device
+) -> Callable[[int, int], float]:
+    """Seconds of the metrics of one geometry, by samples and whether with the further ones."""
+    extra = clean(prepared.protocol.final_metrics)
+    count = min(_SAMPLES, len(prepared.test_set))
+    labels = np.arange(count) // 4
+    embeddings = torch.randn(count, size, generator=torch.Generator().manual_seed(0)).to(device)
+    plain = _seconds_each(lambda: evaluate_both_geometries(embeddings, labels, True)) / 2
+    further = plain
+    if set(extra) - set(METRICS):
+        started = time.perf_counter()
+        evaluate_both_geometries(embeddings, labels, True, extra)
+        further = (time.perf_counter() - started) / 2
+    return lambda samples, more: (further if more else plain) * (samples / count) ** 2
+
+
+def _seconds_each(do: Callable[[], object]) -> float:
+    """Seconds of one call, the mean of as many as fit into a moment."""
+    started, calls = time.perf_counter(), 0
+    while calls < _STEPS and (calls == 0 or time.perf_counter() - started < _LOOK_SECONDS):
+        do()
+        calls += 1
+    return (time.perf_counter() - started) / calls

@@ -1,0 +1,91 @@
+"""What `check` says a run will take."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+import torch
+
+from reality_check.config import load_experiment
+from reality_check.data import load_dataset
+from reality_check.launch import cost
+from reality_check.launch.cost import CostEstimate, estimate_cost
+
+CPU = torch.device("cpu")
+#: 40 classes of 4 images: 20 to test, the others 10 + 10 in each of two folds.
+TEST, VALIDATION = 80, 40
+
+
+def estimate(tiny: Path, *overrides: str) -> CostEstimate:
+    experiment = load_experiment(tiny, overrides)
+    return estimate_cost(experiment, load_dataset(experiment.dataset), CPU)
+
+
+@pytest.fixture
+def timed(monkeypatch: pytest.MonkeyPatch) -> None:
+    """An epoch of the first method takes 1 s, and one of the others 10 s."""
+
+    def measure(prepared: object, method: object, device: object) -> cost._Times:
+        epoch = 1.0 if getattr(method, "name", "") == "normalized_softmax" else 10.0
+        return cost._Times(2.0, epoch, 0.01, lambda samples, more: 0.001 * samples * (1 + 2 * more))
+
+    monkeypatch.setattr(cost, "_measure", measure)
+    monkeypatch.setattr(time, "process_time", lambda: 5.0)
+
+
+@pytest.mark.usefixtures("timed")
+def test_all_that_a_run_does_counts(tiny: Path) -> None:
+    """By hand, with the figures above: 3 epochs at most, each evaluated."""
+    found = estimate(tiny, "protocol.training.patience=1", "protocol.reproductions=2")
+    overhead = 2 + cost._RECORDS
+    evaluation = VALIDATION * (0.01 + 0.001)
+    scoring = TEST * (0.01 + 2 * 0.003)
+    fold = overhead + 3 + (2 + 3) * evaluation
+    reproduction = 2 * (fold + scoring) + 2 * TEST * 0.003
+    final = overhead + 3 + scoring
+    baselines = (2 * 2 + 1) * (2 + 2 * TEST * (0.01 + 0.003))
+    fixed = 2 * 5 + cost._REPORT + cost._REPORT_OF_METHOD + baselines
+    assert found.trainings == 2 * 2 + 2 * 2 + 2
+    assert found.most == pytest.approx(fixed + 2 * 2 * fold + 2 * reproduction + 2 * final)
+    assert found.least == found.most, "with this patience the third epoch is the first to stop at"
+
+
+@pytest.mark.usefixtures("timed")
+def test_every_method_counts_with_its_own_time(tiny: Path) -> None:
+    one = estimate(tiny, "protocol.categories=[aggregate]")
+    both = estimate(
+        tiny,
+        "protocol.categories=[aggregate]",
+        "methods=[quick/normalized_softmax,quick/contrastive]",
+    )
+    trainings = one.trainings
+    assert both.trainings == 2 * trainings
+    slower = trainings * 3 * (10 - 1)  # epochs of 10 s instead of 1 s
+    fixed = 2 * 5 + cost._REPORT + 3 * (2 + 2 * TEST * (0.01 + 0.003))
+    assert both.most == pytest.approx(2 * one.most - fixed + slower)
+
+
+@pytest.mark.usefixtures("timed")
+def test_early_stops_count_in_the_lower_bound(tiny: Path) -> None:
+    given = ["protocol.training.max_epochs=50", "protocol.training.evaluate_every=2"]
+    found = estimate(tiny, *given, "protocol.training.patience=5")
+    # Best at the 2nd epoch; the first evaluation more than 5 epochs later is that of the 8th.
+    assert (
+        cost._fewest_epochs(
+            load_experiment(tiny, [*given, "protocol.training.patience=5"]),
+            load_experiment(tiny).methods[0],
+        )
+        == 8
+    )
+    assert found.least < found.most / 3
+    endless = estimate(tiny, *given, "protocol.training.patience=null")
+    assert endless.least == endless.most == pytest.approx(found.most)
+
+
+def test_it_is_measured_in_moments(tiny: Path) -> None:
+    started = time.perf_counter()
+    found = estimate(tiny)
+    assert 0 < found.least <= found.seconds <= found.most
+    assert time.perf_counter() - started < 60
