@@ -30,7 +30,8 @@ results.csv (a row per method, category, reproduction and metric), report.html,
 report.md, tables.tex, figures/, logs/, studies.db (the searches) and, for each
 method, a folder of checkpoints. Ctrl-C or a kill loses nothing: the same
 command resumes from the last checkpoint; once all is done, it only writes the
-report.
+report. With more trials, searches, reproductions, final metrics or methods it
+adds what is new; any other change is refused.
 
 On a terminal a live table shows how far it is; elsewhere a line is printed for
 each trial, reproduction and stage that is finished, with its time and the best

@@ -23,10 +23,12 @@ from reality_check.studies.campaign import (
     check_studies,
     storage_url,
 )
+from reality_check.studies.growth import describe_changes, note_step
 from reality_check.studies.output_folder import (
     changed_code,
     check_same_experiment,
     exclusive,
+    growth,
     load_locked,
     lock_experiment,
     remove_checkpoints,
@@ -83,17 +85,32 @@ def prepared(
         try:
             out_dir.mkdir(parents=True, exist_ok=True)
             stack.enter_context(exclusive(out_dir))
-            if restarted:
+            if restarted or growth(locked, out_dir):
                 _check_nobody_works(_begun(locked, out_dir), log)
             # Once more, since others may have written until now.
             locked, restarted = _as_locked(experiment, code, out_dir)
             for name in restarted:
                 remove_checkpoints(out_dir / name)
+            _grow(locked, out_dir, log)
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
         yield PreparedExperiment(locked, dataset)
+
+
+def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> None:
+    """Note in what the experiment is larger than that of the folder, if it is."""
+    changes = growth(experiment, out_dir)
+    if changes:
+        log(f"The experiment grows: {describe_changes(changes)}. What is there stays.")
+        begun = _begun(experiment, out_dir)
+        done: dict[str, dict[str, int]] = {}
+        for work in begun.ready_stages():
+            counts = done.setdefault(work.method, {})
+            counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
+        done.pop("", None)
+        note_step(begun.experiment, changes, done, out_dir)
 
 
 def _check_inputs(experiment: Experiment, trained_here: bool) -> SampleSet:
@@ -183,7 +200,7 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
 def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
     """What the output folder holds already, in the storage as it is reached from here."""
     there = load_locked(out_dir).model_copy(update={"storage": experiment.storage})
-    return Campaign(there, out_dir)
+    return Campaign(there, out_dir, only_reads=True)
 
 
 def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
@@ -205,8 +222,8 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
                 raise UsageError(_still_works(trial.worker))
         if running is first:
             log(
-                "The code has changed; looking for up to "
-                f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with the earlier one"
+                f"Looking for up to {HEARTBEAT_GRACE // 60} minutes whether workers still run with "
+                "the experiment as it was"
             )
         time.sleep(_POLL_SECONDS)
         running = _running(campaign)
@@ -226,9 +243,9 @@ def _still_works(worker: Mapping[str, Any] | None) -> str:
     host = "" if worker is None else worker["host"].partition("/")[0]
     who = "a worker" if worker is None else f"process {worker['pid']} of the machine {host}"
     return (
-        f"{who} still trains with the code as it was, so nothing can start again with the changed "
-        "code: its checkpoints would be deleted; end it first (Ctrl-C, or scancel for jobs), or "
-        "name a new folder with --out."
+        f"{who} still trains for the experiment as it was, and would mix its results with those of "
+        "changed code or of a larger plan; end it first (Ctrl-C, or scancel for jobs), or name a "
+        "new folder with --out."
     )
 
 

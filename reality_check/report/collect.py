@@ -19,14 +19,9 @@ from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
-from reality_check.results import (
-    Cost,
-    ExperimentResults,
-    MethodResults,
-    ResultRow,
-    TrialRecord,
-)
+from reality_check.results import Cost, ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.studies.campaign import Campaign, Retrained
+from reality_check.studies.growth import read_steps
 from reality_check.studies.importance import parameter_importance
 from reality_check.studies.output_folder import gallery_path, query_scores_path
 from reality_check.studies.study import Study
@@ -55,8 +50,8 @@ def collect(campaign: Campaign) -> ExperimentResults:
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
-    first = _first(campaign, stages)
-    environment = {} if first is None else first.about()
+    environment = _environment(campaign, stages)
+    parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     energy, energy_missing = read_energy(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
@@ -66,7 +61,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         methods=methods,
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
-        deviations=tuple(find_deviations(experiment, methods, finished, _parallel_methods(stages))),
+        deviations=tuple(find_deviations(experiment, methods, finished, parallel, steps)),
         facts=tuple(_facts(campaign, environment)),
         config=experiment.plain(),
         queries=read_query_scores(
@@ -88,11 +83,12 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
     return metrics
 
 
-def _first(campaign: Campaign, stages: Studies) -> Study | None:
-    """The study that was opened first."""
+def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
+    """What the study that was opened first was opened with."""
     experiment = campaign.experiment
     first = next(method for method in experiment.methods if method.starts_from is None)
-    return stages.get((first.name, experiment.protocol.stages[0], 0))
+    study = stages.get((first.name, experiment.protocol.stages[0], 0))
+    return {} if study is None else study.about()
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
@@ -171,7 +167,7 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
     """One record per trial that was ever started: its complete attempt, or the latest."""
     if study is None:
         return ()
-    trials = [trial for trial in study.trials() if not trial.duplicate]
+    trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {trial.trial_index: trial for trial in trials} | study.complete()
     num_trials = sorted(trial_index for trial_index in latest if trial_index is not None)
@@ -242,9 +238,10 @@ def _zero_scores(
 
 
 def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRow]:
+    complete = {} if study is None else study.complete()
     return [
         ResultRow(experiment.name, baseline, "aggregate", trial_index, metric, value)
-        for trial_index, trial in (study.complete() if study is not None else {}).items()
+        for trial_index, trial in complete.items()
         for baseline, metrics in (trial.scores or {}).items()
         for metric, value in metrics.items()
     ]

@@ -13,8 +13,10 @@ from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
+from reality_check.report.growth import grown
 from reality_check.report.treatment import AS_PUBLISHED, unequal_treatment
 from reality_check.results import Deviation, MethodResults
+from reality_check.studies.growth import Step
 from reality_check.utils.config_files import configs_root, shipped_files
 
 #: Parts of that protocol that each paper decides for itself.
@@ -36,6 +38,7 @@ def find_deviations(
     methods: Sequence[MethodResults],
     finished: bool,
     parallel: Sequence[str] = (),
+    steps: Sequence[Step] = (),
 ) -> list[Deviation]:
     """Everything a reviewer should know before reading the numbers; serious ones first.
 
@@ -44,9 +47,11 @@ def find_deviations(
         methods: what was recorded.
         finished: whether all stages are complete.
         parallel: methods whose search trials overlapped in time.
+        steps: in which the experiment grew.
     """
     deviations = [
         *unequal_treatment(experiment, methods),
+        *grown(steps),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
         *_cut_short(methods),

@@ -19,6 +19,7 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
+from reality_check.studies.growth import read_steps, slots
 from reality_check.studies.output_folder import load_locked, place
 from reality_check.studies.storage import holds_study, open_storage
 from reality_check.studies.study import Study
@@ -151,7 +152,8 @@ class Campaign:
         """What each reproduction of a method trains with, once all its searches are complete.
 
         The reproductions of one trial follow each other; those of the searches are in the order of
-        the searches, those of the best trials of one search in that of their values.
+        the searches, those of the best trials of one search in that of their values. Those by
+        which the experiment has grown come after all others.
         """
         search = self.experiment.protocol.search
         if search.retrain_best is None:
@@ -162,7 +164,8 @@ class Campaign:
             study = self.study(method, Stage.SEARCH)
             assert study is not None
             trials = [Retrained(0, trial) for trial in study.ranked()[: search.retrain_best]]
-        return [one for one in trials for _ in range(self.experiment.protocol.reproductions)]
+        order = slots(self.experiment, read_steps(self.out_dir))
+        return [trials[setting] for setting, _ in order if setting < len(trials)]
 
     def has_complete_trials(self, name: str) -> bool:
         """Whether any trial of that method's first stage is complete."""
@@ -261,6 +264,7 @@ class Campaign:
             derive(seed, place(Stage.SEARCH, search), "draws"),
             first=first,
             arguments=options.sampler_arguments,
+            made_of=None if first is None else [{"first": first}],
         )
 
     def _space(self, method: Method) -> Mapping[str, Searched]:
@@ -293,6 +297,10 @@ class Campaign:
             1,
             derive(self.experiment.seed, name),
             fixed=fixed,
+            made_of=[
+                {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
+                for params in fixed
+            ],
         )
 
     def _all_diverged(self, method: Method) -> bool:

@@ -13,6 +13,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import dump_yaml, read_yaml
+from reality_check.studies.growth import without_growth
 from reality_check.studies.storage import same_database
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
@@ -20,6 +21,11 @@ from reality_check.utils.locks import try_lock
 
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
+_WHAT_TO_DO = (
+    "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
+    "give the values that the folder was made with; only trials, searches, reproductions, final "
+    "metrics and methods may be more than there."
+)
 
 
 def place(stage: Stage, search: int = 0) -> str:
@@ -96,17 +102,22 @@ def check_same_experiment(
     free = {f"code.{name}" for name in may_change}
     if same_database(there["storage"], ours["storage"]):
         free.add("storage")  # another user or host: a tunnel, say
+    ours, _ = without_growth(there, ours)
     differing = differing_keys(there, ours)
     keys = [key for key in differing if key not in free and not is_result_neutral(key)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
         shown = "; ".join(_difference(key, there, ours) for key in keys[:5])
         more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
-        raise UsageError(
-            f"{out_dir} holds another experiment: {shown}{more}. Choose another folder with --out, "
-            "or give the values that the folder was made with."
-        )
+        raise UsageError(f"{out_dir} holds another experiment: {shown}{more}. {_WHAT_TO_DO}")
     return True
+
+
+def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
+    """In what an experiment is larger than that of an output folder: by key the values."""
+    if not (out_dir / "experiment.yaml").exists():
+        return {}
+    return without_growth(load_locked(out_dir).plain(), experiment.plain())[1]
 
 
 def lock_experiment(experiment: Experiment, out_dir: Path) -> None:

@@ -19,6 +19,7 @@ from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.config.classes import build, find_class
 from reality_check.config.protocol import SAMPLERS, Search
+from reality_check.config.values import Range, Searched
 from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
@@ -173,3 +174,12 @@ def _from_share(share: float, distribution: BaseDistribution) -> Any:
     if isinstance(distribution, IntDistribution):
         return min(max(round(value), distribution.low), distribution.high)
     return min(max(value, distribution.low), distribution.high)
+
+
+def suggest(trial: optuna.Trial, name: str, value: Searched) -> Any:
+    """Draw a searched value."""
+    if not isinstance(value, Range):
+        return trial.suggest_categorical(name, value.choices)
+    if value.integer:
+        return trial.suggest_int(name, int(value.low), int(value.high), log=value.log)
+    return trial.suggest_float(name, value.low, value.high, log=value.log)

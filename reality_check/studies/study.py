@@ -11,6 +11,8 @@ same parameters.
 from __future__ import annotations
 
 import contextlib
+import dataclasses
+import json
 import logging
 import math
 import random
@@ -23,9 +25,9 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
-from reality_check.config.values import Range, Searched, dump_value, parse_value
+from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
-from reality_check.studies.sampler import IndexedSampler, sampler_arguments
+from reality_check.studies.sampler import IndexedSampler, sampler_arguments, suggest
 from reality_check.studies.trial import (
     StoredTrial,
     TrialContext,
@@ -76,6 +78,8 @@ class Study:
             none to use.
         first: what the first trial uses instead of sampling.
         arguments: further ones of the sampler.
+        made_of: plain data by trial index, what an attempt depends on beyond this study; one that
+            was made of something else does not count any more. ``None``: of nothing.
     """
 
     def __init__(
@@ -91,6 +95,7 @@ class Study:
         fixed: Sequence[Mapping[str, Any] | None] | None = None,
         first: Mapping[str, Any] | None = None,
         arguments: Mapping[str, Any] | None = None,
+        made_of: Sequence[Any] | None = None,
     ) -> None:
         self.name = name
         self.num_trials = num_trials
@@ -100,6 +105,7 @@ class Study:
         self._lost_race = 0  # number of this worker's last trial, if its index was taken
         self._fixed = fixed
         self._first = first
+        self._made_of = json.loads(json.dumps(made_of or []))  # as the storage has it
         self.study = optuna.create_study(
             study_name=name,
             storage=storage,
@@ -145,7 +151,16 @@ class Study:
 
     def trials(self) -> list[StoredTrial]:
         """All attempts so far, by number."""
-        return [StoredTrial.of(trial) for trial in self.study.get_trials(deepcopy=False)]
+        trials = map(StoredTrial.of, self.study.get_trials(deepcopy=False))
+        return [
+            dataclasses.replace(trial, superseded=True) if self._is_superseded(trial) else trial
+            for trial in trials
+        ]
+
+    def _is_superseded(self, trial: StoredTrial) -> bool:
+        if trial.made_of is None or trial.trial_index is None:
+            return False
+        return self._made_of[trial.trial_index : trial.trial_index + 1] != [trial.made_of]
 
     def complete(self) -> dict[int, StoredTrial]:
         """The complete attempt of every trial that has one; once all have, nothing changes."""
@@ -291,7 +306,8 @@ class Study:
         if not every:
             return False
         free = self._choose(every, trials)
-        earlier = [trial for trial in trials if trial.trial_index == free]
+        same = [trial for trial in trials if trial.trial_index == free]
+        earlier = [trial for trial in same if not trial.superseded]
         forgiven = self.noted("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
@@ -339,9 +355,11 @@ class Study:
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
+        if index < len(self._made_of):
+            note(trial, made_of=self._made_of[index])
         params = self.params_of(index)
         if self._fixed is None:
-            params = {name: _suggest(trial, name, value) for name, value in self.space.items()}
+            params = {name: suggest(trial, name, value) for name, value in self.space.items()}
         return TrialContext(index, params, self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
@@ -383,11 +401,3 @@ def _was_taken_away(error: BaseException) -> bool:
         # Optuna's own assertion while it logs the refused trial hides the refusal.
         return _was_taken_away(error.__context__)
     return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)
-
-
-def _suggest(trial: optuna.Trial, name: str, value: Searched) -> Any:
-    if not isinstance(value, Range):
-        return trial.suggest_categorical(name, value.choices)
-    if value.integer:
-        return trial.suggest_int(name, int(value.low), int(value.high), log=value.log)
-    return trial.suggest_float(name, value.low, value.high, log=value.log)

@@ -52,6 +52,9 @@ class StoredTrial:
         curves: (step, MAP@R) of each evaluation.
         scores: of a reproduction: its metrics by category.
         epochs: of a final run: what it trained for.
+        made_of: of a trial without a search of its own: what it depends on in other studies and in
+            what may grow.
+        superseded: whether that is something else by now, so that it does not count any more.
     """
 
     number: int
@@ -78,6 +81,8 @@ class StoredTrial:
     curves: Sequence[Sequence[tuple[int, float]]] = ()
     scores: Mapping[str, Mapping[str, float]] | None = None
     epochs: int | None = None
+    made_of: Any = None
+    superseded: bool = False
 
     @classmethod
     def of(cls, trial: FrozenTrial) -> StoredTrial:
@@ -98,7 +103,7 @@ class StoredTrial:
     @property
     def holds_its_index(self) -> bool:
         """Whether no other attempt at the same trial may begin."""
-        return self.state != "failed"
+        return self.state != "failed" and not self.superseded
 
     @property
     def was_abandoned(self) -> bool:
@@ -118,7 +123,7 @@ class StoredTrial:
 
 
 _OF_OPTUNA = {"number", "trial_id", "state", "value", "params", "started", "ended"}
-_NOTED = {field.name for field in dataclasses.fields(StoredTrial)} - _OF_OPTUNA
+_NOTED = {field.name for field in dataclasses.fields(StoredTrial)} - {*_OF_OPTUNA, "superseded"}
 
 
 def note(trial: Any, **attributes: Any) -> None:
@@ -163,7 +168,9 @@ def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[in
     complete: dict[int, StoredTrial] = {}
     for trial in trials:
         index = trial.trial_index
-        if trial.state == "complete" and index is not None and index < num_trials:
+        if trial.state != "complete" or trial.superseded:
+            continue
+        if index is not None and index < num_trials:
             complete.setdefault(index, trial)
     return dict(sorted(complete.items()))
 

@@ -77,8 +77,8 @@ def test_locking_again_writes_only_what_has_changed(tmp_path: Path) -> None:
         (["seed=1"], ["seed is 0 there and 1 here"]),
         (["protocol.search.trials=8"], ["protocol.search.trials is 50 there and 8 here"]),
         (
-            ["protocol.final_metrics=[NMI]"],
-            ["protocol.final_metrics is [] there and ['NMI'] here", "another folder with --out"],
+            ["protocol.gallery=5"],
+            ["protocol.gallery is 0 there and 5 here", "another folder with --out"],
         ),
         (
             ["methods.contrastive.arguments.pos_margin.high=1"],
@@ -109,10 +109,10 @@ def test_a_key_that_is_newer_than_the_folder_has_its_default_there(tmp_path: Pat
     lock_experiment(experiment(), tmp_path)
     file = tmp_path / "experiment.yaml"
     text = file.read_text()
-    assert "  final_metrics: []\n" in text
-    file.write_text(text.replace("  final_metrics: []\n", ""))
+    assert "  gallery: 0\n" in text
+    file.write_text(text.replace("  gallery: 0\n", ""))
     assert check_same_experiment(experiment(), tmp_path)
-    assert "final_metrics" in error_of(experiment("protocol.final_metrics=[NMI]"), tmp_path)
+    assert "gallery" in error_of(experiment("protocol.gallery=5"), tmp_path)
 
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:

@@ -1,0 +1,167 @@
+"""How an experiment may grow in its output folder, and the steps in which it did.
+
+There may be more trials, searches, reproductions, final metrics or methods than before. What is
+there stays, what is new is made; and the outcome is that of a run which had all of it from the
+start, as far as seeds allow. All else is another experiment.
+"""
+
+from __future__ import annotations
+
+import copy
+import json
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.differences import value_at
+from reality_check.config.schema import Experiment
+from reality_check.utils.files import atomic_write
+
+#: Numbers that may become larger.
+NUMBERS = (
+    "protocol.search.trials",
+    "protocol.search.trials_per_parameter",
+    "protocol.search.repeats",
+    "protocol.search.retrain_best",
+    "protocol.reproductions",
+)
+#: Lists that may become longer.
+LISTS = ("protocol.final_metrics", "controls")
+_STARTUP = "protocol.search.startup_trials"
+_WEIGHTS = "pretrained weights"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One time that an experiment grew.
+
+    Attributes:
+        time: when, in seconds since 1970.
+        changes: by key the value before and after; of the methods their names.
+        settings: how many trials of a method were retrained before.
+        reproductions: of each of them, before.
+        done: by method and stage, how many trials were complete, so that they could be seen.
+    """
+
+    time: float
+    changes: dict[str, list[Any]]
+    settings: int
+    reproductions: int
+    done: dict[str, dict[str, int]] = field(default_factory=dict)
+
+
+def read_steps(out_dir: Path) -> list[Step]:
+    """The steps in which the experiment of an output folder grew, in order."""
+    file = _file(out_dir)
+    return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
+
+
+def note_step(
+    there: Experiment,
+    changes: Mapping[str, tuple[Any, Any]],
+    done: dict[str, dict[str, int]],
+    out_dir: Path,
+) -> None:
+    """Keep that an experiment grows; to be called before the larger one is locked."""
+    steps, plain = read_steps(out_dir), {key: list(pair) for key, pair in changes.items()}
+    if steps and steps[-1].changes == plain:
+        return  # that time it was killed before the larger one was locked
+    protocol = there.protocol
+    step = Step(time.time(), plain, protocol.search.settings, protocol.reproductions, done)
+    atomic_write(_file(out_dir), json.dumps([asdict(one) for one in [*steps, step]], indent=1))
+
+
+def _file(out_dir: Path) -> Path:
+    return out_dir / "steps.json"
+
+
+def slots(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
+    """Which trial each reproduction retrains, and for which time, in the order of their numbers.
+
+    A reproduction keeps its number when others are added.
+    """
+    protocol = experiment.protocol
+    sizes = [(step.settings, step.reproductions) for step in steps]
+    order: dict[tuple[int, int], None] = {}
+    for settings, reproductions in [*sizes, (protocol.search.settings, protocol.reproductions)]:
+        pairs = ((one, time) for one in range(settings) for time in range(reproductions))
+        order.update(dict.fromkeys(pairs))
+    return list(order)
+
+
+def without_growth(
+    there: Mapping[str, Any], ours: Mapping[str, Any]
+) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
+    """Take from an experiment that as which it has grown.
+
+    Args:
+        there: the experiment of an output folder, as plain data.
+        ours: the one that is to be run in it, likewise.
+
+    Returns:
+        ``ours`` with the values of ``there`` where it has only grown, and by key the values there
+        and here.
+    """
+    plain = copy.deepcopy(dict(ours))
+    changes: dict[str, tuple[Any, Any]] = {}
+    for key in NUMBERS:
+        old, new = value_at(there, key), value_at(ours, key)
+        if isinstance(old, int) and isinstance(new, int) and new > old:
+            changes[key] = (old, new)
+    for key in LISTS:
+        old, new = value_at(there, key), value_at(ours, key)
+        if old != new and set(old) <= set(new):
+            changes[key] = (old, new)
+    if _draws_alike(there["protocol"]["search"], ours["protocol"]["search"]):
+        _set(plain, _STARTUP, value_at(there, _STARTUP))
+    for key, (old, _) in changes.items():
+        _set(plain, key, old)
+    names = [[method["name"] for method in one["methods"]] for one in (there, ours)]
+    if set(names[0]) <= set(names[1]):
+        by_name = {method["name"]: method for method in plain["methods"]}
+        plain["methods"] = [by_name[name] for name in names[0]]
+        if len(names[1]) > len(names[0]):
+            changes["methods"] = (names[0], names[1])
+            plain["code"] = _code_of_fewer(there["code"], ours["code"])
+    if "protocol.search.trials_per_parameter" in changes:
+        trials = {method["name"]: method["trials"] for method in there["methods"]}
+        for method in plain["methods"]:
+            method["trials"] = trials.get(method["name"])
+    return plain, changes
+
+
+def _draws_alike(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
+    """Whether the trials that there are would be drawn as they were: at random, or by a model."""
+    most = there["trials"]
+    start = [min(search["startup_trials"], most) for search in (there, ours)]
+    return ours["sampler"] == "random" or start[0] == start[1]
+
+
+def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:
+    """The fingerprints without those of new methods."""
+    code = {name: source for name, source in ours.items() if name in there or name == _WEIGHTS}
+    old, new = (set(one.get(_WEIGHTS, "none").split(", ")) for one in (there, ours))
+    if old <= new:
+        code.pop(_WEIGHTS, None)
+        code.update({_WEIGHTS: there[_WEIGHTS]} if _WEIGHTS in there else {})
+    return code
+
+
+def _set(plain: dict[str, Any], key: str, value: Any) -> None:
+    *parts, last = key.split(".")
+    for part in parts:
+        plain = plain[part]
+    plain[last] = value
+
+
+def describe_changes(changes: Mapping[str, Any]) -> str:
+    """``protocol.search.trials from 4 to 8, methods + contrastive``."""
+    texts = []
+    for key, (old, new) in changes.items():
+        if isinstance(new, list):
+            texts.append(f"{key} + {', '.join(one for one in new if one not in old)}")
+        else:
+            texts.append(f"{key} from {old} to {new}")
+    return ", ".join(texts)

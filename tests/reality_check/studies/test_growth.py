@@ -1,0 +1,179 @@
+"""What of two experiments is growth, and which reproductions it leaves their numbers."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from reality_check.config import Experiment, compose
+from reality_check.studies.campaign import Campaign
+from reality_check.studies.growth import (
+    describe_changes,
+    note_step,
+    read_steps,
+    slots,
+    without_growth,
+)
+from reality_check.studies.output_folder import check_same_experiment, growth, lock_experiment
+from reality_check.studies.study import Study
+from reality_check.studies.trial import TrialContext, TrialResult, note
+from reality_check.utils.errors import UsageError
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+
+
+def experiment(*overrides: str, **changes: Any) -> Experiment:
+    raw = {
+        "name": "small",
+        "dataset": "glyphs",
+        "model": "conv4",
+        "protocol": "quick_one_search",
+        "methods": ["contrastive", "normalized_softmax"],
+        "code": {"dataset": "1", "mine.Loss": "2"},
+    }
+    return compose({**raw, **changes}, ["protocol.search.trials=4", *overrides])
+
+
+def changes_of(one: Experiment, other: Experiment) -> dict[str, tuple[Any, Any]] | None:
+    """In what the second one is larger; ``None`` if it is another one."""
+    there, ours = one.plain(), other.plain()
+    plain, changes = without_growth(there, ours)
+    return changes if plain == there else None
+
+
+@pytest.mark.parametrize(
+    ("overrides", "key", "text"),
+    [
+        (["protocol.reproductions=9"], "protocol.reproductions", "from 2 to 9"),
+        (["protocol.search.repeats=3"], "protocol.search.repeats", "from 1 to 3"),
+        (["protocol.final_metrics=[NMI,AMI]"], "protocol.final_metrics", "+ NMI, AMI"),
+        (["controls=[contrastive]"], "controls", "+ contrastive, methods + contrastive_control"),
+        (
+            ["methods=[warped_softmax,normalized_softmax,contrastive]"],
+            "methods",
+            "+ warped_softmax",
+        ),
+    ],
+)
+def test_more_is_growth_and_less_is_not(overrides: list[str], key: str, text: str) -> None:
+    small, large = (
+        experiment("protocol.reproductions=2"),
+        experiment("protocol.reproductions=2", *overrides),
+    )
+    changes = changes_of(small, large)
+    assert changes is not None
+    assert key in changes
+    assert f"{key} {text}" in describe_changes(changes)
+    assert changes_of(large, small) is None
+    assert changes_of(large, large) == {}
+    assert changes_of(small, large.model_copy(update={"seed": 3})) is None
+
+
+def test_a_new_method_may_bring_its_code_and_weights() -> None:
+    small = experiment(code={"dataset": "1", "mine.Loss": "2", "pretrained weights": "a"})
+    methods = ["contrastive", "normalized_softmax", "warped_softmax"]
+    code = {"dataset": "1", "mine.Loss": "2", "mine.New": "3", "pretrained weights": "a, b"}
+    large = experiment(methods=methods, code=code)
+    assert set(changes_of(small, large) or ()) == {"methods"}
+    for name in ("dataset", "mine.Loss", "pretrained weights"):
+        assert changes_of(small, experiment(methods=methods, code={**code, name: "4"})) is None
+    # Without a new method, a new class belongs to one that is there.
+    assert changes_of(small, experiment(code=code)) is None
+
+
+def test_trials_by_parameter_grow_with_the_trials_of_every_method() -> None:
+    small, large = (experiment(f"protocol.search.trials_per_parameter={n}") for n in (2, 3))
+    counted = [
+        one.model_copy(
+            update={"methods": [m.model_copy(update={"trials": n}) for m in one.methods]}
+        )
+        for one, n in ((small, 6), (large, 9))
+    ]
+    assert changes_of(*counted) == {"protocol.search.trials_per_parameter": (2, 3)}
+
+
+@pytest.mark.parametrize(
+    ("sampler", "startup", "trials", "larger", "alike"),
+    [
+        ("random", 1, 4, 3, True),
+        ("tpe", 2, 4, 2, True),
+        ("tpe", 2, 4, 3, False),
+        ("tpe", 4, 4, 8, True),  # all of them were drawn at random, and would be now
+        ("tpe", 4, 4, 3, False),
+    ],
+)
+def test_the_trials_that_there_are_must_be_drawn_as_they_were(
+    sampler: str, startup: int, trials: int, larger: int, alike: bool
+) -> None:
+    given = [f"protocol.search.sampler={sampler}"]
+    small = experiment(*given, f"protocol.search.startup_trials={startup}")
+    large = experiment(
+        *given, "protocol.search.trials=8", f"protocol.search.startup_trials={larger}"
+    )
+    assert small.protocol.search.trials == trials
+    assert (changes_of(small, large) is not None) == alike
+
+
+def test_numbers_of_reproductions_stay(tmp_path: Path) -> None:
+    one = experiment("protocol.search.repeats=2", "protocol.reproductions=1")
+    assert slots(one, []) == [(0, 0), (1, 0)]
+    note_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
+    two = experiment("protocol.search.repeats=2", "protocol.reproductions=2")
+    assert slots(two, read_steps(tmp_path)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    # Killed before the larger one was locked, and called again.
+    note_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
+    note_step(two, {"protocol.search.repeats": (2, 3)}, {"a": {"search": 1}}, tmp_path)
+    three = experiment("protocol.search.repeats=3", "protocol.reproductions=2")
+    steps = read_steps(tmp_path)
+    assert [(step.settings, step.reproductions) for step in steps] == [(2, 1), (2, 2)]
+    assert slots(three, steps) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
+    assert slots(three, []) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+
+
+def test_the_folder_tells_what_grows(tmp_path: Path) -> None:
+    assert growth(experiment(), tmp_path) == {}
+    lock_experiment(experiment(), tmp_path)
+    assert growth(experiment(), tmp_path) == {}
+    larger = experiment("protocol.search.trials=9")
+    assert growth(larger, tmp_path) == {"protocol.search.trials": (4, 9)}
+    assert check_same_experiment(larger, tmp_path)
+    with pytest.raises(UsageError, match=r"trials is 4 there and 3 here.*may be more than there"):
+        check_same_experiment(experiment("protocol.search.trials=3"), tmp_path)
+
+
+def made(storage: Any, made_of: list[Any]) -> Study:
+    fixed: list[dict[str, Any]] = [{} for _ in made_of]
+    return Study(storage, "s", len(made_of), {}, "random", 1, 0, fixed=fixed, made_of=made_of)
+
+
+def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
+    """And it counts no more, but its record and its hours stay."""
+    campaign = Campaign(experiment(), tmp_path)
+    done: list[int] = []
+
+    def work(context: TrialContext) -> TrialResult:
+        done.append(context.trial_index)
+        return TrialResult(float(len(done)), {"seconds": 3600.0})
+
+    def finish(study: Study) -> dict[int, float | None]:
+        while study.work_once(work):
+            pass
+        return {index: trial.value for index, trial in study.complete().items()}
+
+    assert finish(made(campaign.storage, ["a", {"b": (1, 2)}])) == {0: 1.0, 1: 2.0}
+    again = made(campaign.storage, ["a", {"b": (1, 2)}, "c"])
+    assert finish(again) == {0: 1.0, 1: 2.0, 2: 3.0}
+    assert done == [0, 1, 2]
+    changed = made(campaign.storage, ["a", {"b": (1, 3)}, "c"])
+    assert not changed.is_complete()
+    assert finish(changed) == {0: 1.0, 1: 4.0, 2: 3.0}
+    assert changed.best() is not None
+    assert [trial.superseded for trial in changed.trials()] == [False, True, False, False]
+    assert len(changed.trials()) == 4
+    with pytest.raises(TypeError, match="superseded"):
+        note(None, superseded=True)
