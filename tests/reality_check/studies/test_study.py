@@ -105,7 +105,7 @@ def abandon(stage: Study, worker: dict[str, Any] | None, suggest: int = 99) -> N
     if worker is not None:
         trial.set_user_attr("worker", worker)
     for name, value in list(stage.space.items())[:suggest]:
-        search._suggest(trial, name, value)
+        search.suggest(trial, name, value)
 
 
 # -- exactly one complete trial per trial index
