@@ -222,8 +222,8 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
                 raise UsageError(_still_works(trial.worker))
         if running is first:
             log(
-                f"The experiment changes; looking for up to {HEARTBEAT_GRACE // 60} minutes whether "
-                "workers still run with it as it was"
+                "The experiment changes; looking for up to "
+                f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with it as it was"
             )
         time.sleep(_POLL_SECONDS)
         running = _running(campaign)

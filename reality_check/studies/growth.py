@@ -136,7 +136,7 @@ def _draws_alike(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     """Whether the trials that there are would be drawn as they were: at random, or by a model."""
     most = there["trials"]
     start = [min(search["startup_trials"], most) for search in (there, ours)]
-    return ours["sampler"] == "random" or start[0] == start[1]
+    return ours["sampler"] in ("random", "qmc") or start[0] == start[1]
 
 
 def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

@@ -11,7 +11,6 @@ same parameters.
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 import logging
 import math
@@ -151,16 +150,8 @@ class Study:
 
     def trials(self) -> list[StoredTrial]:
         """All attempts so far, by number."""
-        trials = map(StoredTrial.of, self.study.get_trials(deepcopy=False))
-        return [
-            dataclasses.replace(trial, superseded=True) if self._is_superseded(trial) else trial
-            for trial in trials
-        ]
-
-    def _is_superseded(self, trial: StoredTrial) -> bool:
-        if trial.made_of is None or trial.trial_index is None:
-            return False
-        return self._made_of[trial.trial_index : trial.trial_index + 1] != [trial.made_of]
+        trials = self.study.get_trials(deepcopy=False)
+        return [StoredTrial.of(trial, self._made_of) for trial in trials]
 
     def complete(self) -> dict[int, StoredTrial]:
         """The complete attempt of every trial that has one; once all have, nothing changes."""

@@ -85,10 +85,11 @@ class StoredTrial:
     superseded: bool = False
 
     @classmethod
-    def of(cls, trial: FrozenTrial) -> StoredTrial:
-        """Read a trial of Optuna."""
+    def of(cls, trial: FrozenTrial, made_of: Sequence[Any] = ()) -> StoredTrial:
+        """Read a trial of Optuna; ``made_of`` has by index what it would be made of now."""
         noted = {key: value for key, value in trial.user_attrs.items() if key in _NOTED}
         state = _STATES[trial.state]
+        made, index = noted.get("made_of"), noted.get("trial_index") or 0
         return cls(
             number=trial.number,
             trial_id=trial._trial_id,
@@ -97,6 +98,7 @@ class StoredTrial:
             params=trial.params,
             started=trial.datetime_start,
             ended=trial.datetime_complete,
+            superseded=made is not None and list(made_of[index : index + 1]) != [made],
             **noted,
         )
 

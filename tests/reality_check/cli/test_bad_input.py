@@ -528,9 +528,9 @@ def lock(folder: Path, *overrides: str) -> Path:
 def test_output_folder_of_another_experiment(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    lock(folder)
+    lock(folder, "protocol.search.trials=5")
     arguments = ["run", "experiment.yaml", "--out", "out", "protocol.search.trials=3", "seed=7"]
-    words = ("another experiment", "protocol.search.trials is 1 there and 3 here", "seed is 0")
+    words = ("another experiment", "protocol.search.trials is 5 there and 3 here", "seed is 0")
     refuse(folder, capsys, arguments, *words)
 
 
