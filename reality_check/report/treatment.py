@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
+from reality_check.config.method import BeforeTraining
 from reality_check.config.schema import Experiment
 from reality_check.results import Deviation, MethodResults
 
@@ -46,6 +47,16 @@ def unequal_treatment(
             f"Trained in two phases: {', '.join(two)}; in one: {others}. The limit of epochs is "
             "the same for all.",
         )
+    fitted = [m.name for m in experiment.methods if m.before_training != BeforeTraining()]
+    if fitted and len(fitted) < len(experiment.methods):
+        yield Deviation(
+            "before training",
+            "Statistics of BatchNorms or proxies fitted to the training "
+            f"classes before the first step: {', '.join(fitted)}.",
+        )
+    gradual = [m.name for m in experiment.methods if m.schedules]
+    if gradual and len(gradual) < len(experiment.methods):
+        yield Deviation("schedules", f"Values of the loss change gradually: {', '.join(gradual)}.")
     yield from _unequal_models(experiment)
     yield from _unequal_training(experiment)
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]

@@ -220,6 +220,7 @@ def test_gradual_heating_is_searched_and_what_is_fitted_before_is_in_all_stages(
 
 def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: Made) -> None:
     asked = ["trace_within_raw", "trainval_separability", "trainval_trace_within_raw"]
+    asked.append("verification_accuracy")
     protocol = experiment().plain()["protocol"] | {"final_metrics": asked}
     campaign = make(protocol=protocol)
     campaign.work()
@@ -242,6 +243,7 @@ def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: M
         assert found["trainval_separability"] == pytest.approx(unit.ratio)
         assert found["trace_within_raw"] != found["trainval_trace_within_raw"]
         assert (name, "ensemble", 0, "trainval_separability") in rows
+        assert 0.3 < found["verification_accuracy"] <= 1
         assert (name, "aggregate", 1, "trainval_separability_raw") in rows
 
 

@@ -265,3 +265,17 @@ def test_restarts_and_parallel_search_are_named() -> None:
     found = find_deviations(experiment, results(experiment), True, ["triplet_margin"])
     assert [d.topic for d in found] == ["parallel search"]
     assert "triplet_margin" in found[0].text
+
+
+def test_what_some_methods_do_around_the_training_is_named() -> None:
+    method = {
+        "base": "heated_up_softmax",
+        "before_training": {"proxies": "class_means"},
+        "schedules": {"alpha": {"kind": "linear", "factor": 0.25}},
+        "phase2": None,
+    }
+    found = {d.topic: d.text for d in find({"methods": ["contrastive", method]})}
+    assert found["before training"].endswith("before the first step: heated_up_softmax.")
+    assert found["schedules"] == "Values of the loss change gradually: heated_up_softmax."
+    alone = {d.topic for d in find({"methods": [method]})}
+    assert not alone & {"before training", "schedules"}, "all are treated alike"
