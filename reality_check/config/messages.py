@@ -71,6 +71,8 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
             f"letter or digit, got {given!r}."
         )
+    if kind == "model_type" and (valid := _valid_keys(location, data, root)):
+        return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = item["msg"].replace("Input should", "must")
     return f"{name} {message[0].lower()}{message[1:]}, got {given!r}."
 

@@ -13,7 +13,6 @@ from reality_check.config.types import (
     Arguments,
     Name,
     PositiveInt,
-    Searchable,
     Tunable,
     check_learning_rate,
 )
@@ -81,22 +80,21 @@ class ValueSchedule(Strict):
 
     kind: Literal["constant", "step", "linear", "cosine"]
     at: list[PositiveInt] = Field(default_factory=list)
-    every: Searchable[PositiveInt | None] = None
-    epochs: Searchable[PositiveInt | None] = None
+    every: Tunable = None
+    epochs: Tunable = None
     factor: Tunable = None
     per: Literal["epoch", "iteration"] = "epoch"
 
     @field_validator("every", "epochs")
     @classmethod
     def _whole(cls, value: Any) -> Any:
-        ends = _ends(value)
-        whole = all(isinstance(end, int) and not isinstance(end, bool) for end in ends)
-        if (isinstance(value, Choices) and not whole) or (
-            isinstance(value, Range) and not value.integer
-        ):
-            raise ValueError("these are epochs; write whole numbers, and int: true in a range")
-        if any(end < 1 for end in ends):
-            raise ValueError(f"these are epochs, at least 1, got {min(ends):g}")
+        whole = not isinstance(value, Range) or value.integer
+        wrong = [end for end in _ends(value) if end < 1 or end % 1]
+        if wrong or not whole:
+            raise ValueError(
+                "write a whole number of epochs, at least 1 (and int: true in a range), got "
+                f"{f'{wrong[0]:g}' if wrong else 'a range of fractions'}"
+            )
         return value
 
     @field_validator("factor")

@@ -254,6 +254,25 @@ def test_a_schedule_is_searched_like_any_value() -> None:
     assert fill_settings(*composed(), {"learning_rates.trunk": 1}).schedules == {}
 
 
+@pytest.mark.parametrize(
+    ("method", "words"),
+    [
+        ({"before_training": "class_means"}, "mapping with keys of batch_statistics, proxies"),
+        ({"before_training": {"proxies": "means"}}, "'random' or 'class_means', got 'means'"),
+        (
+            {"schedules": {"alpha": 0.5}},
+            "alpha must be a mapping with keys of kind, .* got 0.5",
+        ),
+        ({"schedules": {"alpha": {"kind": "linear", "epochs": -3, "factor": 1}}}, "got -3"),
+        ({"schedules": {"alpha": {"kind": "line", "factor": 1}}}, "Did you mean 'linear'"),
+    ],
+)
+def test_one_sentence_for_a_wrong_option(method: dict[str, Any], words: str) -> None:
+    with pytest.raises(UsageError, match=words) as caught:
+        composed(**method)
+    assert "\n" not in str(caught.value)
+
+
 @pytest.mark.parametrize("change", ["arguments", "factors"])
 def test_a_value_follows_a_schedule_or_changes_in_the_second_phase(change: str) -> None:
     with pytest.raises(UsageError, match="'alpha' has a schedule and is changed by phase2"):
