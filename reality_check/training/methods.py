@@ -227,22 +227,22 @@ def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) 
         values = {name: second.arguments[name] for name in sorted(replaced)}
         with torch.random.fork_rng(devices=[]):
             later = build(cls, {**settings.arguments, **values}, f"{what}, second phase", extra)
-        _check_kept(later, values)
+        _check_kept(later, values, what)
     return loss
 
 
-def _check_kept(loss: torch.nn.Module, values: Mapping[str, float]) -> None:
+def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -> None:
     """Make sure that a loss holds these arguments as they are, so that they can be set in it.
 
     PML's ArcFace holds its margin in radians, for example, of the degrees that it was given.
     """
     for name, value in values.items():
-        held = current_value(loss, name)
+        held = current_value(loss, name, f"{what}, second phase")
         if held != value:
             raise UsageError(
-                f"second phase: {type(loss).__name__} does not hold {name}={value:g} as given (it "
-                f"makes {held:g} of it), so it cannot be set during a training; write factors: "
-                f"{{{name}: ...}}, which multiplies what it holds."
+                f"{what}, second phase: {type(loss).__name__} does not hold {name}={value:g} as "
+                f"given (it makes {held:g} of it), so it cannot be set during a training; write "
+                f"factors: {{{name}: ...}}, which multiplies what it holds."
             )
 
 

@@ -194,7 +194,10 @@ def test_the_second_phase_sets_no_argument_that_the_loss_holds_as_something_else
     rates = {"trunk": 0.1, "embedder": 0.1, "loss": 0.1}
     values: dict[str, Any] = {"loss": loss, "arguments": {name: first}, "learning_rates": rates}
     method, protocol = composed(**values, phase2={"arguments": {name: second}, "lr_factor": 1})
-    with pytest.raises(UsageError, match=rf"{loss} does not hold .*write factors: {{{name}"):
+    with pytest.raises(
+        UsageError,
+        match=rf"method 'm': .*second phase: {loss} does not hold .*write factors: {{{name}",
+    ):
         build_loss(fill_settings(method, protocol, {}), 7, 5)
     # What it holds can be multiplied.
     method, protocol = composed(**values, phase2={"factors": {name: 0.5}, "lr_factor": 1})
