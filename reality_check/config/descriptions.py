@@ -140,12 +140,16 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "published": "What the published protocol used; only compared, in the report.",
     },
     "Split": {
-        "test_classes": "half: the second half of the sorted ones. official: the data set's own.",
+        "test_classes": (
+            "half: the second half of the sorted ones. official: the data set's own. Or a list of "
+            "their names."
+        ),
         "rule": (
             "mlrc: the published folds. kfold: folds of equal size. halves: the first half trains, "
-            "the second validates, as the only fold."
+            "the second validates, as the only fold. own: those of validation."
         ),
-        "folds": "Number of class-disjoint folds; 1 with the rule halves.",
+        "validation": "Names of the classes that validate in each fold; the others train.",
+        "folds": "Number of class-disjoint folds; 1 with the rule halves, and those of validation.",
     },
     "Search": {
         "trials": "Sets of hyper-parameters that each method tries; the same budget for all.",

@@ -7,9 +7,10 @@ iterations), all learning rates are per optimiser step.
 from __future__ import annotations
 
 import math
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
@@ -17,7 +18,12 @@ from reality_check.config.metrics import Stage, check_name
 from reality_check.config.training import Training
 from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
 from reality_check.config.values import Strict
+from reality_check.config.yaml_text import read_yaml
+from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
+
+#: Of a class, as the data set has it; numbers are taken as text.
+ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
 
 
 class Split(Strict):
@@ -26,16 +32,48 @@ class Split(Strict):
     ``test_classes`` is ``half`` (the second half of the sorted classes, the protocol's rule) or
     ``official`` (those that the data set's own split tests on). The rule ``halves`` trains on the
     first half of the others and validates on the second, as the only fold.
+
+    Classes may be named instead: ``test_classes`` lists them, and so does ``validation`` for each
+    fold; each fold trains on all others that are not tested. In place of the mapping stands the
+    path of a YAML file that holds it.
     """
 
-    test_classes: Literal["half", "official"] = "half"
-    rule: Literal["mlrc", "kfold", "halves"] = "mlrc"
+    test_classes: Literal["half", "official"] | Annotated[list[ClassName], Field(min_length=2)] = (
+        "half"
+    )
+    rule: Literal["mlrc", "kfold", "halves", "own"] = "mlrc"
+    validation: list[Annotated[list[ClassName], Field(min_length=2)]] | None = None
     folds: Annotated[int, Field(ge=1, le=20, validate_default=True)] = 4
+
+    @model_validator(mode="before")
+    @classmethod
+    def _of_file(cls, given: Any) -> Any:
+        if isinstance(given, str):
+            try:
+                given = read_yaml(Path(given))
+            except UsageError as error:
+                raise ValueError(str(error).removesuffix(".")) from None
+        if isinstance(given, dict) and isinstance(given.get("validation"), list):
+            return {**given, "rule": "own", "folds": len(given["validation"])}
+        return given
+
+    @field_validator("validation")
+    @classmethod
+    def _named_once(cls, value: list[list[str]] | None) -> list[list[str]] | None:
+        names = [name for fold in value or () for name in fold]
+        twice = next((name for name in names if names.count(name) > 1), None)
+        if twice is not None:
+            raise ValueError(f"the class {twice!r} is listed twice; each validates once at most")
+        return value
 
     @field_validator("folds")
     @classmethod
     def _one_fold(cls, value: int, info: ValidationInfo) -> int:
         rule = info.data.get("rule")
+        if rule == "own":
+            if info.data.get("validation") is None:
+                raise ValueError("the rule own needs validation, a list of classes for each fold")
+            return value
         if rule is not None and (value == 1) != (rule == "halves"):
             raise ValueError(
                 f"rule={rule} with folds={value}: the rule halves has 1 fold, the others have at "

@@ -20,6 +20,8 @@ folds by one of two rules:
 ``"halves"``
     One fold: the first T // 2 trainval classes train, the others validate. ("Realigned Softmax
     Warping", section IV-B; "ProxyNCA++", section 4.1.)
+``"own"``
+    Each fold validates on the classes that are named for it and trains on all others.
 
 For an odd number of classes, test has the extra class under all rules.
 """
@@ -34,7 +36,7 @@ from reality_check.data.sample_set import SampleSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-Rule = Literal["mlrc", "kfold", "halves"]
+Rule = Literal["mlrc", "kfold", "halves", "own"]
 
 
 @dataclass(frozen=True)
@@ -73,6 +75,7 @@ def class_splits(
     folds: int = 4,
     rule: Rule = "mlrc",
     test_classes: Sequence[int] | None = None,
+    validation: Sequence[Sequence[int]] = (),
 ) -> ClassSplits:
     """Split the classes 0..num_classes-1 into trainval folds and test.
 
@@ -83,6 +86,7 @@ def class_splits(
             text).
         test_classes: the classes of a data set's own test split; all others are trainval, sorted.
             None: the second half.
+        validation: with the rule ``"own"``, the classes that validate in each fold.
 
     Returns:
         The split; the classes of every part are sorted.
@@ -92,6 +96,10 @@ def class_splits(
             a fold would validate on fewer than 2 classes (with one class, every retrieval is
             right).
     """
+    if rule == "own":
+        second_half = range(num_classes // 2, num_classes)
+        tested = second_half if test_classes is None else test_classes
+        return _own_splits(num_classes, validation, tested)
     if rule not in _RULES:
         raise UsageError(
             f"Split rule {rule!r} does not exist; write one of {', '.join(map(repr, _RULES))}."
@@ -119,7 +127,8 @@ class SplitOptions(Protocol):
 
     folds: int
     rule: Rule
-    test_classes: Literal["half", "official"]
+    test_classes: Literal["half", "official"] | list[str]
+    validation: list[list[str]] | None
 
 
 def split_dataset(data: SampleSet, options: SplitOptions) -> ClassSplits:
@@ -128,12 +137,12 @@ def split_dataset(data: SampleSet, options: SplitOptions) -> ClassSplits:
     Args:
         data: the whole set.
         options: ``folds`` and ``rule`` as in :func:`class_splits`, and ``test_classes``:
-            ``"half"``, the second half of the classes, or ``"official"``, those that the data
-            set's own split tests on.
+            ``"half"``, the second half of the classes, ``"official"``, those that the data
+            set's own split tests on, or names of classes, as in ``validation`` for each fold.
 
     Raises:
         UsageError: the data set has no split of its own, or, with queries and a gallery, is to be
-            halved.
+            split otherwise; or it has no class of such a name.
     """
     test = options.test_classes
     if test == "official" and data.test_classes is None:
@@ -141,13 +150,55 @@ def split_dataset(data: SampleSet, options: SplitOptions) -> ClassSplits:
             f"{data.name!r} has no split of its own, so split.test_classes cannot be official; "
             "write half."
         )
-    if test == "half" and data.queries is not None:
+    if test != "official" and data.queries is not None:
+        cut = "halved" if test == "half" else "split otherwise"
         raise UsageError(
-            f"{data.name!r} tests with queries and a gallery, so its classes cannot be halved; "
+            f"{data.name!r} tests with queries and a gallery, so its classes cannot be {cut}; "
             "write protocol.split.test_classes: official."
         )
-    official = data.test_classes if test == "official" else None
-    return class_splits(data.num_classes, options.folds, options.rule, official)
+    chosen = data.test_classes if test == "official" else None
+    if not isinstance(test, str):
+        chosen = _labels(test, data, "test_classes")
+    validation = [
+        _labels(names, data, f"validation[{fold}]")
+        for fold, names in enumerate(options.validation or ())
+    ]
+    return class_splits(data.num_classes, options.folds, options.rule, chosen, validation)
+
+
+def _labels(names: Sequence[str], data: SampleSet, key: str) -> tuple[int, ...]:
+    labels = {name: label for label, name in enumerate(data.class_names)}
+    unknown = next((name for name in names if name not in labels), None)
+    if unknown is not None:
+        raise UsageError(
+            f"protocol.split.{key} has the class {unknown!r}, but {data.name!r} has none of that "
+            f"name.{nearest(unknown, labels)}"
+        )
+    return tuple(labels[name] for name in names)
+
+
+def _own_splits(
+    num_classes: int, validation: Sequence[Sequence[int]], test_classes: Sequence[int]
+) -> ClassSplits:
+    trainval = set(range(num_classes)) - set(test_classes)
+    for number, classes in enumerate(validation):
+        tested = set(classes) & set(test_classes)
+        if tested:
+            raise UsageError(
+                f"protocol.split.validation[{number}] has {len(tested)} of the classes that are "
+                "tested; take them out, or name the tested ones in protocol.split.test_classes."
+            )
+        if len(trainval) - len(classes) < 2:
+            raise UsageError(
+                f"protocol.split.validation[{number}] has {len(classes)} of the {len(trainval)} "
+                "classes that are not tested, so that fewer than 2 are left to train on; name "
+                "fewer."
+            )
+    folds = (
+        Fold(tuple(sorted(trainval - set(classes))), tuple(sorted(classes)))
+        for classes in validation
+    )
+    return ClassSplits(tuple(sorted(trainval)), tuple(sorted(test_classes)), tuple(folds))
 
 
 def _official_splits(

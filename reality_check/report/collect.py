@@ -29,6 +29,7 @@ from reality_check.studies.trial import StoredTrial
 from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
+_CHOSEN = {"official": "the data set's own test classes", "half": "the second half"}
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 #: The open studies, by method, stage and number of the search.
@@ -359,8 +360,8 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
     test = f"{data['test_images']} test {noun}s"
     if queries is not None:
         test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
-    official = protocol.split.test_classes == "official"
-    chosen = "the data set's own test classes" if official else "the second half"
+    tested = protocol.split.test_classes
+    chosen = _CHOSEN[tested] if isinstance(tested, str) else "named in the protocol"
     facts = [
         (
             "Data set",

@@ -327,6 +327,9 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
     }
 
 
+_MOST_NAMED, _FIRST_NAMED = 8, 3
+
+
 def _look_up(data: Any, dotted: str) -> str:
     value = value_at(data, dotted)
     return "none" if value is None else _short(value)
@@ -338,8 +341,12 @@ def _short(value: Any) -> str:
         return f"searched in [{value['low']:g}, {value['high']:g}{scale}]"
     if isinstance(value, Mapping):
         return "{" + ", ".join(f"{key}: {_short(item)}" for key, item in value.items()) + "}"
+    if isinstance(value, list) and value and all(isinstance(item, list) for item in value):
+        return f"{len(value)} lists of " + _short([len(item) for item in value])
     if isinstance(value, list):
         names = [v["name"] if isinstance(v, Mapping) and "name" in v else _short(v) for v in value]
+        if len(names) > _MOST_NAMED:
+            return f"{', '.join(names[:_FIRST_NAMED])} and {len(names) - _FIRST_NAMED} more"
         return " and ".join(names)
     if isinstance(value, bool):
         return "yes" if value else "no"

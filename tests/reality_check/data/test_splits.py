@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reality_check.config.protocol import Split
 from reality_check.data import ClassSplits, Fold, ImageSet, class_splits, split_dataset
 from reality_check.utils.errors import UsageError
 
@@ -152,6 +154,7 @@ class Options:
     test_classes: Any = "half"
     rule: Any = "mlrc"
     folds: int = 2
+    validation: Any = None
 
 
 def test_official_test_classes_need_not_be_the_second_half() -> None:
@@ -191,3 +194,54 @@ def test_a_split_that_cannot_be(
 ) -> None:
     with pytest.raises(UsageError, match=text):
         split_dataset(labelled(test, queries), options)
+
+
+# -- classes by name ---------------------------------------------------------------------------
+
+
+def test_folds_of_ones_own_train_on_all_others_that_are_not_tested() -> None:
+    named = Options(["0", "11"], "own", validation=[["1", "3"], ["2", "10", "9"]])
+    splits = split_dataset(labelled(None), named)
+    assert splits.test == (0, 11)
+    assert splits.trainval == tuple(range(1, 11))
+    assert [fold.validation for fold in splits.folds] == [(1, 3), (2, 9, 10)]
+    assert splits.folds[0].train == (2, 4, 5, 6, 7, 8, 9, 10)
+    half = split_dataset(labelled(None), Options("half", "own", validation=[["1", "3"]]))
+    assert half.test == tuple(range(6, 12))
+    assert half.folds == (Fold((0, 2, 4, 5), (1, 3)),)
+    official = Options("official", "own", validation=[["1", "3"]])
+    assert split_dataset(labelled((7, 8)), official).trainval == (0, 1, 2, 3, 4, 5, 6, 9, 10, 11)
+
+
+def test_tested_classes_may_be_named_and_the_folds_left_to_a_rule() -> None:
+    splits = split_dataset(labelled(None), Options(["0", "5", "11"]))
+    assert splits == split_dataset(labelled((0, 5, 11)), Options("official"))
+
+
+@pytest.mark.parametrize(
+    ("options", "text"),
+    [
+        (Options("half", "own", validation=[["1", "12"]]), r"validation\[0\] has the class '12'"),
+        (Options(["1", "x"]), "test_classes has the class 'x'"),
+        (Options("half", "own", validation=[["1", "6"]]), "1 of the classes that are tested"),
+        (Options("half", "own", validation=[list("01234")]), "fewer than 2 are left"),
+    ],
+)
+def test_names_that_make_no_split(options: Options, text: str) -> None:
+    with pytest.raises(UsageError, match=text):
+        split_dataset(labelled(None), options)
+
+
+def test_a_protocol_reads_its_split_from_a_file(tmp_path: Path) -> None:
+    file = tmp_path / "folds.yaml"
+    file.write_text("test_classes: [0, 11]\nvalidation:\n- [1, 3]\n- [nine, ten]\n")
+    split = Split.model_validate(str(file))
+    assert (split.rule, split.folds, split.test_classes) == ("own", 2, ["0", "11"])
+    assert split.validation == [["1", "3"], ["nine", "ten"]]
+    assert Split(**split.model_dump()) == split
+    with pytest.raises(ValueError, match="is listed twice"):
+        Split(validation=[["1", "2"], ["2", "3"]])
+    with pytest.raises(ValueError, match="needs validation"):
+        Split(rule="own")
+    with pytest.raises(ValueError, match=r"missing\.yaml"):
+        Split.model_validate("missing.yaml")
