@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import csv
+import dataclasses
 import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
-from reality_check.config.metrics import METRICS, Stage, is_fraction, stage_of
+from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, stage_of
 from reality_check.report.statistics import Estimate, over_searches
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
-from reality_check.results import ResultRow
+from reality_check.results import ExperimentResults, ResultRow
 from reality_check.utils.text import duration
 
 #: Header of ``results.csv`` and ``baselines.csv``.
@@ -26,6 +27,11 @@ COLUMNS = (
     "metric",
     "value",
 )
+
+#: Header of ``trials.csv``, which the names of the hyper-parameters follow.
+_TRIAL_COLUMNS = (
+    "method", "stage", "search", "number", "state", "value", "diverged", "seconds", "attempts",
+)  # fmt: skip
 
 #: What stands behind the scores: parameters that a training changes, and its wall time.
 EFFORT = ("Trained parameters", "Time of a training")
@@ -61,6 +67,12 @@ class Cell:
     best: bool = False
     close: bool = False
     fraction: bool = True
+
+    @property
+    def rank(self) -> float:
+        """What rows are ordered by: the best mean first, and those that have none last."""
+        mean = math.nan if self.interval is None else self.interval.mean
+        return -mean if math.isfinite(mean) else math.inf
 
     @property
     def text(self) -> str:
@@ -114,6 +126,26 @@ def comparison_table(
     return ComparisonTable(category, tuple(metrics.values()), tuple(rows), EFFORT)
 
 
+def overview_table(summary: Summary) -> ComparisonTable | None:
+    """Return the table of MAP@R: methods by category, the best first, then what is not trained."""
+    categories = [name for name in summary.categories if summary.samples(name, PRIMARY)]
+    if not categories:
+        return None
+    first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
+    rows = []
+    for method in summary.methods:
+        cells = tuple(column.get(method, Cell(None)) for column in columns)
+        size, effort = _size(summary, method, first, cells[:1]), _effort(summary, method, first)
+        rows.append(TableRow(method, cells, size, effort=effort))
+    rows.sort(key=lambda row: row.cells[0].rank)
+    if first == summary.categories[0]:
+        missing = (Cell(None),) * (len(categories) - 1)
+        others = sorted(not_trained(summary, (PRIMARY,)), key=lambda row: row.cells[0].rank)
+        rows += [dataclasses.replace(row, cells=row.cells + missing) for row in others]
+    title = f"{METRICS[PRIMARY]} on the test classes"
+    return ComparisonTable(title, tuple(categories), tuple(rows), EFFORT)
+
+
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """A row for each baseline, beside the first category: single networks, or raw input."""
     for name, of_metric in summary.baselines.items():
@@ -159,6 +191,18 @@ def csv_text(rows: Iterable[ResultRow]) -> str:
                 repr(float(row.value)),
             )
         )
+    return stream.getvalue()
+
+
+def trials_csv(results: ExperimentResults) -> str:
+    """Return every trial, reproduction and final run as CSV, with every digit."""
+    trials = results.trials()
+    stream = io.StringIO()
+    writer = csv.writer(stream, lineterminator="\n")
+    writer.writerow(trials[0] if trials else _TRIAL_COLUMNS)
+    for trial in trials:
+        cells = (repr(v) if isinstance(v, float) else v for v in trial.values())
+        writer.writerow("" if cell is None else cell for cell in cells)
     return stream.getvalue()
 
 

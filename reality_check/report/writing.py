@@ -22,17 +22,17 @@ from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import Group, groups_sections, groups_title
 from reality_check.report.summary import Summary
-from reality_check.report.tables import csv_text
+from reality_check.report.tables import csv_text, trials_csv
 from reality_check.results import ExperimentResults, Folder
 
 
 def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """Write the report's files into ``out_dir``; an unfinished experiment gives an honest one.
 
-    Writes ``results.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*`` (SVG and PDF),
-    ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and ``report.html``, each
-    whole or not at all. The same results always give the same files. What an earlier report of
-    several folders left in ``out_dir`` beyond these is removed.
+    Writes ``results.csv``, ``trials.csv``, ``baselines.csv``, ``comparisons.csv``, ``figures/*``
+    (SVG and PDF), ``summary.json``, ``tables.tex``, ``references.bib``, ``report.md`` and
+    ``report.html``, each whole or not at all. The same results always give the same files. What an
+    earlier report of several folders left in ``out_dir`` beyond these is removed.
 
     Args:
         results: everything that is shown.
@@ -50,6 +50,7 @@ def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
     analysis = Analysis(summary)
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
     files.write("results.csv", csv_text(results.rows))
+    files.write("trials.csv", trials_csv(results))
     files.write("baselines.csv", csv_text(results.baselines))
     files.write("tables.tex", tables_tex(summary) + paired_tex(analysis))
     files.write("comparisons.csv", comparisons_csv(analysis))

@@ -17,6 +17,7 @@ from reality_check.utils.files import atomic_write
 _PAGES = ("report.html", "report.md")
 _NUMBERS = (
     "results.csv",
+    "trials.csv",
     "baselines.csv",
     "comparisons.csv",
     "summary.json",

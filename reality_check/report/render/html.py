@@ -13,6 +13,7 @@ from PIL import Image
 from reality_check.report.figures.plotting import ReportFigure, inline_svg
 from reality_check.report.render._elements import Html, element, escape, join
 from reality_check.report.render._html_tables import comparison, plain
+from reality_check.report.render._trials import trials
 from reality_check.report.sections.blocks import (
     Alarming,
     Block,
@@ -30,6 +31,7 @@ from reality_check.report.sections.blocks import (
     Section,
     Strong,
     Text,
+    Trials,
     Verdict,
     WholeReport,
 )
@@ -138,6 +140,8 @@ def _block(block: Block) -> Html:  # one line a kind of block
             return element("pre", block.text, tabindex="0")
         case ReportFigure():
             return _figure(block)
+        case Trials():
+            return trials(block)
         case Gallery():
             return element("figure", _picture(block), element("figcaption", block.method))
         case WholeReport():
@@ -146,7 +150,9 @@ def _block(block: Block) -> Html:  # one line a kind of block
         case Box():
             return element("div", *_blocks(block.blocks), class_=f"box {block.kind}")
         case Folded():
-            return element("details", element("summary", block.title), *_blocks(block.blocks))
+            anchor = {"id": block.anchor} if block.anchor else {}
+            title = element("summary", block.title)
+            return element("details", title, *_blocks(block.blocks), **anchor)
 
 
 def _line(text: Text) -> list[Html]:

@@ -22,6 +22,7 @@ from reality_check.report.sections.blocks import (
     Section,
     Strong,
     Text,
+    Trials,
     Verdict,
     WholeReport,
 )
@@ -80,6 +81,8 @@ def _block(block: Block) -> Iterator[str]:
             yield from _blocks(block.blocks)
         case Box():
             yield from _blocks(block.blocks)
+        case Trials():
+            yield "Every trial: trials.csv."
         case Facts() | Filter() | Bullets():
             pass  # for a page that has room beside its text, or a script; no lines
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
+from collections.abc import Sequence
+
 from reality_check.report.analysis import Analysis
 from reality_check.report.sections.agreement import agreement_section
-from reality_check.report.sections.blocks import Section
+from reality_check.report.sections.blocks import Folded, Section
 from reality_check.report.sections.budget import budget_section
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.comparison import comparison_section
@@ -12,7 +15,6 @@ from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.folders import folders_section
 from reality_check.report.sections.galleries import galleries_section
-from reality_check.report.sections.intervals import intervals_section
 from reality_check.report.sections.maps import maps_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.overview import overview_section
@@ -23,16 +25,28 @@ from reality_check.report.sections.ranks import ranks_section
 from reality_check.report.sections.reproductions import reproductions_section
 from reality_check.report.sections.search import search_section
 from reality_check.report.sections.settings import reproduce_section, settings_section
-from reality_check.report.sections.tuning import tuning_section
+from reality_check.report.sections.tuning import luck_section, tuning_section
 from reality_check.report.sections.untrained import baselines_section
-from reality_check.report.sections.verdict import verdict_section
+from reality_check.report.sections.verdict import NOISE_NOTES, verdict_section
 
 __all__ = ["report_sections"]
 
 
 def report_sections(analysis: Analysis) -> list[Section]:
-    """Return the sections that the results have data for, in the order of the report."""
+    """Return the sections that the results have data for, in the order in which they are read.
+
+    First who leads, and what that is to be read with; what supports it is folded.
+    """
     summary = analysis.summary
+    statistics = (
+        verdict_section(summary),
+        paired_section(analysis),
+        classes_section(analysis),
+        ranks_section(analysis),
+        luck_section(analysis),
+        baselines_section(summary),
+    )
+    searches = budget_section(summary), parameters_section(summary), agreement_section(summary)
     sections = (
         overview_section(summary),
         tuning_section(analysis),
@@ -40,22 +54,31 @@ def report_sections(analysis: Analysis) -> list[Section]:
         folders_section(summary),
         comparison_section(summary),
         published_section(summary),
-        intervals_section(summary),
-        verdict_section(summary),
-        paired_section(analysis),
-        classes_section(analysis),
-        ranks_section(analysis),
-        search_section(summary),
-        budget_section(summary),
-        parameters_section(summary),
-        agreement_section(summary),
+        _with_folds(Section("statistics", "Statistics", (NOISE_NOTES[summary.basis],)), statistics),
+        _with_folds(search_section(summary), searches),
         methods_section(summary),
         maps_section(summary),
-        cost_section(summary),
         galleries_section(summary),
-        reproductions_section(summary),
-        baselines_section(summary),
-        settings_section(summary),
+        _folded_rest(cost_section(summary), "Hours and energy of each method"),
+        _with_folds(settings_section(summary), (reproductions_section(summary),)),
         reproduce_section(summary),
     )
     return [section for section in sections if section is not None]
+
+
+def _folded_rest(section: Section | None, title: str) -> Section | None:
+    """A section of which only the first block is not folded."""
+    if section is None:
+        return None
+    first, *rest = section.blocks
+    return dataclasses.replace(section, blocks=(first, Folded(title, tuple(rest))))
+
+
+def _with_folds(section: Section, others: Sequence[Section | None]) -> Section:
+    """A section that has others in it, each to be unfolded."""
+    folds = (
+        Folded(other.heading, other.blocks, anchor=other.anchor)
+        for other in others
+        if other is not None
+    )
+    return dataclasses.replace(section, blocks=(*section.blocks, *folds))

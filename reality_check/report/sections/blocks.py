@@ -91,6 +91,32 @@ class Filter:
 
 
 @dataclass(frozen=True)
+class Axis:
+    """A hyper-parameter, or the score, of all trials of a method.
+
+    Attributes:
+        name: of it.
+        low: what stands at its beginning.
+        high: what stands at its end.
+        places: of each trial, 0..1; ``None`` where it has no value.
+    """
+
+    name: str
+    low: str
+    high: str
+    places: tuple[float | None, ...]
+
+
+@dataclass(frozen=True)
+class Trials:
+    """A table of trials, and each of its rows as a line through axes; ``best`` is a row."""
+
+    table: PlainTable
+    axes: tuple[Axis, ...]
+    best: int | None
+
+
+@dataclass(frozen=True)
 class Code:
     """Commands or settings, letter by letter; ``language`` is ``sh`` or ``yaml``."""
 
@@ -131,11 +157,13 @@ class Folded:
         title: what is in it.
         blocks: the content.
         headed: whether the title is a heading where nothing can be folded.
+        anchor: for links; empty for none.
     """
 
     title: str
     blocks: tuple[Block, ...]
     headed: bool = True
+    anchor: str = ""
 
 
 Block = (
@@ -150,6 +178,7 @@ Block = (
     | Filter
     | Code
     | ReportFigure
+    | Trials
     | Gallery
     | WholeReport
     | Box

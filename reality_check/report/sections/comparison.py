@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from reality_check.config.metrics import is_fraction
+from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
 from reality_check.report.sections.blocks import (
     Block,
     ComparisonTables,
@@ -13,6 +13,7 @@ from reality_check.report.sections.blocks import (
     Section,
     Strong,
 )
+from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
@@ -21,18 +22,21 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
+from reality_check.report.text import listed
 
 
 def comparison_section(summary: Summary) -> Section:
     """Return the section."""
     if not summary.results.rows:
-        return Section("comparison", "Comparison", ("No results yet.",))
+        return Section("comparison", "All metrics", ("No results yet.",))
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
     blocks: list[Block] = [
         Filter((*tables, *others)),
         ComparisonTables(tables, summary.origins),
-        legend(summary),
     ]
+    if figures := interval_figures(summary)[1:]:
+        labels = [label for metric, label in METRICS.items() if metric != PRIMARY]
+        blocks.append(Folded(f"Intervals of {listed(labels)}", tuple(figures)))
     if others:
         blocks += [Heading("Other metrics"), other_note(summary)]
         blocks.append(ComparisonTables(others, summary.origins))
@@ -40,7 +44,7 @@ def comparison_section(summary: Summary) -> Section:
         title = "The same runs, measured on the geometry that a method does not use"
         geometries = (comparison_table(summary, c, names) for c in summary.categories)
         blocks.append(Folded(title, (ComparisonTables(tuple(geometries), summary.origins),)))
-    return Section("comparison", "Comparison", tuple(blocks))
+    return Section("comparison", "All metrics", tuple(blocks))
 
 
 def legend(summary: Summary) -> Note:

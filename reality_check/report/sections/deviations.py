@@ -16,24 +16,21 @@ from reality_check.report.summary import Basis, Summary, winner
 from reality_check.report.text import counted, listed
 from reality_check.results import Deviation, MethodResults
 
-#: More deviations than this are folded away; serious ones never are.
-_SHOWN = 6
 _QUICK_WORDS = ("quick", "reduced", "smoke", "debug", "tiny")
 
 
 def deviations_section(summary: Summary) -> Section:
-    """Return first what kind of protocol this is, then the deviations, the serious ones first."""
+    """Return first what kind of protocol this is, then serious deviations; others are folded."""
     results = summary.results
     ordered = sorted(results.deviations, key=lambda deviation: not deviation.serious)
     lines = tuple(map(_line, ordered))
     serious = sum(deviation.serious for deviation in ordered)
-    first = max(_SHOWN, serious)
     opening, missing = _opening(summary), progress_lines(summary)
     blocks: list[Block] = [opening] if opening else []
-    if lines:
-        blocks.append(Bullets(lines[:first]))
-    if further := lines[first:]:
-        title = counted(len(further), "further deviation")
+    if serious:
+        blocks.append(Bullets(lines[:serious]))
+    if further := lines[serious:]:
+        title = counted(len(further), "further deviation" if serious else "deviation")
         blocks.append(Folded(title, (Bullets(further),), headed=False))
     if missing:
         blocks += [Heading("Not finished"), Bullets(tuple(missing))]

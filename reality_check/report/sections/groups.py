@@ -20,10 +20,8 @@ from reality_check.report.sections.blocks import (
     Section,
     WholeReport,
 )
-from reality_check.report.sections.comparison import legend
 from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.folders import folder_table
-from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.sections.overview import overview_section
 from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_tables
@@ -111,11 +109,6 @@ def _section(number: int, group: Group) -> Section:
     results: list[Block] = []
     if summary.results.rows:
         tables = ComparisonTables(tuple(comparison_tables(summary)), summary.origins)
-        results = [
-            Heading("Comparison"),
-            tables,
-            legend(summary),
-            *interval_figures(summary, f"{folder}/")[:1],
-        ]
-    blocks = (WholeReport(folder), *overview_section(summary).blocks, box, *results)
+        results = [Heading("All metrics"), tables]
+    blocks = (WholeReport(folder), *overview_section(summary, f"{folder}/").blocks, box, *results)
     return Section(f"group-{number}", f"Group {number}: {group.title}", blocks)

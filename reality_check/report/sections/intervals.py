@@ -7,7 +7,6 @@ from functools import partial
 from reality_check.config.metrics import METRICS
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.sections.blocks import Folded, Section
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import interval_text
 
@@ -18,17 +17,6 @@ _DOTS = {
     Basis.SETTINGS: "every reproduction",
     Basis.VALUES: "every reproduction",
 }
-
-
-def intervals_section(summary: Summary) -> Section | None:
-    """Return the section; ``None`` without results."""
-    figures = interval_figures(summary)
-    if not figures:
-        return None
-    first, further = figures[0], tuple(figures[1:])
-    title = "The same figure for the other metrics"
-    more = [Folded(title, further)] if further else []
-    return Section("intervals", "Intervals", (first, *more))
 
 
 def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:

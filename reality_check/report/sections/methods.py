@@ -9,6 +9,7 @@ from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import UNTRAINED_NOTE, method_figure
 from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
 from reality_check.report.sections.parameters import importance_sentence
+from reality_check.report.sections.trials import trials_fold
 from reality_check.report.summary import Summary, winner
 from reality_check.report.text import (
     NOTHING,
@@ -44,6 +45,8 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
     runs = [run for run in method.reproductions if any(run.curves)]
     if runs or (best is not None and (method.searched or best.curves)):
         blocks.append(_figure(method, runs, best))
+    if method.searched and method.search:
+        blocks.append(trials_fold(method))
     if method.final:
         blocks.append(_complete(summary, method))
     return tuple(blocks)

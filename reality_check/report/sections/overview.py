@@ -5,18 +5,20 @@ from __future__ import annotations
 import math
 from statistics import fmean
 
-from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
+from reality_check.config.metrics import STAGES, Stage
 from reality_check.report.sections.blocks import (
     Block,
     Bullets,
+    ComparisonTables,
     Facts,
     Note,
-    PlainTable,
     Section,
     Strong,
     Verdict,
 )
+from reality_check.report.sections.comparison import legend
 from reality_check.report.sections.cost import hours_text
+from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.sections.verdict import (
     cautions,
     control_sentences,
@@ -25,37 +27,29 @@ from reality_check.report.sections.verdict import (
 )
 from reality_check.report.statistics import smallest_detectable
 from reality_check.report.summary import Summary
-from reality_check.report.text import interval_text, listed, percent, points
-from reality_check.report.untrained import CATEGORY, untrained
+from reality_check.report.tables import overview_table
+from reality_check.report.text import listed, points
 
 
-def overview_section(summary: Summary) -> Section:
-    """Return the section."""
-    blocks: list[Block] = [_verdict(summary)]
+def overview_section(summary: Summary, folder: str = "") -> Section:
+    """Return the section: what somebody reads who reads no more.
+
+    Args:
+        summary: the results.
+        folder: of the figure, see :class:`ReportFigure`.
+    """
+    blocks: list[Block] = []
+    if (table := overview_table(summary)) is not None:
+        blocks.append(ComparisonTables((table,), summary.origins))
+    blocks.append(_verdict(summary))
     if summary.controls:
         blocks.append(Bullets(tuple(control_sentences(summary))))
-    if (table := ranking_table(summary)) is not None:
-        blocks.append(table)
+    blocks += interval_figures(summary, folder)[:1]
+    if table is not None:
+        blocks.append(legend(summary))
     if sentence := resolution(summary):
         blocks.append(Note(sentence))
     return Section("overview", "Overview", (*blocks, Facts(tuple(overview_facts(summary)))))
-
-
-def ranking_table(summary: Summary) -> PlainTable | None:
-    """The methods of the first category by their scores, and the baselines without training."""
-    category = next((c for c in summary.categories if summary.samples(c, PRIMARY)), None)
-    if category is None:
-        return None
-    estimates = summary.estimates(category)
-    ranked = sorted(estimates, key=lambda method: -estimates[method].mean)
-    rows = [(method, interval_text(estimates[method])) for method in ranked]
-    if category == CATEGORY:
-        rows += [(one.name, percent(one.mean)) for one in untrained(summary)]
-    caption = (
-        f"{METRICS[PRIMARY]} in percent, {category}: mean ± half-width of the 95 % interval over "
-        f"{summary.basis.units}."
-    )
-    return PlainTable(caption, ("Method", METRICS[PRIMARY]), tuple(rows))
 
 
 def resolution(summary: Summary) -> str:

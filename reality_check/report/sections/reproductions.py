@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import METRICS, stage_of
-from reality_check.report.sections.blocks import Folded, PlainTable, Section
+from reality_check.report.sections.blocks import PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, percent
 from reality_check.results import TrialRecord
@@ -16,9 +16,7 @@ def reproductions_section(summary: Summary) -> Section:
     if not table.rows:
         none = "No reproduction has been scored yet."
         return Section("reproductions", "Every reproduction", (none,))
-    title = f"{len(table.rows)} rows, as in results.csv"
-    rows = Folded(title, (table,), headed=False)
-    return Section("reproductions", "Every reproduction", (rows,))
+    return Section("reproductions", "Every reproduction", (table,))
 
 
 def reproduction_table(summary: Summary) -> PlainTable:

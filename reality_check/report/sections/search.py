@@ -7,7 +7,7 @@ from typing import Any
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import search_figure
-from reality_check.report.sections.blocks import Block, PlainTable, Section
+from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
 from reality_check.report.summary import Progress, Summary, records_of, winner
 from reality_check.report.text import NOTHING, counted, parameter, percent
 from reality_check.results import MethodResults
@@ -18,9 +18,8 @@ def search_section(summary: Summary) -> Section:
     """Return the section."""
     blocks: tuple[Block, ...] = (
         search_note(summary),
-        *_history(summary),
-        budget_table(summary),
         winner_table(summary),
+        Folded("What each method was given", (*_history(summary), budget_table(summary))),
     )
     return Section("search", "Search and budget", blocks)
 

@@ -13,7 +13,7 @@ from reality_check.results import Folder
 
 def settings_section(summary: Summary) -> Section:
     """Return the facts of the run, and the whole experiment."""
-    return Section("facts", "How it was run", (facts_table(summary), *_config(summary)))
+    return Section("facts", "How it was run", tuple(_details(summary)))
 
 
 def facts_table(summary: Summary) -> PlainTable:
@@ -24,15 +24,16 @@ def facts_table(summary: Summary) -> PlainTable:
     return PlainTable("Settings and circumstances.", header, rows, words=header)
 
 
-def _config(summary: Summary) -> list[Block]:
-    """The resolved experiment as YAML."""
+def _details(summary: Summary) -> list[Block]:
+    """The facts, and the resolved experiment as YAML."""
+    facts = Folded("Settings and circumstances", (facts_table(summary),), headed=False)
     plain = _plain(summary.results.config)
     if not plain:
-        return []
+        return [facts]
     title = "The resolved experiment (experiment.yaml)"
     if len(summary.results.folders) > 1:
         title = "The settings that the folders have in common, and all methods"
-    return [Folded(title, (Code(dump_yaml(plain), "yaml"),))]
+    return [facts, Folded(title, (Code(dump_yaml(plain), "yaml"),))]
 
 
 def _plain(value: Any) -> Any:

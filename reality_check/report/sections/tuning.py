@@ -24,14 +24,15 @@ _NOTE = (
 
 
 def tuning_section(analysis: Analysis) -> Section | None:
-    """Return the section; ``None`` where nothing is known about searches."""
-    summary = analysis.summary
-    blocks: list[Block] = []
-    if summary.basis is Basis.SUBSETS:
-        blocks += _curves(summary)
-    if (table := _shares(analysis)) is not None:
-        blocks.append(table)
+    """Return the section; ``None`` but of all subsets of one random search."""
+    blocks = _curves(analysis.summary) if analysis.summary.basis is Basis.SUBSETS else []
     return Section("tuning", "Score and tuning budget", tuple(blocks)) if blocks else None
+
+
+def luck_section(analysis: Analysis) -> Section | None:
+    """Return how much searches, trainings and test classes move the scores; ``None`` if unknown."""
+    table = _shares(analysis)
+    return Section("luck", "What moves the scores", (table,)) if table is not None else None
 
 
 def _curves(summary: Summary) -> list[Block]:

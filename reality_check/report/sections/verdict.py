@@ -54,7 +54,7 @@ NO_RESULTS = "No results yet: no reproduction has been scored."
 
 def verdict_section(summary: Summary) -> Section:
     """Return the section: for each category the best two, every other pair, who is missing."""
-    blocks: list[Block] = [NOISE_NOTES[summary.basis]]
+    blocks: list[Block] = []
     for category in summary.categories:
         sentences = tuple(category_sentences(summary, category))
         shown, further = sentences[:_SHOWN], sentences[_SHOWN:]
@@ -188,10 +188,11 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
-    serious = sum(deviation.serious for deviation in summary.results.deviations)
-    which = "the serious deviation" if serious == 1 else f"the {serious} serious deviations"
+    serious = [one.topic for one in summary.results.deviations if one.serious]
+    which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
-    sentences += [untrained_note(summary), f"Read it with {which} below." if serious else ""]
+    warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
+    sentences += [untrained_note(summary), warning]
     return [sentence for sentence in sentences if sentence]
 
 

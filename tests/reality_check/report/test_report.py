@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import csv
 import dataclasses
 import math
 import os
@@ -24,6 +25,7 @@ from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_table, comparison_tables
 from reality_check.report.writing import write_report
 from reality_check.results import (
+    Cost,
     Deviation,
     ExperimentResults,
     MethodResults,
@@ -95,6 +97,7 @@ def test_every_file_is_written_and_nothing_else(drawn_report: Path) -> None:
         "results.csv",
         "summary.json",
         "tables.tex",
+        "trials.csv",
     ]
     stems = {path.stem for path in (drawn_report / "figures").iterdir()}
     # Intervals (3) and pairs, each as SVG and PDF; searches, and four methods. The made-up searches
@@ -108,7 +111,7 @@ def test_the_same_results_give_the_same_files(
 ) -> None:
     write_report(build(), tmp_path)
     first = [path for path in sorted(drawn_report.rglob("*")) if path.is_file()]
-    assert len(first) == 8 + 13
+    assert len(first) == 9 + 13
     for path in first:
         assert path.read_bytes() == (tmp_path / path.relative_to(drawn_report)).read_bytes()
 
@@ -149,16 +152,18 @@ def test_every_table_of_the_markdown_is_rectangular(results: ExperimentResults) 
 def test_the_page_is_in_order_with_headings_captions_and_unique_ids(page: Page) -> None:
     headings = [
         "What deviates from the protocol",
-        "Comparison",
-        "Intervals",
+        "All metrics",
+        "Statistics",
         "Verdict",
-        "Search and budget",
-        "Every reproduction",
         "Baselines",
+        "Search and budget",
+        "Method by method",
         "How it was run",
+        "Every reproduction",
         "How to reproduce",
     ]
-    places = [page.text.index(f" {heading} ") for heading in headings]
+    text = page.text.partition(" How to reproduce ")[2]  # which is the last of the contents
+    places = [text.index(f" {heading} ") for heading in headings]
     assert places == sorted(places)
     tags = [tag for tag, _ in page.seen]
     assert tags.count("h1") == 1
@@ -168,7 +173,8 @@ def test_the_page_is_in_order_with_headings_captions_and_unique_ids(page: Page) 
             assert attributes["role"] == "img"
             assert attributes["aria-label"]
         if tag == "svg":
-            assert attributes["aria-hidden"] == "true", "its panels are one picture"
+            named = attributes.get("role") == "img" and attributes["aria-label"]
+            assert named or attributes["aria-hidden"] == "true", "its panels are one picture"
     ids = [attributes["id"] for _, attributes in page.seen if "id" in attributes]
     assert len(ids) == len(set(ids))
     assert "reality-check run experiment.yaml" in page.text
@@ -183,6 +189,44 @@ def test_the_box_lists_serious_deviations_first_and_opens_with_the_reduced_proto
     assert opening < text.index("Serious – reproductions") < text.index("search trials:")
     assert NONE_SENTENCE not in text
     assert "late & slow: 2 of 5 reproductions and 2 of 5 complete runs so far." in text
+
+
+class Unfolded(Page):
+    """The words of a page that are there before anything is unfolded, those in figures apart."""
+
+    def handle_data(self, data: str) -> None:
+        folds = self.open.count("details") - self.open.count("summary")
+        if "main" in self.open and not folds and "svg" not in self.open:
+            self.words.append(data)
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_the_page_has_few_words_before_anything_is_unfolded(queried: ExperimentResults) -> None:
+    rows = tuple(row for row in queried.rows if row.method != "late & slow")
+    three = dataclasses.replace(queried, methods=queried.methods[:3], rows=rows, protocol="quick")
+    deviations = tuple(Deviation(f"key{i}", "It is another one.") for i in range(20))
+    costs = tuple(Cost(m.name, "search", "cpu", 8, 1.0) for m in three.methods)
+    three = dataclasses.replace(three, deviations=deviations, costs=costs)
+    page = report_html(three.name, report_sections(Analysis(Summary(three))))
+    count = len(" ".join(Unfolded(page).words).split())
+    assert 300 < count <= 1500
+    assert len(Page(page).text.split()) > 2 * count, "the rest is folded"
+
+
+def test_every_trial_is_in_a_file_with_every_digit(
+    drawn_report: Path, results: ExperimentResults
+) -> None:
+    with (drawn_report / "trials.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    trials = results.trials()
+    assert len(rows) == len(trials) == 4 * 8 + 2 * (3 * 5 + 3)
+    for row, trial in zip(rows, trials, strict=True):
+        assert list(row) == list(trial)
+        assert (row["method"], row["stage"], row["number"]) == (
+            trial["method"], trial["stage"], str(trial["number"]),
+        )  # fmt: skip
+        for key in ("value", "seconds", "params.loss.scale"):
+            assert row[key] == ("" if trial[key] is None else repr(trial[key]))
 
 
 @pytest.mark.usefixtures("undrawn")

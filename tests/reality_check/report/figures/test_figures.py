@@ -18,7 +18,7 @@ from reality_check.config.metrics import METRICS
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import COLOURS, ReportFigure, inline_svg, shorten
 from reality_check.report.figures.search import method_figure, search_figure
-from reality_check.report.sections.intervals import intervals_section
+from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.search import search_section
 from reality_check.report.statistics import t_interval
@@ -28,8 +28,7 @@ from reality_check.results import ExperimentResults
 
 def report_figures(summary: Summary) -> list[ReportFigure]:
     """Those of the sections on means and on searches."""
-    intervals = intervals_section(summary)
-    return [*(intervals.figures if intervals else []), *search_section(summary).figures]
+    return [*interval_figures(summary), *search_section(summary).figures]
 
 
 def xs(line: Line2D) -> list[float]:

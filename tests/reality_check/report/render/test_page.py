@@ -48,7 +48,7 @@ def test_headings_step_down_one_level_at_a_time(page: str) -> None:
 def test_the_contents_lead_to_every_section_in_order(page: str) -> None:
     links = re.findall(r'href="#([^"]+)"', page[page.index("<nav") : page.index("</nav>")])
     assert links == re.findall(r'<section [^>]*?id="([^"]+)"', page)
-    assert links[:3] == ["overview", "box", "comparison"], "verdict and deviations first"
+    assert links[:3] == ["overview", "box", "comparison"], "result and deviations first"
 
 
 def test_every_table_says_what_it_is(page: str) -> None:

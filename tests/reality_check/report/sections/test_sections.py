@@ -792,16 +792,26 @@ def test_disagreement_and_no_variation_are_said() -> None:
 # -- where they are shown ------------------------------------------------------------------------
 
 
+def folds(section: Section) -> list[str]:
+    """The anchors of what is folded in a section."""
+    return [b.anchor for b in section.blocks if isinstance(b, Folded) and b.anchor]
+
+
 def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) -> None:
     sections = report_sections(analysis(queried))
     assert [section.anchor for section in sections] == [
-        *("overview", "box", "comparison", "intervals"),
-        *("verdict", "paired", "classes", "ranks"),
-        *("search", "parameters", "agreement", "methods"),
-        *("reproductions", "baselines", "facts", "again"),
+        *("overview", "box", "comparison", "statistics"),
+        *("search", "methods", "facts", "again"),
     ]
+    assert {section.anchor: folds(section) for section in sections if folds(section)} == {
+        "statistics": ["verdict", "paired", "classes", "ranks", "baselines"],
+        "search": ["parameters", "agreement"],
+        "facts": ["reproductions"],
+    }
     page = report_html(queried.name, sections)
     text = report_md(queried.name, sections)
+    for anchor in (name for section in sections for name in folds(section)):
+        assert page.count(f'<details id="{anchor}"') == 1
     for section in sections:
         assert f'<section id="{section.anchor}"' in page
         assert f"## {section.heading}" in text or section.anchor == "overview"
@@ -809,8 +819,12 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
             assert f"](figures/{figure.stem}.svg)" in text
     places = [text.index(f"## {name}") for name in ("Verdict", "Seed by seed", "Search and budget")]
     assert places == sorted(places)
-    assert page.count("<svg") == sum(len(section.figures) for section in sections)
-    empty = {section.anchor for section in report_sections(analysis(runs_of({})))}
+    searched = sum(bool(method.searched) for method in queried.methods)
+    drawn = sum(len(section.figures) for section in sections)
+    assert page.count('<div class="panels"') == drawn
+    assert page.count('<div class="trials"') == searched
+    bare = report_sections(analysis(runs_of({})))
+    empty = {section.anchor for section in bare} | {a for section in bare for a in folds(section)}
     assert not empty & {"paired", "classes", "ranks", "budget", "parameters", "agreement"}
     assert not empty & {"methods", "folders", "intervals", "published", "galleries"}
 
