@@ -12,27 +12,27 @@ _WIDTH, _STEP, _EDGE, _TOP = 380.0, 54.0, 8.0, 24.0
 
 def trials(block: Trials) -> Html:
     """Return the lines, and the table whose rows a script joins with them."""
-    parts = [Html("")]
-    for number, axis in enumerate(block.axes):
-        y = _TOP + _STEP * number
-        parts += [
-            Html(f'<path class="axis" d="M{_EDGE} {y}H{_WIDTH - _EDGE}"/>'),
-            element("text", axis.name, x=f"{_EDGE}", y=f"{y - 8}"),
-            element("text", axis.low, x=f"{_EDGE}", y=f"{y + 15}", class_="end"),
-            element("text", axis.high, x=f"{_WIDTH - _EDGE}", y=f"{y + 15}", class_="end last"),
-        ]
-    scores = block.axes[-1].places
+    scores, lines, texts = block.axes[-1].places, [], []
     for row in range(len(block.table.rows)):
         shade = 0.15 + 0.6 * (scores[row] or 0.0)
         best = ' class="best"' if row == block.best else ""
-        parts.append(Html(f'<path{best} d="{_line(block, row)}" opacity="{shade:.2f}"/>'))
+        lines.append(Html(f'<path{best} d="{_line(block, row)}" opacity="{shade:.2f}"/>'))
+    for number, axis in enumerate(block.axes):
+        y = _TOP + _STEP * number
+        ends = {"x": f"{_WIDTH - _EDGE}", "y": f"{y + 15}"}
+        texts += [
+            Html(f'<path class="axis" d="M{_EDGE} {y}H{_WIDTH - _EDGE}"/>'),
+            element("text", axis.name, x=f"{_EDGE}", y=f"{y - 8}"),
+            element("text", axis.low, class_="end", **{**ends, "x": f"{_EDGE}"}),
+            element("text", axis.high, class_="end last", **ends),
+        ]
     height = _TOP + _STEP * (len(block.axes) - 1) + 22
     names = ", ".join(axis.name for axis in block.axes)
     picture = element(
-        "svg", *parts, viewBox=f"0 0 {_WIDTH:g} {height:g}", role="img",
+        "svg", *lines, *texts, viewBox=f"0 0 {_WIDTH:g} {height:g}", role="img",
         aria_label=f"Each trial as a line through {names}; the table has the numbers.",
     )  # fmt: skip
-    how = "A line is a trial, the stronger the better; the winner stands out. Point at a row."
+    how = "A line is a trial, the stronger the better; the winner is marked, and what you point at."
     return element(
         "div", element("figure", picture, element("figcaption", how)), plain(block.table),
         class_="trials",

@@ -32,7 +32,7 @@ def methods_section(summary: Summary) -> Section | None:
     if not shown:
         return None
     folds = tuple(Folded(method.name, _about(summary, method)) for method in shown)
-    text = "Of each method its search, what won it, and how the networks learned."
+    text = "For each method: its search, the trial that won, and how the networks learned."
     return Section("methods", "Method by method", (text, *folds))
 
 

@@ -68,4 +68,4 @@ def _table(method: MethodResults, trials: list[TrialRecord]) -> PlainTable:
     header = (
         *(("Search",) if several else ()), "Trial", _VALUE, *method.searched, "Time", "State",
     )  # fmt: skip
-    return PlainTable(f"Trials of {method.name}.", header, rows, words=(*wordy, "State"))
+    return PlainTable(f"Trials of {method.name}.", header, rows, words=(header[0], *wordy, "State"))
