@@ -264,8 +264,13 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "training": "Keys of the protocol's training that differ for this method alone.",
         "trials": "Trials of each of its searches; written by trials_per_parameter.",
         "starts_from": "The method whose winners are the first trials of this one's searches.",
+        "warm_start": "Values of each search's first trial, or the folder whose best has them.",
         "control_of": "The method that this is a second copy of; written by `controls`.",
         "note": "Shown in the report.",
+    },
+    "WarmStart": {
+        "values": "Of the first trial of each search, by dotted name.",
+        "folder": "Where they are from.",
     },
     "Start": {
         "method": "Name of the simpler method.",

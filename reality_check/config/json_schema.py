@@ -32,6 +32,7 @@ _ALSO: dict[tuple[str, str], list[Schema]] = {
     ("Input", "mean"): [_NUMBER],
     ("Input", "std"): [_NUMBER],
     ("Method", "miner"): [_STRING],
+    ("Method", "warm_start"): [_STRING],
     ("Protocol", "split"): [_STRING],
 }
 

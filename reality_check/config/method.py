@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.model import Model
@@ -156,15 +158,27 @@ class Start(Strict):
     neutral: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
 
 
+class WarmStart(Strict):
+    """What the first trial of each search uses: in place of it a YAML may name an output folder.
+
+    ``values`` are by dotted name; ``folder`` says whose best trial they are.
+    """
+
+    values: dict[str, str | bool | int | float | None] = Field(min_length=1)
+    folder: str | None = None
+
+
 class Method(Strict):
     """A loss with its fixed arguments, its search space and, if need be, a miner.
 
     ``samples_per_class: null`` draws images without regard to their classes. ``model`` changes keys
     of the experiment's model for this method alone: for experiments about heads and trunks (see
     :meth:`Model.changed`). ``starts_from`` puts the winner of another method's search in as the
-    first trial of this one's. ``control_of`` names the method that this is a second copy of, with
-    seeds of its own; the experiment's ``controls`` make such. ``training`` is a training of its
-    own; in a YAML it names the keys of the protocol's that differ. Reports point both out.
+    first trial of this one's, and ``warm_start`` the values of the best trial in another output
+    folder, where the method has the same name. ``control_of`` names the method that this is a
+    second copy of, with seeds of its own; the experiment's ``controls`` make such. ``training`` is
+    a training of its own; in a YAML it names the keys of the protocol's that differ. Reports point
+    all of these out.
     ``schedules`` changes values of the loss by name, bit by bit: ``{alpha: {kind: step, every: 10,
     factor: 0.7}}``. ``trials`` of each search is filled in where the protocol has
     ``trials_per_parameter``.
@@ -185,6 +199,7 @@ class Method(Strict):
     training: Training | None = None
     trials: PositiveInt | None = None
     starts_from: Start | None = None
+    warm_start: WarmStart | None = None
     control_of: Name | None = None
     note: str = ""
 
@@ -216,6 +231,27 @@ class Method(Strict):
     @classmethod
     def _start(cls, value: Any) -> Any:
         return {"method": value} if isinstance(value, str) else value
+
+    @field_validator("warm_start", mode="before")
+    @classmethod
+    def _best_of_folder(cls, value: Any, info: ValidationInfo) -> Any:
+        if not isinstance(value, str):
+            return value
+        file = Path(value, "summary.json")
+        try:
+            methods = json.loads(file.read_text())["methods"]
+        except (OSError, ValueError, KeyError, TypeError):
+            raise ValueError(
+                f"there is no {file}; name the output folder of a finished run (reality-check "
+                "report DIR writes that file)"
+            ) from None
+        best = {one["name"]: one.get("best_trial") for one in methods}
+        if best.get(info.data.get("name")) is None:
+            found = ", ".join(name for name, trial in best.items() if trial) or "none"
+            raise ValueError(
+                f"{value} has no best trial of a method of this name; it has some of: {found}"
+            )
+        return {"folder": value, "values": best[info.data["name"]]["params"]}
 
     @field_validator("miner", mode="before")
     @classmethod

@@ -97,6 +97,19 @@ class Experiment(Strict):
 
     def _check_starts(self) -> None:
         """A search may begin with another method's winner, but not with its own."""
+        for method in self.methods:
+            given = [key for key in ("starts_from", "warm_start") if getattr(method, key)]
+            if len(given) > 1:
+                raise ValueError(
+                    f"method {method.name!r} has starts_from and warm_start, but a search has one "
+                    "first trial; leave one out"
+                )
+            if given and self.protocol.search.budget is not None:
+                raise ValueError(
+                    f"method {method.name!r} has {given[0]}, but protocol.search.budget needs "
+                    f"trials that are all drawn at random; remove {given[0]}, or write "
+                    "protocol.search.budget: null"
+                )
         starts = {m.name: m.starts_from.method for m in self.methods if m.starts_from}
         for name, first in starts.items():
             if first not in {method.name for method in self.methods}:

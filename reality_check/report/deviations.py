@@ -170,6 +170,15 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
                 f"The first trial of each search of {method.name} is the winner of the same search "
                 f"of {method.starts_from.method}.",
             )
+        if method.warm_start is not None:
+            folder = method.warm_start.folder
+            source = f"the best of the folder {folder}" if folder else "those of the YAML"
+            yield Deviation(
+                "warm start",
+                f"The first trial of each search of {method.name} has values that were known: "
+                f"{source}.",
+                serious=True,
+            )
     lost = {
         method.name: protocol.search.repeats - len({search for search, _ in method.retrained})
         for method in methods

@@ -250,6 +250,8 @@ class Campaign:
                 return None
             best = before.best()
             first = None if best is None else {**start.neutral, **best.params}
+        if method.warm_start is not None:
+            first = dict(method.warm_start.values)
         trials = experiment.trials_of(method)
         name = f"{method.name}/{place(Stage.SEARCH, search)}"
         seed = experiment.seed_of(method)

@@ -15,6 +15,7 @@ from reality_check.config.protocol import Protocol
 from reality_check.config.training import Training
 from reality_check.config.values import Choices, Range, Searched, fill_in, find_searched, is_number
 from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
 
 #: What the names of learning rates of a part of the loss begin with.
 LOSS_PART = "loss."
@@ -106,6 +107,27 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
             )
         if not _holds(own[name], neutral[name]):
             raise UsageError(f"{names}: the neutral {name}={neutral[name]} is not in its range.")
+
+
+def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
+    """Make sure that the given values of a first trial are all that is searched, in its ranges.
+
+    Raises:
+        UsageError: they are not.
+    """
+    assert method.warm_start is not None
+    values, what = method.warm_start.values, f"method {method.name!r}: warm_start"
+    missing = [name for name in space if name not in values]
+    if missing:
+        raise UsageError(f"{what} lacks {missing[0]}, which is searched; add its value.")
+    for name, value in values.items():
+        if name not in space:
+            raise UsageError(
+                f"{what} has {name}, which is not searched; what is: {', '.join(space)}."
+                f"{nearest(name, space)}"
+            )
+        if not _holds(space[name], value):
+            raise UsageError(f"{what} has {name}={value}, which is not in its range.")
 
 
 def _holds(value: Searched, number: Any) -> bool:

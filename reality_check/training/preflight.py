@@ -23,6 +23,7 @@ from reality_check.training.methods import (
     build_loss,
     build_miner,
     check_start,
+    check_warm_start,
     enter_second_phase,
     fill_settings,
     middle_params,
@@ -171,6 +172,9 @@ def check_starts(experiment: Experiment) -> None:
         UsageError: see :func:`reality_check.training.methods.check_start`.
     """
     for method in experiment.methods:
+        if method.warm_start is not None:
+            model = experiment.model_of(method)
+            check_warm_start(method, search_space(method, experiment.protocol, model))
         if method.starts_from is not None:
             first = experiment.method(method.starts_from.method)
             check_start(method, first, experiment.protocol)

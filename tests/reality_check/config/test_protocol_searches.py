@@ -153,6 +153,49 @@ def test_what_cannot_start_from_another_method(changes: list[str], words: list[s
         assert word in str(caught.value)
 
 
+WARM = "methods.contrastive.warm_start"
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ([f"{WARM}=nowhere"], ["nowhere/summary.json", "finished run"]),
+        ([f"{WARM}={{values: {{x: 1}}}}"], ["budget needs trials", "budget: null"]),
+        (
+            [
+                f"{WARM}={{values: {{x: 1}}}}",
+                "methods.contrastive.starts_from=normalized_softmax",
+            ],
+            ["one first trial"],
+        ),
+    ],
+)
+def test_where_a_search_cannot_begin(changes: list[str], words: list[str]) -> None:
+    with pytest.raises(UsageError) as caught:
+        load_experiment("quickstart", changes)
+    for word in words:
+        assert word in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("values", "words"),
+    [
+        ("{arguments.neg_margin: 0.5}", ["lacks learning_rates.trunk"]),
+        ("{arguments.neg_margin: 0.5, learning_rates.trunk: 9}", ["trunk=9", "not in its range"]),
+        (
+            "{arguments.neg_margin: 0.5, learning_rates.trunk: 0.001, arguments.negmargin: 1}",
+            ["not searched", "Did you mean 'arguments.neg_margin'"],
+        ),
+    ],
+)
+def test_values_of_a_first_trial_are_those_that_are_searched(values: str, words: list[str]) -> None:
+    margins = "methods.contrastive.arguments={pos_margin: 0, neg_margin: {low: 0, high: 1}}"
+    with pytest.raises(UsageError) as caught:
+        check_starts(quick(margins, f"{WARM}={{values: {values}}}"))
+    for word in words:
+        assert word in str(caught.value)
+
+
 def test_a_plan_says_what_it_can_show() -> None:
     one = resolution_sentence(quick().protocol, 4)
     assert "nothing will be said about losses" in one

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -167,6 +169,26 @@ def test_a_search_starts_from_the_winner_of_a_simpler_method(make: Made, handed:
         assert winner is not None
         assert wide[number, 0] == {**winner.params, "arguments.neg_margin": 0.5}
         assert wide[number, 1]["arguments.neg_margin"] != 0.5
+
+
+def test_a_search_begins_with_the_best_trial_of_another_folder(
+    make: Made, handed: Handed, tmp_path: Path
+) -> None:
+    ranges = {"pos_margin": {"low": 0, "high": 1}, "neg_margin": {"low": 0, "high": 1}}
+    known = {"arguments.pos_margin": 0.125, "arguments.neg_margin": 0.75}
+    best = {"search": 0, "number": 3, "value": 0.5, "params": known}
+    made = [{"name": "contrastive", "best_trial": best}, {"name": "other", "best_trial": None}]
+    (tmp_path / "summary.json").write_text(json.dumps({"methods": made}))
+    method = METHOD | {"arguments": ranges, "warm_start": str(tmp_path)}
+    campaign = make(protocol=search(trials=2, repeats=2), methods=[method])
+    campaign.work()
+    results = collect(campaign)
+    firsts = drawn(results, "contrastive")
+    assert firsts[0, 0] == firsts[1, 0] == known
+    assert firsts[0, 1] != known
+    (said,) = [d for d in results.deviations if d.topic == "warm start"]
+    assert said.serious
+    assert str(tmp_path) in said.text
 
 
 def test_a_search_of_which_all_trials_diverge_counts_with_0(
