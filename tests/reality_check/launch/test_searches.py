@@ -176,6 +176,7 @@ def test_a_search_begins_with_the_best_trial_of_another_folder(
 ) -> None:
     ranges = {"pos_margin": {"low": 0, "high": 1}, "neg_margin": {"low": 0, "high": 1}}
     known = {"arguments.pos_margin": 0.125, "arguments.neg_margin": 0.75}
+    known["learning_rates.trunk"] = 0.0015
     best = {"search": 0, "number": 3, "value": 0.5, "params": known}
     made = [{"name": "contrastive", "best_trial": best}, {"name": "other", "best_trial": None}]
     (tmp_path / "summary.json").write_text(json.dumps({"methods": made}))
