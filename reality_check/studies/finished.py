@@ -10,6 +10,7 @@ from typing import Any
 
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
 
 #: What one unit of work of a stage is called.
@@ -96,14 +97,12 @@ class Watch:
     def news(self) -> Iterator[Finished]:
         """What is new, in the order in which it was finished; at first, all there is."""
         for work in self._campaign.ready_stages():
-            complete = work.study.complete()
-            order = sorted(complete, key=lambda index: complete[index].number)
-            fresh = [index for index in order if self._is_new(work, index)]
-            for index in fresh:
-                done = len(complete) - len(fresh) + fresh.index(index) + 1
-                yield finished(work, index, done)
+            complete = sorted(work.study.complete().items(), key=lambda item: _order(item[1]))
+            for index, _ in complete:
+                if self._is_new(work, index):
+                    yield finished(work, index)
             if work.study.is_complete() and self._is_new(work, None):
-                yield finished(work, None, len(complete))
+                yield finished(work, None)
 
     def _is_new(self, work: StageWork, index: int | None) -> bool:
         key = (work.method, work.stage, work.search, index)
@@ -112,25 +111,35 @@ class Watch:
         return is_new
 
 
-def finished(work: StageWork, index: int | None, done: int | None = None) -> Finished:
+def finished(work: StageWork, index: int | None) -> Finished:
     """What there is to say of a complete trial of a stage, or of the stage."""
     complete = work.study.complete()
-    trials = list(complete.values()) if index is None else [complete[index]]
+    one = None if index is None else complete[index]
+    earlier = {
+        number: trial
+        for number, trial in complete.items()
+        if one is None or _order(trial) <= _order(one)
+    }
     has_value = work.stage is not Stage.BASELINES
-    sound = [trial for trial in trials if trial.diverged is None]
-    best = work.study.best() if has_value else None
+    best = best_trial(earlier) if has_value else None
+    taken = [one] if one is not None else list(complete.values())
     return Finished(
         work.method,
         work.stage,
         work.search,
         index,
-        sound[0].value if has_value and index is not None and sound else None,
-        trials[0].diverged if index is not None else None,
-        sum(trial.seconds or 0.0 for trial in trials),
+        one.value if one is not None and has_value and one.diverged is None else None,
+        None if one is None else one.diverged,
+        sum(trial.seconds or 0.0 for trial in taken),
         None if best is None else best.value,
-        len(complete) if done is None else done,
+        len(earlier),
         work.study.num_trials,
     )
+
+
+def _order(trial: StoredTrial) -> tuple[float, int]:
+    """When it was complete."""
+    return (0.0 if trial.ended is None else trial.ended.timestamp()), trial.number
 
 
 def stamped(text: object) -> str:
