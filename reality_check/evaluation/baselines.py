@@ -35,6 +35,7 @@ def score_baselines(
     device: torch.device,
     trainval: SampleSet | None = None,
     extra_metrics: Sequence[str] = (),
+    images: Pipeline | None = None,
 ) -> dict[str, Metrics]:
     """Metrics of the untrained baselines on the test classes, on unit vectors.
 
@@ -47,6 +48,7 @@ def score_baselines(
         trainval: the other classes, to score the pixels and their principal components too, which
             do not depend on the seed. Images beyond 64 x 64 are averaged down to 32 x 32.
         extra_metrics: metrics beside the protocol's three.
+        images: the test classes as evaluation sees them, where that has been prepared.
 
     Returns:
         Those of ``raw pixels`` (``raw features`` of vectors), their PCA to the size of the
@@ -54,7 +56,8 @@ def score_baselines(
         of vectors that have no trunk) and ``untrained embedder`` (epoch 0: a random map).
     """
     shape = input_shape(test, training.augmentation)
-    images = build_pipeline(test, model, training.augmentation, device)
+    if images is None:
+        images = build_pipeline(test, model, training.augmentation, device)
     network = build_network(model.filled({}), shape, training.embedding_size, network_seed)
     network.to(device)
     forwards: dict[str, Forward] = {}

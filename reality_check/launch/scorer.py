@@ -10,6 +10,8 @@ import numpy as np
 import torch
 
 from reality_check.config.metrics import METRICS, TRAINVAL, Stage, of_trainval
+from reality_check.config.model import Model
+from reality_check.config.training import Training
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.data.tensors import InputShape
@@ -76,11 +78,11 @@ class Scorer:
             return score_folds(embeddings, *how)
 
         networks = self._networks(method, stage, trial_index)
-        images, device = self._images(method, test), self._prepared.device
+        images, device = self._images(method.model, method.training, test), self._prepared.device
         scores, embeddings = score_networks(networks, images, device, score, asked)
         if names := of_trainval(asked):
             trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
-            images = self._images(method, trainval)
+            images = self._images(method.model, method.training, trainval)
             others = [embed_images(network, images, device) for network in networks]
             for category, metrics in score(others, names, trainval.labels, None).items():
                 scores[category].update(renamed(metrics, TRAINVAL, names))
@@ -103,7 +105,7 @@ class Scorer:
         Raises:
             FileNotFoundError: a network is not there.
         """
-        images = self._images(method, self._prepared.test_set)
+        images = self._images(method.model, method.training, self._prepared.test_set)
         return [
             embed(network.to(self._prepared.device), network, images.evaluation_batches(rows))
             for network in self._networks(method, stage, trial_index)
@@ -121,10 +123,12 @@ class Scorer:
         """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw input too."""
         prepared, protocol = self._prepared, self._prepared.protocol
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
+        model, training = prepared.experiment.model, protocol.training
+        test = self._images(model, training, prepared.test_set)
         folds = [
             score_baselines(
-                prepared.experiment.model,
-                protocol.training,
+                model,
+                training,
                 network_seed(
                     prepared.experiment.seed, Stage.REPRODUCTIONS.value, trial_index, fold
                 ),
@@ -132,6 +136,7 @@ class Scorer:
                 prepared.device,
                 trainval=None if fold else trainval,
                 extra_metrics=protocol.final_metrics,
+                images=test,
             )
             for fold in range(protocol.split.folds)
         ]
@@ -152,18 +157,16 @@ class Scorer:
             for fold in range(method.networks(stage))
         ]
 
-    def _images(self, method: PreparedMethod, images: SampleSet) -> Pipeline:
-        """Some classes as evaluation with that method's model and training sees them."""
-        seen = (
-            preprocessing(method.model, images.images.channels)
-            if isinstance(images, ImageSet)
-            else None
-        )
-        augmentation = method.training.augmentation
+    def _images(self, model: Model, training: Training, images: SampleSet) -> Pipeline:
+        """Some classes as evaluation with that model and training sees them; made once."""
+        seen = None
+        if isinstance(images, ImageSet):
+            seen = preprocessing(model, images.images.channels)
+        augmentation = training.augmentation
         key = (seen, augmentation.model_dump_json(), images is self._prepared.test_set)
         if key not in self._pipelines:
             device = self._prepared.device
-            self._pipelines[key] = build_pipeline(images, method.model, augmentation, device)
+            self._pipelines[key] = build_pipeline(images, model, augmentation, device)
         return self._pipelines[key]
 
 

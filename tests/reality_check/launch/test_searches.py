@@ -147,21 +147,24 @@ def test_a_random_search_stands_for_all_that_are_in_it(make: Made, handed: Hande
     assert sum(summary.shares("aggregate", "contrastive").values()) == pytest.approx(1)
 
 
-def test_a_search_starts_from_the_winner_of_a_simpler_method(make: Made, handed: Handed) -> None:
-    methods = [
-        METHOD
-        | {
-            "name": "wide",
-            "arguments": {
-                "pos_margin": {"low": 0, "high": 1},
-                "neg_margin": {"low": 0, "high": 1},
-            },
-            "starts_from": {"method": "plain", "neutral": {"arguments.neg_margin": 0.5}},
+#: The first trial of ``wide`` is the winner of ``plain``.
+STARTING = [
+    METHOD
+    | {
+        "name": "wide",
+        "arguments": {
+            "pos_margin": {"low": 0, "high": 1},
+            "neg_margin": {"low": 0, "high": 1},
         },
-        METHOD
-        | {"name": "plain", "arguments": {"pos_margin": {"low": 0, "high": 1}, "neg_margin": 0.5}},
-    ]
-    campaign = make(protocol=search(trials=3, repeats=2), methods=methods)
+        "starts_from": {"method": "plain", "neutral": {"arguments.neg_margin": 0.5}},
+    },
+    METHOD
+    | {"name": "plain", "arguments": {"pos_margin": {"low": 0, "high": 1}, "neg_margin": 0.5}},
+]
+
+
+def test_a_search_starts_from_the_winner_of_a_simpler_method(make: Made, handed: Handed) -> None:
+    campaign = make(protocol=search(trials=3, repeats=2), methods=STARTING)
     campaign.work()
     wide = drawn(collect(campaign), "wide")
     for number in range(2):
@@ -190,6 +193,36 @@ def test_a_search_begins_with_the_best_trial_of_another_folder(
     (said,) = [d for d in results.deviations if d.topic == "warm start"]
     assert said.serious
     assert str(tmp_path) in said.text
+
+
+def test_a_longer_search_has_another_winner_and_what_came_of_it_is_made_again(
+    make: Made, handed: Handed
+) -> None:
+    """The first trial of a search that starts from it, and all reproductions; not what stays."""
+    short = make(protocol=search(trials=2), methods=STARTING)
+    short.work()
+    plain, wide = (short.experiment.method(name) for name in ("plain", "wide"))
+    before, trained = short.winner(plain), len(handed)
+    longer = make(protocol=search(trials=6), methods=STARTING)
+    longer.work()
+    after = longer.winner(plain)
+    assert before is not None
+    assert after is not None
+    assert after.trial_index != before.trial_index
+    assert drawn(collect(longer), "wide")[0, 0] == {**after.params, "arguments.neg_margin": 0.5}
+    names = [str(folder.relative_to(longer.out_dir)) for *_, folder in handed[trained:]]
+    assert "plain/search/000/fold_0" not in names
+    assert "wide/search/000/fold_0" in names
+    assert "wide/search/001/fold_0" not in names
+    assert "plain/reproductions/000/fold_0" in names
+    assert longer.is_complete()
+    for method in (plain, wide):
+        study = longer.study(method, Stage.REPRODUCTIONS)
+        assert study is not None
+        assert any(trial.superseded for trial in study.trials())
+        assert [trial.made_of["params"] for trial in study.complete().values()] == [
+            dict(one.trial.params) for one in longer.retrained(method) if one.trial is not None
+        ]
 
 
 def test_a_search_of_which_all_trials_diverge_counts_with_0(
