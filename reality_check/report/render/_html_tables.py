@@ -100,7 +100,7 @@ def _cell(cell: Cell) -> Html:
         return element("td", NOTHING, class_="number")
     mean, sign, width = cell.text.partition(" ± ")
     value = element("strong", mean) if cell.best else mean
-    spread = element("span", f"±\N{NO-BREAK SPACE}{width}", class_="spread") if sign else ""
+    spread = element("span", f"±\N{NO-BREAK SPACE}{width}" if sign else "", class_="spread")
     mark = element("sup", CLOSE_MARK if cell.close else "", class_="mark")
     exact = cell.interval.mean
     key = {"data_value": repr(float(exact))} if math.isfinite(exact) else {}

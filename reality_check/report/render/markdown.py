@@ -78,7 +78,8 @@ def _block(block: Block) -> Iterator[str]:
             yield f"The whole report: [{path}]({path})."
         case Folded():
             yield from [f"### {_escape(block.title)}"] if block.headed else []
-            yield from _blocks(block.blocks)
+            for text in _blocks(block.blocks):  # headings in it are one level further down
+                yield f"#{text}" if block.headed and text.startswith("###") else text
         case Box():
             yield from _blocks(block.blocks)
         case Trials():

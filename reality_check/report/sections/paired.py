@@ -17,19 +17,19 @@ _METRIC = METRICS[PRIMARY]
 _RUNS = (
     "Reproductions of the same number share their seed: weights, batches and augmentation. The "
     "differences here are taken seed by seed, which the verdict above does not do, so that noise "
-    "common to two methods falls out. Pairs of a category are tested together (paired t, Holm)."
+    "common to two methods cancels out. Pairs of a category are tested together (paired t, Holm)."
 )
 _INTRODUCTIONS = {
     Basis.SEARCHES: (
         "Searches of the same number share their start-up draws by the names of the parameters, "
         "and their reproductions share seeds. The differences here are taken search by search, "
-        "which the verdict above does not do, so that luck common to two methods falls out. Pairs "
-        "of a category are tested together (paired t over the means of searches, Holm)."
+        "which the verdict above does not do, so that luck common to two methods cancels out. "
+        "Pairs of a category are tested together (paired t over the means of searches, Holm)."
     ),
     Basis.SUBSETS: (
         "Trials of the same number share their draws by the names of the parameters. The "
         "differences here leave out the same trials of both methods (joint jackknife), which the "
-        "verdict above does not do, so that luck common to two methods falls out. Pairs of a "
+        "verdict above does not do, so that luck common to two methods cancels out. Pairs of a "
         "category are tested together (Holm)."
     ),
     Basis.SETTINGS: _RUNS,
@@ -43,7 +43,7 @@ _CLASSES_NOTE = (
 _TABLE_NOTE = (
     "d_z: the mean difference over its standard deviation; P: the probability that a run of the "
     "better method is above one of the other; δ: Cliff's delta, 2P − 1, and so is its interval. "
-    "With few seeds the intervals are wide: a large d_z is no large difference, only a steady one."
+    "With few seeds the intervals are wide: a large d_z means a steady difference, not a large one."
 )
 
 #: What a pair is compared at, in the singular.
@@ -110,7 +110,7 @@ def _against_verdict(analysis: Analysis) -> Note:
     gained = sum(pair.distinct and not known for pair, known in told)
     lost = sum(known and not pair.distinct for pair, known in told)
     return Note(
-        f"Of {counted(len(pairs), 'pair')}, {gained} can be distinguished here and not in the "
+        f"Of {counted(len(pairs), 'pair')}, {gained} can be distinguished here but not in the "
         f"verdict (Welch), {lost} there and not here. Tables and verdict go by Welch's test "
         "throughout."
     )
@@ -145,7 +145,7 @@ def _elsewhere(pair: Pair) -> str:
     interval = f"{points(pair.anywhere.low)} to {points(pair.anywhere.high)}"
     if pair.anywhere.low > 0:
         return f"; with other classes of the kind the interval is above 0 too ({interval})"
-    return f"; other classes of the kind could turn it round ({interval})"
+    return f"; other classes of the kind could reverse it ({interval})"
 
 
 def _table(category: str, pairs: tuple[Pair, ...]) -> PlainTable:

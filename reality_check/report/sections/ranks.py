@@ -16,9 +16,9 @@ from reality_check.report.text import counted, listed, p_text
 _FEWEST = 3
 
 _NOTE = (
-    "Ranks forget by how much: a method that is always a hair's breadth ahead ranks as one that is "
-    "far ahead. They depend on who else takes part. The metrics and categories of the table are of "
-    "the same runs, so it is a summary and no test."
+    "Ranks ignore by how much methods differ: one that is always a hair's breadth ahead ranks as "
+    "one that is far ahead. They depend on which other methods take part. The metrics and "
+    "categories of the table are of the same runs, so it is a summary and no test."
 )
 
 

@@ -76,7 +76,7 @@ def _leads(curves: list[BudgetCurve]) -> list[str]:
         ]
     last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
     return [
-        f"With {last} trials and fewer another method has the highest estimate than with "
+        f"With {last} trials or fewer, another method has the highest estimate than with "
         f"{common[-1]} ({leaders[-1]}); the intervals say whether they can be distinguished."
     ]
 

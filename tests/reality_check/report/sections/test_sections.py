@@ -373,7 +373,7 @@ def test_a_pair_that_differs() -> None:
         "too (0.10 to 2.30)."
     )
     assert pair_sentence(pair(anywhere=Bounds(0.012, -0.003, 0.027))).endswith(
-        "; other classes of the kind could turn it round (−0.30 to 2.70)."
+        "; other classes of the kind could reverse it (−0.30 to 2.70)."
     )
 
 
@@ -866,7 +866,7 @@ def test_pairs_that_welch_tells_otherwise_are_counted() -> None:
     assert section is not None
     (note,) = [b.text for b in section.blocks if isinstance(b, Note) and "Welch" in b.text]
     assert note.startswith(
-        "Of 1 pair, 1 can be distinguished here and not in the verdict (Welch), 0 there and not "
+        "Of 1 pair, 1 can be distinguished here but not in the verdict (Welch), 0 there and not "
         "here."
     )
 
