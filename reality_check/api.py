@@ -93,6 +93,10 @@ def run(
         campaign.baselines().note("data", ready.describe_data(device))
         campaign.baselines().note("parameters", ready.trained_parameters())
         campaign.baselines().note("inputs", ready.describe_inputs())
+        if ready.experiment.storage is None:
+            # The folder is held by this run alone. In a container that was started anew, workers of
+            # the one before could not be seen to be gone for some minutes.
+            campaign.release_all(only_of_runs=True)
         campaign.clear_failures()
         if not campaign.is_complete():
             _work(campaign, parallelism, watch, log)

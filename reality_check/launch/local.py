@@ -19,6 +19,7 @@ from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE, UNTOLD, USAGE
 from reality_check.utils.files import atomic_write
+from reality_check.utils.processes import OF_RUN
 
 #: What keeps a worker to one BLAS thread.
 THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
@@ -117,7 +118,7 @@ class LocalWorkers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **threads, **environment(self._devices[number])},
+                env={**os.environ, **threads, OF_RUN: "1", **environment(self._devices[number])},
                 # Ctrl-C reaches the parent only, which then ends its workers.
                 start_new_session=True,
             )

@@ -133,10 +133,10 @@ class Campaign:
         for work in self.ready_stages():
             work.study.release_lost()
 
-    def release_all(self) -> None:
-        """Free what other workers had: there is none but this one."""
+    def release_all(self, only_of_runs: bool = False) -> None:
+        """Free what other workers had: there is none but this one, or none that a run started."""
         for work in self.ready_stages():
-            work.study.release_all()
+            work.study.release_all(only_of_runs)
 
     def tidy(self) -> None:
         """End what is left over of complete stages: attempts that came too late, or were lost."""

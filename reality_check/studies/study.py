@@ -265,10 +265,14 @@ class Study:
             self._fail(trial)
         return self.trials() if lost else trials
 
-    def release_all(self) -> None:
-        """Fail all running trials: there is no other worker, so theirs are gone."""
+    def release_all(self, only_of_runs: bool = False) -> None:
+        """Fail all running trials: there is no other worker, so theirs are gone.
+
+        Or ``only_of_runs``, those of workers that a run had started: they have ended with it.
+        """
         for trial in self.trials():
-            if trial.state == "running":
+            of_run = trial.worker is not None and trial.worker.get("of_run", False)
+            if trial.state == "running" and (of_run or not only_of_runs):
                 self._fail(trial)
 
     def tidy(self) -> None:

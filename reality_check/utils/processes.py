@@ -20,10 +20,15 @@ _TRIM_THRESHOLD, _MMAP_THRESHOLD = -1, -3
 _KEPT_BYTES, _MAPPED_BYTES = 256 << 20, 32 << 20  # the latter is the most that glibc takes
 
 
+#: Set in the environment of workers that end with the run that started them.
+OF_RUN = "REALITY_CHECK_OF_RUN"
+
+
 def this_process() -> dict[str, Any]:
     """What identifies this process among those of all machines and containers."""
     pid = os.getpid()
-    return {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
+    own = {"host": _host(), "namespace": _namespace(), "pid": pid, "started": _stat(pid)[1]}
+    return {**own, "of_run": True} if OF_RUN in os.environ else own
 
 
 def shares_process_ids(worker: Mapping[str, Any]) -> bool:

@@ -109,6 +109,31 @@ def test_a_worker_of_this_machine_with_the_earlier_code_is_no_new_beginning(begu
     assert begun.files() == before
 
 
+@pytest.mark.parametrize("of_run", [True, False])
+def test_a_container_that_starts_again_waits_for_no_worker_of_the_one_before(
+    tiny: Path, tmp_path: Path, of_run: bool
+) -> None:
+    """They ended with it. Those that somebody started by hand may be elsewhere."""
+    out = tmp_path / "out"
+    locked = prepare(load_experiment(tiny), out).experiment
+    stage = next(iter(Campaign(locked, out).ready_stages())).study
+    stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
+    before = {**this_process(), "namespace": "pid:[1]", **({"of_run": True} if of_run else {})}
+    stage.study.ask().set_user_attr("worker", before)
+    seen: list[str] = []
+
+    class Looked(Exception):
+        pass
+
+    def look(campaign: Campaign) -> None:
+        seen.extend(trial.state for trial in stage.trials())
+        raise Looked
+
+    with pytest.raises(Looked):
+        run(load_experiment(tiny), out, watch=look)
+    assert seen[0] == ("failed" if of_run else "running")
+
+
 def beat(stage: Study) -> None:
     (trial,) = stage.trials()
     stage._storage.set_trial_user_attr(trial.trial_id, "seconds", 60.0)

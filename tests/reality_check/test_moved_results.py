@@ -11,10 +11,17 @@ from pathlib import Path
 import numpy as np
 import pytest
 from support.blank_figures import blank
-from support.in_process import run_command
+from support.in_process import run_command, visiting
 
 import reality_check as rc
+from reality_check.launch.prepare import prepare
+from reality_check.launch.worker import work
 from reality_check.report.figures import plotting
+
+pytestmark = [
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
 
 LOSSES = """\
 import torch
@@ -62,10 +69,8 @@ def blank_figures() -> Iterator[None]:
         yield
 
 
-@pytest.fixture(scope="module")
-def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
-    """An output folder taken out of the folder of its author, which is gone; and the images."""
-    home, elsewhere = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("elsewhere")
+def write_home(home: Path) -> None:
+    """What a user has."""
     draw = np.random.default_rng(0)
     images = draw.integers(0, 255, (16, 1, 16, 16)).repeat(4, axis=1).reshape(64, 16, 16)
     noisy = np.clip(images + draw.normal(0, 40, images.shape), 0, 255).astype(np.uint8)
@@ -76,6 +81,13 @@ def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     (home / "my_losses.py").write_text(LOSSES)
     (home / "my_trunks.py").write_text(TRUNKS)
     (home / "experiment.yaml").write_text(EXPERIMENT)
+
+
+@pytest.fixture(scope="module")
+def moved(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
+    """An output folder taken out of the folder of its author, which is gone; and the images."""
+    home, elsewhere = tmp_path_factory.mktemp("home"), tmp_path_factory.mktemp("elsewhere")
+    write_home(home)
     done = run_command(home, "run", "experiment.yaml", "--out", "out")
     assert done.returncode == 0, done.stderr
     shutil.move(home / "out", elsewhere / "kept")
@@ -110,6 +122,22 @@ def test_networks_need_no_images(moved: tuple[Path, Path]) -> None:
     from reality_check.data import load_dataset
 
     assert trained.embed(load_dataset(experiment.dataset)).shape == (64, 16)
+
+
+@pytest.mark.slow
+def test_a_worker_needs_no_sources_either(tmp_path: Path) -> None:
+    """It may be started anywhere: the folder has copies, and knows where the images are."""
+    home, elsewhere, out = (tmp_path / name for name in ("home", "elsewhere", "out"))
+    for folder in (home, elsewhere):
+        folder.mkdir()
+    write_home(home)
+    with visiting(home):
+        prepare(rc.load_experiment("experiment.yaml", ["protocol.reproductions=1"]), out)
+    for file in home.rglob("*.py"):
+        file.unlink()
+    with visiting(elsewhere):
+        assert work(out, 3) == 0
+    assert rc.load_results(out).finished
 
 
 @pytest.mark.slow
