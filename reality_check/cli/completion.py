@@ -67,7 +67,8 @@ complete -c reality-check -f -a '(__reality_check)'
 #: What `reality-check show` lists.
 LISTINGS = (
     *("datasets", "models", "methods", "protocols", "experiments", "papers"),
-    *("losses", "trunks", "miners", "distances", "reducers", "regularizers", "figures", "schema"),
+    *("losses", "trunks", "miners", "distances", "reducers", "regularizers", "optimizers"),
+    *("figures", "schema"),
 )
 #: Keys of an experiment that are changed most, with what may stand behind them.
 _OVERRIDES: dict[str, Callable[[], Iterable[str]]] = {

@@ -13,7 +13,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from optuna.storages import BaseStorage
+from optuna.storages import BaseStorage, InMemoryStorage
 
 from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
@@ -82,7 +82,11 @@ class Campaign:
         self.experiment = experiment
         self.out_dir = out_dir
         self._only_reads = only_reads
-        self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
+        self.storage: BaseStorage
+        if only_reads and experiment.storage is None and not (out_dir / "studies.db").exists():
+            self.storage = InMemoryStorage()  # opening the file would make it
+        else:
+            self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
         self._studies: dict[tuple[str, Stage, int], Study] = {}
 
     def ready_stages(self) -> Iterator[StageWork]:
