@@ -8,6 +8,7 @@ import io
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, stage_of
 from reality_check.report.statistics import Estimate, over_searches
@@ -175,34 +176,30 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
 
 def csv_text(rows: Iterable[ResultRow]) -> str:
     """Return ``rows`` as CSV with a header; values keep every digit (``repr`` of the float)."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for row in rows:
-        writer.writerow(
+    return csv_of(
+        COLUMNS,
+        (
             (
-                row.experiment,
-                row.method,
-                row.category,
-                "" if row.search is None else row.search,
-                "" if row.trial is None else row.trial,
-                int(row.reproduction),
-                row.metric,
-                repr(float(row.value)),
+                *(row.experiment, row.method, row.category, row.search, row.trial),
+                *(int(row.reproduction), row.metric, float(row.value)),
             )
-        )
-    return stream.getvalue()
+            for row in rows
+        ),
+    )
 
 
 def trials_csv(results: ExperimentResults) -> str:
     """Return every trial, reproduction and final run as CSV, with every digit."""
     trials = results.trials()
+    return csv_of(trials[0] if trials else _TRIAL_COLUMNS, (trial.values() for trial in trials))
+
+
+def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
+    """Return a CSV file: floats with every digit, and empty cells for ``None``."""
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(trials[0] if trials else _TRIAL_COLUMNS)
-    for trial in trials:
-        cells = (repr(v) if isinstance(v, float) else v for v in trial.values())
-        writer.writerow("" if cell is None else cell for cell in cells)
+    writer.writerow(header)
+    writer.writerows([repr(c) if isinstance(c, float) else c for c in row] for row in rows)
     return stream.getvalue()
 
 

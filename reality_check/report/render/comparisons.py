@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import csv
-import io
+from typing import Any
 
 from reality_check.config.metrics import PRIMARY
 from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.statistics import Bounds
+from reality_check.report.tables import csv_of
 
 _BOUNDS = ("d_z", "d", "probability", "cliffs_delta")
 
@@ -33,31 +32,20 @@ COLUMNS = (
 
 def comparisons_csv(analysis: Analysis) -> str:
     """Return the file: one row per category and pair; empty cells where a number is not known."""
-    stream = io.StringIO()
-    writer = csv.writer(stream, lineterminator="\n")
-    writer.writerow(COLUMNS)
-    for category, pairs in analysis.pairs.items():
-        writer.writerows(_row(category, pair) for pair in pairs)
-    return stream.getvalue()
+    return csv_of(
+        COLUMNS,
+        (_row(category, pair) for category, pairs in analysis.pairs.items() for pair in pairs),
+    )
 
 
-def _row(category: str, pair: Pair) -> list[str]:
+def _row(category: str, pair: Pair) -> list[Any]:
     anywhere, difference = pair.anywhere, pair.difference
     numbers: list[float | None] = [difference.mean, difference.low, difference.high]
     numbers += [anywhere.low, anywhere.high] if anywhere else [None, None]
     numbers += [difference.p_value, pair.adjusted_p]
     effects: list[float | None] = []
     for bounds in (pair.effect, pair.standardised, pair.improvement, pair.dominance):
-        effects += _three(bounds)
-    won = "" if pair.won is None else str(pair.won)
-    names = [category, PRIMARY, pair.better, pair.other, str(pair.seeds), won]
-    return [*names, *map(_text, numbers), str(pair.tested), *map(_text, effects)]
-
-
-def _three(bounds: Bounds | None) -> list[float | None]:
-    return [None] * 3 if bounds is None else [bounds.value, bounds.low, bounds.high]
-
-
-def _text(number: float | None) -> str:
-    """Every digit, or nothing."""
-    return "" if number is None else repr(float(number))
+        effects += [bounds.value, bounds.low, bounds.high] if bounds else [None] * 3
+    plain = [[None if one is None else float(one) for one in part] for part in (numbers, effects)]
+    names = [category, PRIMARY, pair.better, pair.other, pair.seeds, pair.won]
+    return [*names, *plain[0], pair.tested, *plain[1]]
