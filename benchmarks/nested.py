@@ -19,7 +19,12 @@ from collections.abc import Callable
 import numpy as np
 from calibration import LEVEL, Array, Campaigns, row
 
-from reality_check.report.statistics import jackknife_error, subset_degrees, subset_estimates
+from reality_check.report.statistics import (
+    SKEW_ALLOWANCE,
+    jackknife_error,
+    subset_degrees,
+    subset_estimates,
+)
 
 RATIOS = (0.0, 0.5, 1.0, 2.0)
 BUDGET = 10
@@ -79,7 +84,8 @@ def repeated(searches: int, reproductions: int) -> Draw:
         units = scores[:, 0] if searches == 1 else scores.mean(-1)
         count = units.shape[-1]
         error = units.std(-1, ddof=1) / math.sqrt(count)
-        return Campaigns(units.mean(-1), error, np.full(campaigns, count - 1.0))
+        allowance = SKEW_ALLOWANCE if searches > 1 else 1.0
+        return Campaigns(units.mean(-1), error, np.full(campaigns, count - 1.0), allowance)
 
     return draw
 

@@ -18,6 +18,7 @@ from reality_check.report.statistics import (
     Estimate,
     Shares,
     all_subsets,
+    allow_for_skew,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -179,12 +180,14 @@ class Summary:
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
         """What each method that has results scores, with the interval over its units."""
         if (category, metric) not in self._estimates:  # every section and figure asks for them
-            places = {method: (category, metric, method) for method in self.methods}
-            self._estimates[category, metric] = {
-                method: self.estimate(self.rows[place])
-                for method, place in places.items()
-                if place in self.rows
+            found = {
+                method: self.estimate(self.rows[category, metric, method])
+                for method in self.methods
+                if (category, metric, method) in self.rows
             }
+            if self.basis is Basis.SEARCHES:
+                found = {method: allow_for_skew(one) for method, one in found.items()}
+            self._estimates[category, metric] = found
         return self._estimates[category, metric]
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:

@@ -53,8 +53,10 @@ from reality_check.report.statistics._search import (
     leaders_by_budget,
 )
 from reality_check.report.statistics._searches import (
+    SKEW_ALLOWANCE,
     Estimate,
     Shares,
+    allow_for_skew,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -81,6 +83,7 @@ __all__ = [
     "MAX_LEFT_OUT",
     "MIN_STANDARDISED",
     "MIN_TESTED",
+    "SKEW_ALLOWANCE",
     "Agreement",
     "Bounds",
     "Centred",
@@ -92,6 +95,7 @@ __all__ = [
     "Ranking",
     "Shares",
     "all_subsets",
+    "allow_for_skew",
     "budget_curve",
     "class_totals",
     "cliffs_delta",

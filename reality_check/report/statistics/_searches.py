@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from scipy.optimize import brentq
 from scipy.special import nctdtr, ndtri
@@ -80,6 +80,22 @@ def over_searches(runs: Sequence[Sequence[float]], confidence: float = CONFIDENC
         return Estimate(interval.mean, None, None, None, interval.n)
     error = math.sqrt(variance(means, interval.mean) / interval.n)
     return Estimate(interval.mean, interval.half_width, error, interval.n - 1, interval.n)
+
+
+#: Intervals of means over searches are so many times Student's: searches have bad luck more often
+#: than good, and with Student's alone 90 to 96 % of intervals held on banks of real trials.
+SKEW_ALLOWANCE = 1.1
+
+
+def allow_for_skew(estimate: Estimate) -> Estimate:
+    """Return an estimate over searches with the interval that holds as often as it says.
+
+    The error, and so every comparison, stays as it is: the difference of two means is not skewed.
+    How wide was chosen by measurement, see docs/calibration.md.
+    """
+    if estimate.half_width is None:
+        return estimate
+    return replace(estimate, half_width=SKEW_ALLOWANCE * estimate.half_width)
 
 
 def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
