@@ -13,6 +13,7 @@ from scipy import stats
 from reality_check.report.statistics import (
     Estimate,
     Shares,
+    allow_for_skew,
     compare_estimates,
     compare_pairs,
     estimate_difference,
@@ -210,3 +211,18 @@ def test_equal_methods_are_called_different_as_often_as_agreed(searches: int, ra
         covered += abs(estimates[0].mean) <= estimates[0].half_width
     assert 0.015 <= false / campaigns <= 0.07
     assert 0.93 <= covered / campaigns <= 0.97
+
+
+def test_intervals_over_searches_are_a_tenth_wider_and_errors_are_not() -> None:
+    plain = over_searches(FIRST)
+    shown = allow_for_skew(plain)
+    assert plain.half_width is not None
+    assert shown.half_width == pytest.approx(1.1 * plain.half_width)
+    assert (shown.mean, shown.error, shown.degrees, shown.n) == (
+        plain.mean,
+        plain.error,
+        plain.degrees,
+        plain.n,
+    )
+    single = over_searches([[0.25]])
+    assert allow_for_skew(single) is single
