@@ -7,6 +7,7 @@ workers start by themselves too is for the tests that use :mod:`support.command`
 
 from __future__ import annotations
 
+import importlib
 import io
 import multiprocessing
 import os
@@ -157,8 +158,9 @@ class _Order:
         sys.path.insert(0, str(self.folder))
         for module, values in self.settings.items():
             for name, value in values.items():
-                assert hasattr(sys.modules[module], name), (module, name)
-                setattr(sys.modules[module], name, value)
+                found = importlib.import_module(module)
+                assert hasattr(found, name), (module, name)
+                setattr(found, name, value)
         spares.fork_ahead(self.spares)
         sys.exit(self.program(self.words))
 
