@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+import math
 import re
 from collections.abc import Mapping
 from functools import cache
@@ -12,6 +14,10 @@ import yaml
 
 from reality_check.utils.config_files import is_shipped
 from reality_check.utils.errors import UsageError
+
+
+#: Far more than any experiment has. Nested aliases multiply: a few lines stand for billions.
+_MOST_VALUES = 1_000_000
 
 
 class _NoKeyTwice:
@@ -30,7 +36,14 @@ class _NoKeyTwice:
 
 
 class _Loader(_NoKeyTwice, yaml.SafeLoader):
-    """Safe YAML in which 1e-4 is a number, as in YAML 1.2."""
+    """Safe YAML in which 1e-4 is a number, as in YAML 1.2, and aliases stay within bounds."""
+
+    def get_single_node(self) -> yaml.Node | None:
+        node = super().get_single_node()
+        if node is not None and _size(node, {}) > _MOST_VALUES:
+            problem = f"its aliases (*name) stand for more than {_MOST_VALUES:,} values"
+            raise yaml.composer.ComposerError(None, None, problem, node.start_mark)
+        return node
 
 
 class _FastLoader(_NoKeyTwice, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
@@ -79,6 +92,16 @@ def unshared(data: Any, depth: int = 0) -> Any:
     if isinstance(data, list):
         return [unshared(value, depth + 1) for value in data]
     return data
+
+
+def _size(node: yaml.Node, known: dict[int, float]) -> float:
+    """How many values a node has once its aliases are written out; a circle has infinitely many."""
+    if id(node) not in known:
+        known[id(node)] = math.inf
+        below = node.value if isinstance(node, yaml.CollectionNode) else []
+        parts = itertools.chain(*below) if isinstance(node, yaml.MappingNode) else below
+        known[id(node)] = 1 + sum(_size(part, known) for part in parts)
+    return known[id(node)]
 
 
 @cache

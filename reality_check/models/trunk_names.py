@@ -74,6 +74,9 @@ def _find_in_libraries(trunk: str) -> TrunkSource:
             return TimmTrunk(trunk)
         known += timm.list_models()
     except UsageError as error:
+        if not nearest(trunk, known):
+            # Most likely a name of that library: the cause, and not that the name is unknown.
+            raise
         problem = f" To use a name of torchvision or timm: {error}"
     raise UsageError(
         f"there is no trunk named {trunk!r}; write {', '.join(TRUNKS)}, a name of torchvision or "

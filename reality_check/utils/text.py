@@ -4,8 +4,12 @@ from __future__ import annotations
 
 import difflib
 import math
+import os
 from collections.abc import Iterable
 from typing import Any
+
+#: What a common beginning adds to how alike two names are, which is 1 at most.
+_WEIGHT_OF_BEGINNING = 0.1
 
 
 def duration(seconds: float | None) -> str:
@@ -35,5 +39,13 @@ def one_line(value: Any, most: int = 300) -> str:
 
 def nearest(name: str, valid: Iterable[str]) -> str:
     """Return ``" Did you mean 'x'?"`` for the valid name closest to ``name``, else ``""``."""
-    matches = difflib.get_close_matches(name, list(valid), n=1, cutoff=0.5)
-    return f" Did you mean {matches[0]!r}?" if matches else ""
+    matches = difflib.get_close_matches(name, list(valid), n=5, cutoff=0.5)
+    if not matches:
+        return ""
+
+    def closeness(match: str) -> float:
+        # People seldom mistake how a name begins: TripletLoss is not SoftTripleLoss.
+        begin = len(os.path.commonprefix([name, match])) / len(name)
+        return difflib.SequenceMatcher(None, match, name).ratio() + _WEIGHT_OF_BEGINNING * begin
+
+    return f" Did you mean {max(matches, key=closeness)!r}?"

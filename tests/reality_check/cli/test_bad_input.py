@@ -349,6 +349,10 @@ def test_worker_of_no_output_folder(folder: Path, capsys: pytest.CaptureFixture[
     assert contents(folder) == before
 
 
+#: Ten lines that stand for 3.5 billion values.
+ALIASES = "a0: &a0 {x: 1}\n" + "".join(
+    f"a{n + 1}: &a{n + 1} [{', '.join([f'*a{n}'] * 9)}]\n" for n in range(10)
+)
 #: A file of the user's that cannot be used, and what the sentence must say.
 FILES = [
     ("experiment.yaml", EXPERIMENT.replace("methods:", "method:"), "'method'", "'methods'"),
@@ -356,6 +360,9 @@ FILES = [
     ("experiment.yaml", "methods: [contrastive\nseed: 0", "experiment.yaml, line"),
     ("experiment.yaml", "- a list", "must hold a mapping"),
     ("experiment.yaml", "a: " + "[" * 3000, "nested too deep"),
+    ("experiment.yaml", ALIASES, "stand for more than 1,000,000 values"),
+    ("experiment.yaml", ALIASES.replace("[*", "{<<: [*").replace("]", "]}"), "stand for more than"),
+    ("experiment.yaml", "methods: &a [*a]\n", "stand for more than"),
     ("experiment.yaml", EXPERIMENT + "variant: paper\n", "variant is 'paper'", "no variants"),
     ("experiment.yaml", EXPERIMENT + "variants: {1: {}, 2: {}}\nvariant: 3\n", "must map names"),
     ("experiment.yaml", EXPERIMENT + "variants: {a: {}}\nvariant: [a]\n", "must be one of a"),

@@ -80,5 +80,6 @@ def test_a_library_that_does_not_fit_the_installed_torch(
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
     words = r"does not import beside torch .*no operator nms.*install the torchvision made for"
-    with pytest.raises(UsageError, match=words):
-        find_source("torchvision:resnet18")
+    for name in ("torchvision:resnet18", "resnet18"):
+        with pytest.raises(UsageError, match=rf"^trunk {name} needs torchvision, .*{words}"):
+            find_source(name)

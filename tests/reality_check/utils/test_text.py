@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from reality_check.utils.text import duration
+from reality_check.utils.text import duration, nearest
 
 
 @pytest.mark.parametrize(
@@ -32,3 +32,16 @@ from reality_check.utils.text import duration
 )
 def test_durations(seconds: float | None, text: str) -> None:
     assert duration(seconds) == text
+
+
+@pytest.mark.parametrize(
+    ("given", "valid", "found"),
+    [
+        ("TripletLoss", ["SoftTripleLoss", "TripletMarginLoss"], "TripletMarginLoss"),
+        ("seeed", ["speed", "seed"], "seed"),
+        ("conv_4", ["conv4_pool", "conv4"], "conv4"),
+        ("nothing", ["conv4", "seed"], None),
+    ],
+)
+def test_the_nearest_name(given: str, valid: list[str], found: str | None) -> None:
+    assert nearest(given, valid) == ("" if found is None else f" Did you mean {found!r}?")
