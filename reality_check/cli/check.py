@@ -4,26 +4,22 @@ from __future__ import annotations
 
 import argparse
 import shlex
-import sys
 from typing import TYPE_CHECKING
 
 from reality_check.cli.parsing import Commands, add_command, add_experiment
-from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE, USAGE
+from reality_check.utils.exit_status import DONE
 from reality_check.utils.text import duration
 
 if TYPE_CHECKING:
-    import torch
-
     from reality_check.config.schema import Experiment
     from reality_check.report.statistics import Shares
     from reality_check.training.preflight import LossCheck
 
 _DETAILS = """\
 Reads the YAML and the images, builds each loss, runs it forward and backward on
-random embeddings in float32 and bfloat16, says whether gradients reach the
-embeddings and the loss's own parameters, and what the whole run will cost.
-Nothing is trained or written. A mistake is a sentence that says what to write.
+random embeddings, says whether gradients reach the embeddings and the loss's
+own parameters, and what the whole run will cost. Nothing is trained or written.
+Each mistake is a sentence that says what to write.
 
 examples:
   reality-check check experiment.yaml
@@ -33,8 +29,6 @@ examples:
 
 exit status: 0 all of it can run, 2 something cannot
 """
-#: The second half of a sentence on a loss that fails with bfloat16 only.
-_HARMLESS = "training here gives losses float32, so this does no harm"
 
 
 def add_parser(commands: Commands) -> None:
@@ -60,51 +54,41 @@ def run(options: argparse.Namespace) -> int:
         from reality_check.report.planning import scatter_of
 
         like = scatter_of(load_results(options.like))
-    status = print_check(load_experiment(options.experiment, options.overrides), like)
-    if status == DONE:
-        command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
-        print(f"All of it can run. Next: {command}")
-    return status
+    print_check(load_experiment(options.experiment, options.overrides), like)
+    command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
+    print(f"All of it can run. Next: {command}")
+    return DONE
 
 
-def print_check(experiment: Experiment, like: Shares | None = None) -> int:
-    """Check an experiment without training; return 0 only if all its losses work in float32.
+def print_check(experiment: Experiment, like: Shares | None = None) -> None:
+    """Check an experiment without training.
 
-    ``like`` has the variances of searches and trainings to expect.
+    Args:
+        experiment: validated.
+        like: the variances of searches and trainings to expect.
+
+    Raises:
+        UsageError: everything that is wrong with it.
     """
-    import torch
-
     from reality_check.data import load_dataset
     from reality_check.launch.cost import estimate_cost
+    from reality_check.launch.prepare import check_experiment
     from reality_check.report.planning import resolution_sentence
-    from reality_check.studies.sampler import check_sampler
     from reality_check.training.methods import search_space
-    from reality_check.training.preflight import (
-        check_data,
-        check_model,
-        check_starts,
-        with_trials,
-    )
+    from reality_check.training.preflight import with_trials
     from reality_check.training.prepared_experiment import pick_device
 
     dataset = load_dataset(experiment.dataset)
-    check_data(experiment, dataset)
-    check_model(experiment, dataset)
-    check_starts(experiment)
-    check_sampler(experiment.protocol.search)
+    losses = check_experiment(experiment, dataset)
     print(
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
         f"{dataset.noun}s; fits"
     )
-    problems = 0
-    for method in experiment.methods:
+    for method, checked in zip(experiment.methods, losses, strict=True):
         space = search_space(method, experiment.protocol, experiment.model_of(method))
         searched = ", ".join(space) or "nothing"
         print(f"{method.name} ({method.loss}); searched: {searched}")
-        for precision in (torch.float32, torch.bfloat16):
-            problems += _print_loss_check(experiment, method.name, precision)
-    if problems:
-        return USAGE
+        print(f"  {_describe(checked)}")
     cost = estimate_cost(with_trials(experiment), dataset, pick_device(experiment.device))
     print(
         f"cost: {cost.trainings} trainings; with evaluation, baselines and report about "
@@ -114,39 +98,11 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> int:
     )
     if len(experiment.methods) > 1:
         print(resolution_sentence(experiment.protocol, len(experiment.methods), like))
-    return DONE
-
-
-def _print_loss_check(experiment: Experiment, name: str, precision: torch.dtype) -> int:
-    """Print one line; return 1 if training would not work."""
-    import torch
-
-    from reality_check.training.preflight import check_loss
-
-    try:
-        checked = check_loss(experiment, experiment.method(name), precision)
-    except UsageError as error:
-        if precision is torch.float32:
-            raise
-        print(f"  bfloat16 embeddings: not supported ({_first_line(error)}); {_HARMLESS}")
-        return 0
-    harmless = f"; {_HARMLESS}" if checked.problem and precision is not torch.float32 else ""
-    print(f"  {checked.precision} embeddings: {_describe(checked)}{harmless}")
-    if checked.problem is not None and precision is torch.float32:
-        print(f"reality-check: method {name!r}: {checked.problem}.", file=sys.stderr)
-        return 1
-    return 0
 
 
 def _describe(checked: LossCheck) -> str:
-    if checked.problem is not None:
-        return checked.problem
-    text = f"loss {checked.value:.4g}, gradients reach the embeddings"
+    text = f"loss {checked.value:.4g} on random embeddings, gradients reach the embeddings"
     if checked.parameters:
         shapes = ", ".join(f"{name} {list(shape)}" for name, shape in checked.parameters.items())
         return f"{text} and its own parameters ({shapes})"
     return f"{text}; it has no parameters of its own"
-
-
-def _first_line(error: Exception) -> str:
-    return str(error).rpartition(": ")[2].splitlines()[0]

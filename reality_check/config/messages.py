@@ -38,7 +38,8 @@ def _explain(error: ValidationError, data: Any, where: str) -> str:
     """All mistakes of a configuration, one sentence a line."""
     roots: dict[str, type[BaseModel]] = {"Method": Method, "Protocol": Protocol}
     root = roots.get(error.title, Experiment)
-    lines = [_sentence(item, data, root) for item in error.errors(include_url=False)]
+    items = error.errors(include_url=False)
+    lines = [line for item in items for line in _sentence(item, data, root).splitlines()]
     return "\n".join(f"{where}: {line}" for line in dict.fromkeys(lines))
 
 
@@ -64,8 +65,9 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
         return f"{name} needs the key 'reader' (or a name, or a base); readers: {readers}."
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
-        ended = message if message.endswith((".", "?")) else f"{message}."
-        return f"{name}: {ended}" if name else ended
+        # A check of several methods tells a mistake a line.
+        told = [line if line.endswith((".", "?")) else f"{line}." for line in message.split("\n")]
+        return "\n".join(f"{name}: {line}" if name else line for line in told)
     if kind == "string_pattern_mismatch":
         return (
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "

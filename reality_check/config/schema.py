@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections.abc import Callable
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import Field, ValidationError, field_validator, model_validator
@@ -74,26 +76,49 @@ class Experiment(Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two methods are named {twice[0]!r}; give one another name")
-        for method in self.methods:
-            batch, each = self.training_of(method).batch_size, method.samples_per_class
-            if each is not None and (batch % each or each > batch):
-                raise ValueError(
-                    f"method {method.name!r}: samples_per_class={each} does not divide "
-                    f"batch_size={batch}; choose a divisor of {batch}"
+        self._check_all(
+            *(
+                partial(check, method)
+                for method in self.methods
+                for check in (
+                    *(self._check_batch, self._check_model),
+                    *(self._check_phases, self._check_trials),
                 )
-            self._check_model(method)
-            self._check_phases(method)
-            if method.trials is not None and self.protocol.search.trials_per_parameter is None:
-                raise ValueError(
-                    f"method {method.name!r}: trials={method.trials}, but all methods get the same "
-                    "number of trials; write protocol.search.trials, or "
-                    "protocol.search.trials_per_parameter for a number by what each searches"
-                )
-        self._check_starts()
-        self._check_claims()
-        self._check_fixed()
-        self._check_published(names)
+            ),
+            self._check_starts,
+            self._check_claims,
+            self._check_fixed,
+            partial(self._check_published, names),
+        )
         return self
+
+    @staticmethod
+    def _check_all(*checks: Callable[[], None]) -> None:
+        """Make each check, whatever those before it found, and tell all mistakes, a line each."""
+        mistakes = []
+        for check in checks:
+            try:
+                check()
+            except ValueError as error:
+                mistakes.append(str(error))
+        if mistakes:
+            raise ValueError("\n".join(mistakes))
+
+    def _check_batch(self, method: Method) -> None:
+        batch, each = self.training_of(method).batch_size, method.samples_per_class
+        if each is not None and (batch % each or each > batch):
+            raise ValueError(
+                f"method {method.name!r}: samples_per_class={each} does not divide "
+                f"batch_size={batch}; choose a divisor of {batch}"
+            )
+
+    def _check_trials(self, method: Method) -> None:
+        if method.trials is not None and self.protocol.search.trials_per_parameter is None:
+            raise ValueError(
+                f"method {method.name!r}: trials={method.trials}, but all methods get the same "
+                "number of trials; write protocol.search.trials, or "
+                "protocol.search.trials_per_parameter for a number by what each searches"
+            )
 
     def _check_starts(self) -> None:
         """A search may begin with another method's winner, but not with its own."""

@@ -15,7 +15,6 @@ import yaml
 from reality_check.utils.config_files import is_shipped
 from reality_check.utils.errors import UsageError
 
-
 #: Far more than any experiment has. Nested aliases multiply: a few lines stand for billions.
 _MOST_VALUES = 1_000_000
 

@@ -198,15 +198,16 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
         sizes = [str(size) for size in (below, below + samples_per_class) if size]
         raise UsageError(
             f"batch_size={batch_size} is no multiple of samples_per_class={samples_per_class}; "
-            f"write batch_size: {' or '.join(sizes)}."
+            f"write protocol.training.batch_size: {' or '.join(sizes)}."
         )
     wanted = batch_size // samples_per_class
     if wanted > num_classes:
         enough = next(k for k in range(1, batch_size + 1) if _fits(batch_size, k, num_classes))
         raise UsageError(
             f"batch_size={batch_size} with samples_per_class={samples_per_class} needs {wanted} "
-            f"classes, but there are {num_classes} to train on; write batch_size: "
-            f"{num_classes * samples_per_class} or samples_per_class: {enough}."
+            f"classes, but there are {num_classes} to train on; write "
+            f"protocol.training.batch_size: {num_classes * samples_per_class}, or for the method "
+            f"samples_per_class: {enough}."
         )
 
 

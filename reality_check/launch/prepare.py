@@ -6,6 +6,7 @@ import contextlib
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +38,7 @@ from reality_check.studies.sampler import check_sampler
 from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker
 from reality_check.studies.trial import StoredTrial
 from reality_check.training.preflight import (
+    LossCheck,
     check_data,
     check_loss,
     check_model,
@@ -118,15 +120,39 @@ def _check_inputs(experiment: Experiment, trained_here: bool) -> SampleSet:
     if trained_here:
         pick_device(experiment.device)
     dataset = load_dataset(experiment.dataset, verify=True)
-    check_data(experiment, dataset)
-    check_model(experiment, dataset)
-    check_starts(experiment)
-    check_sampler(experiment.protocol.search)
-    for method in experiment.methods:
-        problem = check_loss(experiment, method).problem
-        if problem is not None:
-            raise UsageError(f"method {method.name!r} ({method.loss}): {problem}.")
+    check_experiment(experiment, dataset)
     return dataset
+
+
+def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
+    """Check data, networks, losses and searches, and return what the losses showed.
+
+    Raises:
+        UsageError: everything that is wrong, a line each: no check waits for those before it.
+    """
+    checks: list[Callable[[], LossCheck | None]] = [
+        partial(check_data, experiment, dataset),
+        partial(check_model, experiment, dataset),
+        partial(check_starts, experiment),
+        partial(check_sampler, experiment.protocol.search),
+        *(partial(_checked_loss, experiment, method) for method in experiment.methods),
+    ]
+    found, problems = [], []
+    for check in checks:
+        try:
+            found.append(check())
+        except UsageError as error:
+            problems.append(str(error))
+    if problems:
+        raise UsageError("\n".join(dict.fromkeys(problems)))
+    return [checked for checked in found if checked is not None]
+
+
+def _checked_loss(experiment: Experiment, method: Method) -> LossCheck:
+    checked = check_loss(experiment, method)
+    if checked.problem is not None:
+        raise UsageError(f"method {method.name!r} ({method.loss}): {checked.problem}.")
+    return checked
 
 
 def _as_locked(

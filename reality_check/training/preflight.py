@@ -39,11 +39,10 @@ _IN_A_RANDOM_BATCH = 2
 
 @dataclass(frozen=True)
 class LossCheck:
-    """What one forward and backward pass of a method showed.
+    """What one forward and backward pass of a method showed, in float32 as training is.
 
     Attributes:
         parameters: names and shapes of the loss's own parameters.
-        precision: ``float32`` or ``bfloat16``, the type of the embeddings given.
         value: of the loss on the toy batch.
         gradient: whether every embedding dimension batch-wide got a finite, non-zero gradient.
         parameter_gradients: whether the loss's own parameters got gradients; None without any.
@@ -51,7 +50,6 @@ class LossCheck:
     """
 
     method: str
-    precision: str
     value: float
     gradient: bool
     parameters: dict[str, tuple[int, ...]]
@@ -59,9 +57,7 @@ class LossCheck:
     problem: str | None = None
 
 
-def check_loss(
-    experiment: Experiment, method: Method, precision: torch.dtype = torch.float32
-) -> LossCheck:
+def check_loss(experiment: Experiment, method: Method) -> LossCheck:
     """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
 
     Searched values take the middle of their ranges.
@@ -78,7 +74,7 @@ def check_loss(
     # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
     loss, miner = build_loss(settings, max(classes, 2), size), build_miner(settings)
     labels = torch.arange(classes).repeat_interleave(each)
-    leaf = torch.randn(classes * each, size).to(precision).requires_grad_()
+    leaf = torch.randn(classes * each, size).requires_grad_()
     try:
         # As in training, the embeddings are no leaf: losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
@@ -95,11 +91,11 @@ def check_loss(
         scheduled.set(epoch, 1)
     if settings.second_phase is not None:
         enter_second_phase(loss, settings.second_phase)
-    return _loss_check(method, loss, leaf, value, str(precision).removeprefix("torch."))
+    return _loss_check(method, loss, leaf, value)
 
 
 def _loss_check(
-    method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor, precision: str
+    method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
     own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
@@ -119,10 +115,9 @@ def _loss_check(
         missing = [name for name, p in own.items() if p.grad is None]
         problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
     elif any(p.dtype != torch.float32 for p in own.values()):
-        problem = f"the loss changed the type of its own parameters under {precision}"
+        problem = "the loss changed the type of its own parameters"
     return LossCheck(
         method=method.name,
-        precision=precision,
         value=float(value.detach()),
         gradient=flows,
         parameters={name: tuple(p.shape) for name, p in own.items()},

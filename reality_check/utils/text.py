@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import difflib
+import itertools
 import math
-import os
 from collections.abc import Iterable
 from typing import Any
 
@@ -45,7 +45,8 @@ def nearest(name: str, valid: Iterable[str]) -> str:
 
     def closeness(match: str) -> float:
         # People seldom mistake how a name begins: TripletLoss is not SoftTripleLoss.
-        begin = len(os.path.commonprefix([name, match])) / len(name)
-        return difflib.SequenceMatcher(None, match, name).ratio() + _WEIGHT_OF_BEGINNING * begin
+        same = itertools.takewhile(lambda pair: pair[0] == pair[1], zip(name, match, strict=False))
+        alike = difflib.SequenceMatcher(None, match, name).ratio()
+        return alike + _WEIGHT_OF_BEGINNING * len(list(same)) / len(name)
 
     return f" Did you mean {max(matches, key=closeness)!r}?"

@@ -424,6 +424,20 @@ def test_every_mistake_of_a_yaml_is_told(folder: Path, capsys: pytest.CaptureFix
     refuse(folder, capsys, ["run", "experiment.yaml", *wrong], "seed", "trials", "repro", lines=3)
 
 
+def test_every_mistake_of_the_methods_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Those that a look at the YAML finds, and those that data, network and losses show."""
+    methods = "methods=[{name: a, loss: %s, samples_per_class: %d}, {name: b, loss: %s%s}]"
+    wrong = methods % ("ContrastiveLoss", 3, "TripletMarginLoss", ", trials: 5")
+    refuse(folder, capsys, ["check", "experiment.yaml", wrong], "'a': sam", "'b': tri", lines=2)
+    wrong = methods % ("NoLoss", 4, "ContrastiveLoss, arguments: {gamma: 1}", "")
+    trunk = "model={name: m, trunk: conv4, arguments: {wide: 1}}"
+    words = "trunk conv4 has no argument 'wide'", "no loss named 'NoLoss'", "no argument 'gamma'"
+    for command in ("check", "run"):
+        refuse(folder, capsys, [command, "experiment.yaml", wrong, trunk], *words, lines=3)
+
+
 # -- image folders --------------------------------------------------------------------------------
 
 

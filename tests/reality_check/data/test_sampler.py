@@ -111,10 +111,14 @@ def test_labels_need_not_be_ranks() -> None:
 @pytest.mark.parametrize(
     ("batch_size", "each", "text"),
     [
-        (10, 4, "batch_size: 8 or 12"),
-        (3, 4, "batch_size: 4"),
-        (32, 2, "needs 16 classes.*batch_size: 10 or samples_per_class: 8"),
-        (7, 1, "batch_size: 5 or samples_per_class: 7"),
+        (10, 4, "write protocol.training.batch_size: 8 or 12"),
+        (3, 4, "write protocol.training.batch_size: 4"),
+        (
+            32,
+            2,
+            "needs 16 classes.*write protocol.training.batch_size: 10, or .* samples_per_class: 8",
+        ),
+        (7, 1, "batch_size: 5, or for the method samples_per_class: 7"),
         (0, 1, "at least 1"),
         (4, 0, "at least 1"),
     ],
