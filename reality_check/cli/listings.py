@@ -17,6 +17,7 @@ from reality_check.config import config_files, load_experiment
 from reality_check.config.classes import NAMESPACES, PLURALS, registered_names
 from reality_check.config.json_schema import json_schema
 from reality_check.config.metrics import Stage
+from reality_check.config.named import expand
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import dump_yaml
@@ -67,16 +68,38 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
     experiments = config_files("experiments")
     papers = paper_files()
     if not Path(what).exists() and what not in experiments and what not in papers:
-        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures", _SCHEMA]
-        raise UsageError(
-            f"there is nothing named {what!r} to show; write one of {', '.join(words)}, the name "
-            "of an experiment (reality-check show experiments lists them) or a YAML file."
-            f"{nearest(what, [*words, *experiments, *papers])}"
-        )
+        return _print_part(what, overrides)
     experiment = load_experiment(what, overrides)
     for line in _summary(experiment):
         print(f"# {line}")
     print(dump_yaml(experiment.plain(), compact=True), end="")
+    return DONE
+
+
+def _print_part(name: str, overrides: Sequence[str]) -> int:
+    """Print what an experiment may name: a data set, a model, a protocol, a method.
+
+    Raises:
+        UsageError: there is nothing of that name, or there are overrides, which are of experiments.
+    """
+    groups = [group for group in _GROUPS if name in config_files(group)]
+    if not groups:
+        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures", _SCHEMA]
+        known = [*words, *(one for group in _GROUPS for one in config_files(group)), *paper_files()]
+        raise UsageError(
+            f"there is nothing named {name!r} to show; write one of {', '.join(words)}, the name "
+            "of an experiment or of what it names (reality-check show experiments, protocols ... "
+            f"lists them), or a YAML file.{nearest(name, known)}"
+        )
+    if overrides:
+        raise UsageError(
+            f"{name} is in {groups[0]}, and overrides ({overrides[0]}) are of an experiment; show "
+            "one, or leave them out."
+        )
+    for group in groups:
+        kind = group.removesuffix("s")
+        print(f"# {kind} {name}")
+        print(dump_yaml(expand(name, kind, group, None), compact=True), end="")
     return DONE
 
 

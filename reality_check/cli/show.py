@@ -11,6 +11,7 @@ examples:
   reality-check show methods       names for `methods:` in a YAML
   reality-check show losses        classes for `loss:`, with their arguments
   reality-check show quickstart    all settings of an experiment
+  reality-check show quick         a protocol; or a data set, model, method
   reality-check show papers        the tables of the papers, as experiments
   reality-check show experiment.yaml protocol=mlrc
   reality-check show schema > reality-check.schema.json
@@ -27,8 +28,8 @@ def add_parser(commands: Commands) -> None:
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
-        "distances, reducers, regularizers, figures, schema (JSON, for editors), or an experiment "
-        "(its resolved YAML)",
+        "distances, reducers, regularizers, optimizers, figures, schema (JSON, for editors), "
+        "or the name of an experiment or of what one names (its resolved YAML)",
     )
     command.add_argument(
         "--markdown", action="store_true", help="of papers: the table of docs/papers.md"

@@ -61,7 +61,7 @@ def search_space(
         protocol: of the experiment.
         model: that the method trains, whose embedder may be searched too.
     """
-    found = dict(find_searched(_tunable(method, protocol), ""))
+    found = dict(find_searched(_tunable(method, protocol, model), ""))
     return dict(sorted({**found, **(model.searched() if model else {})}.items()))
 
 
@@ -137,9 +137,11 @@ def _holds(value: Searched, number: Any) -> bool:
     return is_number(number) and value.low <= number <= value.high
 
 
-def fill_settings(method: Method, protocol: Protocol, params: Mapping[str, Any]) -> MethodSettings:
-    """Fill the sampled values into a method."""
-    values = fill_in(_tunable(method, protocol), "", params)
+def fill_settings(
+    method: Method, protocol: Protocol, params: Mapping[str, Any], model: Model | None = None
+) -> MethodSettings:
+    """Fill the sampled values into a method: those of :func:`search_space` with that model."""
+    values = fill_in(_tunable(method, protocol, model), "", params)
     second = values["phase2"]
     if second and second["loss_lr_factor"] is None:
         second["loss_lr_factor"] = second["lr_factor"]
@@ -168,7 +170,7 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     return {name: value.middle() for name, value in search_space(method, protocol).items()}
 
 
-def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
+def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """The parts of a method that can be searched, the protocol's learning rates included."""
     rates = {}
     optimizers = _training(method, protocol).optimizers
@@ -178,6 +180,9 @@ def _tunable(method: Method, protocol: Protocol) -> dict[str, Any]:
     searched_by_all = method.learning_rates.loss is None and not isinstance(rates["loss"], float)
     if searched_by_all and not has_parameters(method, protocol):
         rates["loss"] = 0.0
+    searched_by_all = method.learning_rates.trunk is None and not isinstance(rates["trunk"], float)
+    if searched_by_all and model is not None and model.trunk == "identity":
+        rates["trunk"] = 0.0
     parts = method.learning_rates.loss_parts
     rates |= {f"{LOSS_PART}{name}": rate for name, rate in parts.items()}
     return {

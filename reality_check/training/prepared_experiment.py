@@ -48,7 +48,7 @@ class PreparedMethod:
 
     def settings(self, params: Mapping[str, Any]) -> MethodSettings:
         """The method with its sampled values."""
-        return fill_settings(self.method, self.protocol, params)
+        return fill_settings(self.method, self.protocol, params, self.model)
 
 
 class PreparedExperiment:

@@ -166,6 +166,27 @@ def test_show_prints_an_experiment_that_loads_again(
     assert load_experiment(tmp_path / "again.yaml") == expected
 
 
+@pytest.mark.parametrize(
+    ("name", "kind", "key"),
+    [
+        ("quick", "protocol", "iterations_per_epoch: 30"),
+        ("mlrc_5x50", "protocol", "iterations_per_epoch: 100"),  # of its base
+        ("conv4", "model", "trunk: conv4"),
+        ("glyphs", "dataset", "reader: glyphs"),
+        ("contrastive", "method", "ContrastiveLoss"),
+    ],
+)
+def test_show_prints_what_an_experiment_names(
+    capsys: pytest.CaptureFixture[str], name: str, kind: str, key: str
+) -> None:
+    assert main(["show", name]) == 0
+    text = capsys.readouterr().out
+    assert text.startswith(f"# {kind} {name}\n")
+    assert key in text
+    assert main(["show", name, "seed=3"]) == 2
+    assert "overrides (seed=3) are of an experiment" in capsys.readouterr().err
+
+
 def test_init_leaves_files_alone(
     capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -9,6 +9,7 @@ from pytorch_metric_learning import losses, miners
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from reality_check.config import Method, Protocol, Range, compose
 from reality_check.config.method import ValueSchedule
+from reality_check.config.model import Model
 from reality_check.training.methods import (
     SecondPhaseSettings,
     build_loss,
@@ -30,6 +31,7 @@ def composed(protocol: str = "quick", **method: Any) -> tuple[Method, Protocol]:
 
 
 RANGE = {"low": 0.0, "high": 1.0}
+IDENTITY = Model(name="vectors", trunk="identity", weights="none")
 
 
 def test_the_search_space_holds_ranges_of_method_and_protocol_in_a_fixed_order() -> None:
@@ -62,6 +64,14 @@ def test_the_protocols_range_for_losses_is_not_searched_by_a_loss_without_parame
         "embedder": 0.002,
         "loss": 0.0,
     }
+
+
+def test_the_protocols_range_for_trunks_is_not_searched_where_there_is_no_trunk() -> None:
+    method, protocol = composed()
+    assert list(search_space(method, protocol, IDENTITY)) == []
+    assert fill_settings(method, protocol, {}, IDENTITY).learning_rates["trunk"] == 0
+    method, protocol = composed(learning_rates={"trunk": RANGE})
+    assert list(search_space(method, protocol, IDENTITY)) == ["learning_rates.trunk"]
 
 
 def test_filling_in_gives_every_value_its_place() -> None:
