@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -71,9 +72,18 @@ def p_text(p_value: float) -> str:
     return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
 
 
-def file_name(name: str) -> str:
-    """A method's name as a part of a file's: anything odd becomes ``_``."""
-    return re.sub(r"[^\w.+-]+", "_", name)
+def file_name(name: str, names: Iterable[str]) -> str:
+    """A method's name as a part of a file's: anything odd becomes ``_``.
+
+    Where another of the ``names`` of all methods becomes the same, a digest tells them apart.
+    """
+
+    def plain(text: str) -> str:
+        return re.sub(r"[^\w.+-]+", "_", text)
+
+    # Not every disk tells small letters from capitals.
+    shared = sum(plain(other).lower() == plain(name).lower() for other in names) > 1
+    return f"{plain(name)}_{sha256(name.encode()).hexdigest()[:6]}" if shared else plain(name)
 
 
 def counted(number: int, noun: str) -> str:

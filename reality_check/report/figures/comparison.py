@@ -16,6 +16,7 @@ from reality_check.report.figures.plotting import (
     FAINT,
     INK,
     SMALL,
+    look,
     name_x,
     note,
     panel_grid,
@@ -42,8 +43,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
         title(axes, category)
         for row, method in enumerate(methods):
             if method in samples:
-                colour = COLOURS[row % len(COLOURS)]
-                _interval_row(axes, row, samples[method], estimates[method], colour)
+                _interval_row(axes, row, samples[method], estimates[method])
             elif samples:
                 _text(axes, row + 0.15, "no results yet", style="italic")
         if not samples:
@@ -72,15 +72,14 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
     )  # fmt: skip
 
 
-def _interval_row(
-    axes: Axes, row: int, values: Sequence[float], interval: Estimate, colour: str
-) -> None:
+def _interval_row(axes: Axes, row: int, values: Sequence[float], interval: Estimate) -> None:
     """One method in one category: its dots above its interval."""
+    colour, mark = look(row)
     _dots(axes, row, [100 * value for value in values if math.isfinite(value)], colour)
     if not math.isfinite(interval.mean):
         return
     _interval(axes, row, interval, colour)
-    axes.plot([100 * interval.mean], [row + 0.28], "D", color=colour, **_MEAN)
+    axes.plot([100 * interval.mean], [row + 0.28], mark, color=colour, **_MEAN)
 
 
 def _dots(axes: Axes, row: int, values: Sequence[float], colour: str) -> None:
@@ -110,14 +109,14 @@ def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
 def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
     """One pair: the differences at its seeds above their mean with its intervals."""
     runs = [summary.values[pair.category, PRIMARY, name] for name in (pair.better, pair.other)]
-    colour = COLOURS[row % len(COLOURS)]
+    colour, mark = look(row)
     gaps = [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]]
     _dots(axes, row, gaps, colour)
     if pair.anywhere is not None:
         ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=0.9)
     _interval(axes, row, pair.difference, colour)
-    axes.plot([100 * pair.difference.mean], [row + 0.28], "D", color=colour, **_MEAN)
+    axes.plot([100 * pair.difference.mean], [row + 0.28], mark, color=colour, **_MEAN)
 
 
 def ranks_figure(rankings: Mapping[str, Ranking]) -> Figure:

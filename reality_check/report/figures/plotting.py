@@ -18,6 +18,8 @@ from matplotlib.lines import Line2D
 
 #: Okabe and Ito's colours that differ for colour-blind readers and on white and dark grounds.
 COLOURS = ("#0072b2", "#d55e00", "#009e73", "#cc79a7", "#e69f00", "#56b4e9")
+#: The shapes of means: of more rows than there are colours, each has one of its own.
+_MARKS = "Ds^"
 INK = "#222222"
 FAINT = "#8a8a8a"
 GRID = "#e2e2e2"
@@ -44,6 +46,11 @@ _SETTINGS = {
 }
 #: One figure is drawn at a time: matplotlib's fonts and its settings are shared by all threads.
 _LOCK = threading.Lock()
+
+
+def look(row: int) -> tuple[str, str]:
+    """The colour of a row, and the shape of its mean: no two rows of up to 18 share both."""
+    return COLOURS[row % len(COLOURS)], _MARKS[row // len(COLOURS) % len(_MARKS)]
 
 
 @dataclass(frozen=True)

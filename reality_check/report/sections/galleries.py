@@ -18,10 +18,10 @@ _NOTE = (
 
 def galleries_section(summary: Summary) -> Section | None:
     """Return the section, in the order of the methods; ``None`` where there are no galleries."""
-    noun = summary.results.noun
+    noun, names = summary.results.noun, [method.name for method in summary.results.methods]
     galleries = [
         Gallery(
-            f"gallery_{file_name(method.name)}",
+            f"gallery_{file_name(method.name, names)}",
             method.name,
             f"Test {noun}s and their nearest neighbours by {method.name}, right and wrong marked.",
             method.gallery.read_bytes(),

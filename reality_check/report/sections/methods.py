@@ -44,7 +44,8 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
         blocks.append(importance_sentence(method))
     runs = [run for run in method.reproductions if any(run.curves)]
     if runs or (best is not None and (method.searched or best.curves)):
-        blocks.append(_figure(method, runs, best))
+        names = [one.name for one in summary.results.methods]
+        blocks.append(_figure(method, runs, best, f"method_{file_name(method.name, names)}"))
     if method.searched and method.search:
         blocks.append(trials_fold(method))
     if method.final:
@@ -93,10 +94,10 @@ def _extent(method: MethodResults, name: str) -> str:
 
 
 def _figure(
-    method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None
+    method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None, stem: str
 ) -> ReportFigure:
     """Every trial against each parameter, then the learning curves."""
-    name, caption, alt = method.name, [f"{method.name}: validation {_METRIC}."], [f"{method.name}:"]
+    caption, alt = [f"{method.name}: validation {_METRIC}."], [f"{method.name}:"]
     if method.searched and best is not None:
         caption.append(
             "By parameter: every trial; the diamond is the winner, crosses at the bottom edge "
@@ -114,7 +115,7 @@ def _figure(
         means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
         best_of = f"; mean best validation in percent: {listed(means)}" if means else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
-    draw, stem = partial(method_figure, method, runs), f"method_{file_name(name)}"
+    draw = partial(method_figure, method, runs)
     return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)
 
 

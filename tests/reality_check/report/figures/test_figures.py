@@ -127,6 +127,34 @@ def test_dollar_signs_and_long_names_are_taken_literally(results: ExperimentResu
     assert len([figure.files for figure in report_figures(Summary(changed))]) == 4
 
 
+def named(results: ExperimentResults, names: list[str]) -> ExperimentResults:
+    """Its first method again and again, under these names."""
+    first = results.methods[0]
+    own = [row for row in results.rows if row.method == first.name]
+    return dataclasses.replace(
+        results,
+        rows=tuple(dataclasses.replace(row, method=name) for name in names for row in own),
+        methods=tuple(dataclasses.replace(first, name=name) for name in names),
+    )
+
+
+def test_no_two_of_many_methods_look_the_same(results: ExperimentResults) -> None:
+    """There are six colours; a seventh method with the first one has another mark."""
+    many = named(results, [f"m{number}" for number in range(15)])
+    means = [line for line in intervals_figure(Summary(many)).axes[0].lines if len(xs(line)) == 1]
+    assert len({(line.get_color(), line.get_marker()) for line in means}) == 15
+
+
+def test_methods_whose_names_become_one_file_name_have_figures_of_their_own(
+    results: ExperimentResults,
+) -> None:
+    section = methods_section(Summary(named(results, ["a (x/y)", "a (x y)", "A (x/y)", "b (x)"])))
+    assert section is not None
+    stems = [figure.stem for figure in section.figures]
+    assert len({stem.lower() for stem in stems}) == 4
+    assert stems[3] == "method_b_x_"
+
+
 def test_shorten_keeps_both_ends() -> None:
     assert shorten("abc", 3) == "abc"
     assert shorten("abcdefghij", 5) == "ab…ij"
