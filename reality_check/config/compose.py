@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -23,7 +24,7 @@ from reality_check.config.schema import Experiment
 from reality_check.config.source_code import use_sources
 from reality_check.config.yaml_text import read_yaml, unshared
 from reality_check.utils.config_files import paper_files
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, every
 from reality_check.utils.text import nearest
 
 #: Keys that say how files build on each other, and so stand in files only.
@@ -87,10 +88,11 @@ def compose(
     changes = data.pop(layers.CHANGES, [])
     _check_keys(data, where)
     asked = data.get("protocol")
-    for key, group in GROUPS.items():
-        if key in data:
-            data[key] = expand(data[key], key, group, beside)
-    data["methods"] = expand_methods(data.get("methods"), beside)
+    named: dict[str, Callable[[], Any]] = {
+        key: partial(expand, data[key], key, GROUPS[key], beside) for key in GROUPS if key in data
+    }
+    named["methods"] = partial(expand_methods, data["methods"], beside)
+    data |= zip(named, every(named.values()), strict=True)
     layers.change_methods(data["methods"], changes, where)
     for keys, value in pairs:
         if len(keys) > 1:
@@ -182,12 +184,17 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
 def _check_keys(data: Mapping[str, Any], where: str) -> None:
     required = [name for name, field in Experiment.model_fields.items() if field.is_required()]
     unknown = [key for key in data if key not in Experiment.model_fields]
-    if unknown:
-        valid = ", ".join([*Experiment.model_fields, "base", "variants"])
-        hint = nearest(str(unknown[0]), Experiment.model_fields)
-        raise UsageError(f"{where}: unknown key {unknown[0]!r}; valid keys: {valid}.{hint}")
-    missing = [key for key in required if data.get(key) is None]
-    if missing:
-        raise UsageError(
-            f"{where}: the key {missing[0]!r} is missing; an experiment needs {required}."
-        )
+    valid = ", ".join([*Experiment.model_fields, "base", "variants"])
+    wrong = [
+        f"{where}: unknown key {key!r}; valid keys: {valid}."
+        f"{nearest(str(key), Experiment.model_fields)}"
+        for key in unknown
+    ]
+    # Behind a mistyped key, another one is missing: that is one mistake.
+    wrong = wrong or [
+        f"{where}: the key {key!r} is missing; an experiment needs {required}."
+        for key in required
+        if data.get(key) is None
+    ]
+    if wrong:
+        raise UsageError("\n".join(wrong))

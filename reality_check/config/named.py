@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,7 @@ from reality_check.config.plugins import find_plugin, plugins
 from reality_check.config.protocol import Protocol
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.config_files import config_files, paper_files, shipped_files
-from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.errors import UsageError, at_home, every
 from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
@@ -106,18 +107,19 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
         raise UsageError(
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
-    expanded = []
-    for entry in methods:
-        if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
-            raise UsageError(
-                f"a method needs a loss (loss: my_losses.MyLoss) or a base (base: proxy_nca); "
-                f"got the keys {sorted(map(str, entry))}."
-            )
-        method = expand(entry, "method", "methods", beside)
-        if isinstance(method, dict) and "name" not in method:
-            method["name"] = str(method.get("loss", "")).rpartition(".")[2]
-        expanded.append(method)
-    return expanded
+    return every(partial(_expand_method, entry, beside) for entry in methods)
+
+
+def _expand_method(entry: Any, beside: Path | None) -> dict[str, Any]:
+    if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
+        raise UsageError(
+            f"a method needs a loss (loss: my_losses.MyLoss) or a base (base: proxy_nca); "
+            f"got the keys {sorted(map(str, entry))}."
+        )
+    method = expand(entry, "method", "methods", beside)
+    if "name" not in method:
+        method["name"] = str(method.get("loss", "")).rpartition(".")[2]
+    return method
 
 
 def expand(

@@ -25,6 +25,7 @@ from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
 from reality_check.config.values import Strict, find_searched, parse_value
+from reality_check.utils.errors import every
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
 from reality_check.utils.text import nearest
@@ -76,33 +77,20 @@ class Experiment(Strict):
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:
             raise ValueError(f"two methods are named {twice[0]!r}; give one another name")
-        self._check_all(
+        checks: list[Callable[[], None]] = [
             *(
                 partial(check, method)
                 for method in self.methods
-                for check in (
-                    *(self._check_batch, self._check_model),
-                    *(self._check_phases, self._check_trials),
-                )
+                for check in (self._check_batch, self._check_model, self._check_trials)
             ),
+            self._check_phases,
             self._check_starts,
             self._check_claims,
             self._check_fixed,
             partial(self._check_published, names),
-        )
+        ]
+        every(checks, ValueError)
         return self
-
-    @staticmethod
-    def _check_all(*checks: Callable[[], None]) -> None:
-        """Make each check, whatever those before it found, and tell all mistakes, a line each."""
-        mistakes = []
-        for check in checks:
-            try:
-                check()
-            except ValueError as error:
-                mistakes.append(str(error))
-        if mistakes:
-            raise ValueError("\n".join(mistakes))
 
     def _check_batch(self, method: Method) -> None:
         batch, each = self.training_of(method).batch_size, method.samples_per_class
@@ -169,14 +157,16 @@ class Experiment(Strict):
             reason = found.get("ctx", {}).get("error", found["msg"])
             raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
 
-    def _check_phases(self, method: Method) -> None:
+    def _check_phases(self) -> None:
         """A network that has been through no second phase is not the method's."""
-        training = self.training_of(method)
-        if (method.phase2 or training.phases == "two") and training.max_epochs < 2:
-            raise ValueError(
-                f"method {method.name!r} has a second phase, so its training needs two epochs at "
-                f"least, but max_epochs={training.max_epochs}; write max_epochs: 2 or more"
-            )
+        for method in self.methods:
+            training = self.training_of(method)
+            if (method.phase2 or training.phases == "two") and training.max_epochs < 2:
+                raise ValueError(
+                    f"method {method.name!r} has a second phase, so its training needs two epochs "
+                    f"at least, but max_epochs={training.max_epochs}; write "
+                    "protocol.training.max_epochs: 2 or more"
+                )
 
     def _check_claims(self) -> None:
         """Claims must be about what is measured; each has a name of its own."""

@@ -46,7 +46,7 @@ from reality_check.training.preflight import (
     with_trials,
 )
 from reality_check.training.prepared_experiment import PreparedExperiment, pick_device
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, every
 from reality_check.utils.passwords import without_password
 from reality_check.utils.processes import shares_process_ids
 
@@ -137,15 +137,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_sampler, experiment.protocol.search),
         *(partial(_checked_loss, experiment, method) for method in experiment.methods),
     ]
-    found, problems = [], []
-    for check in checks:
-        try:
-            found.append(check())
-        except UsageError as error:
-            problems.append(str(error))
-    if problems:
-        raise UsageError("\n".join(dict.fromkeys(problems)))
-    return [checked for checked in found if checked is not None]
+    return [checked for checked in every(checks) if checked is not None]
 
 
 def _checked_loss(experiment: Experiment, method: Method) -> LossCheck:

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
 from pathlib import Path
+from typing import TypeVar
+
+Returned = TypeVar("Returned")
 
 
 class UsageError(Exception):
@@ -15,6 +19,32 @@ class UsageError(Exception):
 
 class WorkFailed(Exception):
     """A unit of work raised an exception: the whole run stops, with the reason."""
+
+
+def every(
+    calls: Iterable[Callable[[], Returned]], kind: type[Exception] = UsageError
+) -> list[Returned]:
+    """Make all calls, whatever those before them found, so that all mistakes are told at once.
+
+    Args:
+        calls: without arguments.
+        kind: of the exceptions that tell a mistake.
+
+    Returns:
+        What they return.
+
+    Raises:
+        kind: some of them did; a line for each mistake.
+    """
+    returned, mistakes = [], []
+    for call in calls:
+        try:
+            returned.append(call())
+        except kind as error:
+            mistakes.append(str(error))
+    if mistakes:
+        raise kind("\n".join(dict.fromkeys(mistakes)))
+    return returned
 
 
 def at_home(path: str | Path) -> Path:

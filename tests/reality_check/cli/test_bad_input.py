@@ -424,6 +424,15 @@ def test_every_mistake_of_a_yaml_is_told(folder: Path, capsys: pytest.CaptureFix
     refuse(folder, capsys, ["run", "experiment.yaml", *wrong], "seed", "trials", "repro", lines=3)
 
 
+def test_every_name_that_does_not_exist_is_told(
+    folder: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    wrong = ["dataset=nowhere", "protocol=none_such", "methods=[not_one, nor_two, contrastive]"]
+    words = "'nowhere'", "'none_such'", "'not_one'", "'nor_two'"
+    refuse(folder, capsys, ["check", "experiment.yaml", *wrong], *words, lines=4)
+    refuse(folder, capsys, ["check", "experiment.yaml", "a=1", "b=2"], "'a'", "'b'", lines=2)
+
+
 def test_every_mistake_of_the_methods_is_told(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
