@@ -13,7 +13,8 @@ from reality_check.launch.parallelism import Parallelism
 from reality_check.results import ExperimentResults
 from support.paths import TINY
 
-TRIALS = 4
+#: Of each of the searches.
+TRIALS, SEARCHES = 2, 2
 #: Category, reproduction, metric and value of every row.
 Scores = list[tuple[Any, ...]]
 
@@ -24,7 +25,7 @@ def plain(epochs: int = 40, **slurm: Any) -> dict[str, Any]:
     changes = {
         "protocol": {
             "training": training,
-            "search": {"trials": TRIALS},
+            "search": {"trials": TRIALS, "repeats": SEARCHES},
             "categories": ["aggregate", "ensemble"],
         },
         "slurm": {"hours": 0.5, "gpus": 1, "cpus": 1, "memory": "200M", **slurm},

@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 from support.preloaded import Started
-from support.slurm_jobs import TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
+from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
 
 from reality_check.api import run
 from reality_check.config import compose
@@ -29,10 +29,10 @@ pytestmark = [
 
 def search_trials(out: Path) -> list[Any]:
     campaign = Campaign(load_locked(out), out)
-    (search,) = [unit.study for unit in campaign.ready_stages() if unit.stage == "search"]
-    assert len(search.complete()) == TRIALS
-    trials = search.trials()
-    assert sum(trial.state == "complete" for trial in trials) == TRIALS
+    searches = [unit.study for unit in campaign.ready_stages() if unit.stage == "search"]
+    assert [len(search.complete()) for search in searches] == [TRIALS] * SEARCHES
+    trials = [trial for search in searches for trial in search.trials()]
+    assert sum(trial.state == "complete" for trial in trials) == TRIALS * SEARCHES
     return trials
 
 
