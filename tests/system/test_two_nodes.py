@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 from support import slurm_jobs
-from support.slurm_jobs import TRIALS, Scores, jobs_of, scores
+from support.slurm_jobs import SEARCHES, TRIALS, Scores, jobs_of, scores
 
 from reality_check.api import run
 from reality_check.config import Experiment
@@ -36,13 +36,17 @@ def experiment() -> Experiment:
 
 def all_trials(out: Path) -> list[Any]:
     """The trials of all stages, each with one complete attempt and nothing left over."""
-    wanted = {"search": TRIALS, "reproductions": 1, "baselines": 1}
+    wanted = [
+        *[("search", TRIALS)] * SEARCHES,
+        *[(stage, SEARCHES) for stage in ("reproductions", "baselines")],
+    ]
     found = []
     for unit in Campaign(load_locked(out), out).ready_stages():
         trials = unit.study.trials()
         complete = [trial for trial in trials if trial.state == "complete"]
         num_trials = sorted(trial.trial_index for trial in complete)
-        assert num_trials == list(range(wanted.pop(unit.stage)))
+        assert num_trials == list(range(len(num_trials)))
+        wanted.remove((unit.stage, len(num_trials)))
         assert all(trial.state in ("complete", "failed") for trial in trials)
         found += trials
     assert not wanted
