@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import STAGES
+from reality_check.config.metrics import PRIMARY, STAGES, title
 
 if TYPE_CHECKING:
     from reality_check.config.published import PublishedResults
@@ -66,16 +66,16 @@ class TrialRecord:
         retrained: of a reproduction, the number of that trial; ``None`` for others, and where that
             search has no sound trial.
         state: ``"complete"``, ``"running"``, ``"waiting"`` or ``"failed"``.
-        value: mean over folds of the best validation MAP@R (``None`` until complete).
+        value: mean over folds of the best validation score (``None`` until complete).
         params: the sampled hyper-parameters, by dotted name.
-        fold_values: best validation MAP@R of each fold.
+        fold_values: best validation score of each fold.
         fold_epochs: epoch of the best checkpoint of each fold.
         cut_short: of each fold, the phases that ended at their best epoch because none more was
             allowed.
         diverged: why the training diverged, or ``None``.
         seconds: wall time of the successful attempt.
         attempts: how often the trial index was started (more than 1 when a worker was lost).
-        curves: per fold, ``(epoch, validation MAP@R)`` pairs.
+        curves: per fold, ``(epoch, validation score)`` pairs.
     """
 
     method: str
@@ -297,6 +297,12 @@ class ExperimentResults:
     folders: tuple[Folder, ...] = ()
     noun: str = "image"
 
+    @property
+    def selected_by(self) -> str:
+        """The title of the validation metric that chose epochs and trials."""
+        protocol = self.config.get("protocol")
+        return title(protocol.get("selects_by", PRIMARY) if isinstance(protocol, dict) else PRIMARY)
+
     def settings_of(self, method: str) -> dict[str, Any]:
         """A method's part of ``config``; empty where there is none."""
         every = self.config.get("methods") or []
@@ -331,7 +337,7 @@ class ExperimentResults:
         """Every trial, reproduction and final run as a flat dict, all with the same keys.
 
         The keys are ``method``, ``stage`` (``search``, ``reproductions`` or ``final``),
-        ``search`` (its number), ``number``, ``state``, ``value`` (best validation MAP@R, mean over
+        ``search`` (its number), ``number``, ``state``, ``value`` (best validation score, mean over
         folds, a fraction), ``diverged`` (why), ``seconds``, ``attempts``, and ``params.NAME`` for
         each hyper-parameter that any of them has; ``None`` where there is no such value.
         """

@@ -40,7 +40,7 @@ def overview(rows: Sequence[Row]) -> Table:
     table.add_column("method", overflow="fold")
     for stage in STAGES:
         table.add_column(stage, justify="right", no_wrap=True)
-    table.add_column("best validation\nMAP@R in %", justify="right", no_wrap=True)
+    table.add_column("best validation\nscore in %", justify="right", no_wrap=True)
     for name in dict.fromkeys(row.method for row in rows):
         own = [row for row in rows if row.method == name]
         cells = [_how_many([row for row in own if row.stage is stage]) for stage in STAGES]

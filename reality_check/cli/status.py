@@ -10,7 +10,7 @@ from reality_check.utils.exit_status import DONE, FAILED
 
 _DETAILS = """\
 Shows for each method how many trials, reproductions and complete runs are
-done, the best validation MAP@R so far, what each worker does now, where, for
+done, the best validation score so far, what each worker does now, where, for
 how long and with which log, what failed or was lost, the hours of GPUs and CPU
 processes used, and about how long it still takes. It may be called at any time,
 on any machine that sees the folder and the storage.

@@ -126,6 +126,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "reference": "The protocol of the package that deviations are counted against.",
         "note": "Shown in the report.",
         "split": "Which classes train, validate and test.",
+        "selects_by": "The validation metric that chooses epochs and trials, e.g. recall_at_1.",
         "selects_on": (
             "What chooses the epoch of the scored weights. validation: classes of the folds. last: "
             "none, the last epoch. test: the test classes, which is no estimate of anything."

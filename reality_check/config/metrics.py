@@ -188,6 +188,22 @@ def title(name: str) -> str:
     return f"binary R@{depth}" if is_binary(name) else f"R@{depth}"
 
 
+def check_selects(name: str) -> None:
+    """Make sure that epochs and trials can be selected by a metric.
+
+    Raises:
+        ValueError: they cannot.
+    """
+    if name in METRICS or name in RETRIEVAL or (recall_depth(name) and not is_binary(name)):
+        return
+    known = (*METRICS, *RETRIEVAL, "recall_at_K")
+    near = difflib.get_close_matches(name, known, n=1)
+    raise ValueError(
+        f"nothing can be selected by {name!r}; write one of {', '.join(known)}."
+        + (f" Did you mean {near[0]!r}?" if near else "")
+    )
+
+
 def check_name(name: str) -> None:
     """Make sure that a metric can be asked for.
 

@@ -14,7 +14,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
-from reality_check.config.metrics import Stage, check_name
+from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects
 from reality_check.config.training import Training
 from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
 from reality_check.config.values import Strict
@@ -231,6 +231,8 @@ class Protocol(Strict):
     training ends at ``max_epochs``. ``test``: by the test classes, as many papers did, so that the
     results are no estimate of anything; every report of it says so. With the last two one network
     is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
+    ``selects_by`` is the metric of the validation classes that chooses epochs and trials; verdicts
+    are about MAP@R whatever it is.
 
     ``reproductions`` is how often each winner of a search, or each of the retrained trials, is
     trained again.
@@ -245,6 +247,7 @@ class Protocol(Strict):
     note: Annotated[str, TABLE_NEUTRAL] = ""
     split: Split = Field(default_factory=Split)
     selects_on: Literal["validation", "last", "test"] = "validation"
+    selects_by: str = PRIMARY
     training: Training
     search: Search = Field(default_factory=Search)
     reproductions: PositiveInt = 10
@@ -259,6 +262,12 @@ class Protocol(Strict):
     def _distinct(cls, value: list[str]) -> list[str]:
         if len(set(value)) != len(value):
             raise ValueError("each category may be listed once")
+        return value
+
+    @field_validator("selects_by")
+    @classmethod
+    def _selects(cls, value: str) -> str:
+        check_selects(value)
         return value
 
     @field_validator("final_metrics")
@@ -282,6 +291,11 @@ class Protocol(Strict):
 
     @model_validator(mode="after")
     def _searches(self) -> Self:
+        if self.selects_on != "validation" and self.selects_by != PRIMARY:
+            raise ValueError(
+                f"selects_by: {self.selects_by} is about validation classes, but selects_on: "
+                f"{self.selects_on} has none; remove selects_by"
+            )
         if self.selects_on != "validation" and self.search.settings > 1:
             raise ValueError(
                 f"selects_on: {self.selects_on} has no search, so there is none to repeat; write "

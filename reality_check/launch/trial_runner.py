@@ -140,7 +140,7 @@ class TrialRunner:
     # -- stages -----------------------------------------------------------------------------
 
     def _search(self, trial: _Trial) -> TrialResult:
-        return _result(self._train_folds(trial))
+        return self._result(self._train_folds(trial))
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
         results = self._train_folds(trial)
@@ -153,7 +153,7 @@ class TrialRunner:
             vectors = concatenate(embeddings, normalize)
             path = gallery_path(self.out_dir, method.name)
             draw_gallery(path, self.prepared.test_set, vectors, normalize, wanted)
-        return _result(results, scores=scores)
+        return self._result(results, scores=scores)
 
     def _train_final(self, trial: _Trial) -> TrialResult:
         """One wide network on all trainval classes."""
@@ -183,6 +183,19 @@ class TrialRunner:
         settings = trial.method.settings(trial.params)
         task = dataclasses.replace(self._task(trial, settings, 0), selects_on="test")
         return self._train_alone(trial, task, self.prepared.splits.test)
+
+    def _result(self, results: list[FoldResult], **more: Any) -> TrialResult:
+        """What a trial of several folds found: its value is their mean."""
+        metric = self.prepared.protocol.selects_by
+        attributes = {
+            "fold_values": [result.value for result in results],
+            "fold_epochs": [result.epoch for result in results],
+            "follow_up_epochs": [result.follow_up_epochs for result in results],
+            "epochs_spent": [result.epochs_spent for result in results],
+            "cut_short": [result.cut_short for result in results],
+            "curves": [[[row["step"], row[metric]] for row in result.curve] for result in results],
+        }
+        return TrialResult(fmean(result.value for result in results), {**attributes, **more})
 
     # -- training ---------------------------------------------------------------------------
 
@@ -228,6 +241,7 @@ class TrialRunner:
             loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
             fixed_epochs=fixed_epochs,
             keep_model=stage is not Stage.SEARCH,
+            selects_by=self.prepared.protocol.selects_by,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
@@ -249,16 +263,3 @@ class _Trial:
     context: TrialContext
     params: dict[str, Any]
     on_progress: Progress
-
-
-def _result(results: list[FoldResult], **more: Any) -> TrialResult:
-    """What a trial of several folds found: its value is their mean."""
-    attributes = {
-        "fold_values": [result.value for result in results],
-        "fold_epochs": [result.epoch for result in results],
-        "follow_up_epochs": [result.follow_up_epochs for result in results],
-        "epochs_spent": [result.epochs_spent for result in results],
-        "cut_short": [result.cut_short for result in results],
-        "curves": [[[row["step"], row[PRIMARY]] for row in result.curve] for result in results],
-    }
-    return TrialResult(fmean(result.value for result in results), {**attributes, **more})

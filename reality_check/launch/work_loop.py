@@ -10,6 +10,7 @@ from typing import Any, Literal
 import torch
 
 from reality_check.config.metrics import Stage
+from reality_check.config.protocol import Protocol
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.finished import finished, stamped
@@ -83,7 +84,7 @@ class WorkLoop:
             if not work.study.work_once(do, self._runner.resources(work.stage)):
                 return False
             self._prune(work)
-            _tell(work, done)
+            _tell(work, done, self._campaign.experiment.protocol)
             return True
         except UsageError as error:
             work.study.record_failure(str(error), usage=True)
@@ -110,13 +111,13 @@ class WorkLoop:
             remove_checkpoints(folder)
 
 
-def _tell(work: StageWork, done: list[int]) -> None:
+def _tell(work: StageWork, done: list[int], protocol: Protocol) -> None:
     """Print what was finished into the worker's log."""
     for index in done:
         if index in work.study.complete():
-            print(stamped(finished(work, index)), flush=True)
+            print(stamped(finished(work, index, protocol)), flush=True)
     if done and work.study.is_complete():
-        print(stamped(finished(work, None)), flush=True)
+        print(stamped(finished(work, None, protocol)), flush=True)
 
 
 def _is_idle(study: Study) -> bool:

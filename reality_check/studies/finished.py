@@ -8,7 +8,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import Stage
+from reality_check.config.metrics import PRIMARY, Stage, title
+from reality_check.config.protocol import Protocol
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.trial import StoredTrial, best_trial
 from reality_check.utils.text import duration
@@ -19,12 +20,6 @@ UNIT_NAMES = {
     Stage.REPRODUCTIONS: "reproduction",
     Stage.FINAL: "final run",
     Stage.BASELINES: "baselines",
-}
-#: What the value of a stage's trials is.
-_VALUES = {
-    Stage.SEARCH: "validation MAP@R",
-    Stage.REPRODUCTIONS: "validation MAP@R",
-    Stage.FINAL: "test MAP@R",
 }
 
 
@@ -43,6 +38,7 @@ class Finished:
         best: value of the best trial so far.
         done: complete trials of the stage by then.
         wanted: how many there are to be.
+        metric: what the values are.
     """
 
     method: str
@@ -55,6 +51,7 @@ class Finished:
     best: float | None
     done: int
     wanted: int
+    metric: str
 
     def plain(self) -> dict[str, Any]:
         """For a line of JSON."""
@@ -65,7 +62,7 @@ class Finished:
         who = f"{self.method}: " if self.method else ""
         who += f"search {self.search + 1}, " if self.search else ""
         unit, took = UNIT_NAMES[self.stage], f"in {duration(self.seconds)}"
-        best = "" if self.best is None else f"best {_percent(self.best)} {_VALUES[self.stage]}"
+        best = "" if self.best is None else f"best {_percent(self.best)} {self.metric}"
         if self.trial_index is None:
             count = f"{self.stage} complete, {self.done} of {self.wanted}"
             return ", ".join(part for part in (f"{who}{count} {took}", best) if part)
@@ -100,9 +97,9 @@ class Watch:
             complete = sorted(work.study.complete().items(), key=lambda item: _order(item[1]))
             for index, _ in complete:
                 if self._is_new(work, index):
-                    yield finished(work, index)
+                    yield finished(work, index, self._campaign.experiment.protocol)
             if work.study.is_complete() and self._is_new(work, None):
-                yield finished(work, None)
+                yield finished(work, None, self._campaign.experiment.protocol)
 
     def _is_new(self, work: StageWork, index: int | None) -> bool:
         key = (work.method, work.stage, work.search, index)
@@ -111,7 +108,7 @@ class Watch:
         return is_new
 
 
-def finished(work: StageWork, index: int | None) -> Finished:
+def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished:
     """What there is to say of a complete trial of a stage, or of the stage."""
     complete = work.study.complete()
     one = None if index is None else complete[index]
@@ -122,6 +119,10 @@ def finished(work: StageWork, index: int | None) -> Finished:
     }
     has_value = work.stage is not Stage.BASELINES
     best = best_trial(earlier) if has_value else None
+    if work.stage is Stage.FINAL:
+        metric = f"test {title(PRIMARY)}"
+    else:
+        metric = f"validation {title(protocol.selects_by)}"
     taken = [one] if one is not None else list(complete.values())
     return Finished(
         work.method,
@@ -134,6 +135,7 @@ def finished(work: StageWork, index: int | None) -> Finished:
         None if best is None else best.value,
         len(earlier),
         work.study.num_trials,
+        metric,
     )
 
 

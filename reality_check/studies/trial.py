@@ -44,7 +44,7 @@ class StoredTrial:
         stopped: whether its worker was asked to stop.
         error: the exception that ended it.
         diverged: why it counts as 0.
-        fold_values: of a trial with folds: the validation MAP@R of each,
+        fold_values: of a trial with folds: the validation score of each,
         fold_epochs: its best epoch,
         follow_up_epochs: those of them in the second phase,
         epochs_spent: all epochs trained,

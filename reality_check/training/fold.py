@@ -11,6 +11,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel
 
+from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.training.methods import MethodSettings
@@ -30,6 +31,7 @@ class FoldTask:
         selects_on: what the second set of images is. ``test``: the test classes, so that the epoch
             with the best P@1 on them is kept, as papers did; reports say so. Only
             ``TrialRunner._selecting_on_test`` makes such a task.
+        selects_by: the metric of the validation classes that chooses the epoch.
     """
 
     settings: MethodSettings
@@ -41,6 +43,7 @@ class FoldTask:
     fixed_epochs: tuple[int, int] | None = None
     keep_model: bool = True
     selects_on: Literal["validation", "test"] = "validation"
+    selects_by: str = PRIMARY
 
     def fingerprint(self) -> str:
         """SHA-256 of all that differs from its default.
@@ -90,7 +93,7 @@ class FoldResult:
     """What a fold run found.
 
     Attributes:
-        value: best validation MAP@R over trained epochs, of the second phase where there is one
+        value: best validation score over trained epochs, of the second phase where there is one
             (0 without validation; P@1 where the test classes select).
         epoch: epochs of training in the best weights.
         follow_up_epochs: those of them that belong to the second phase.

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import PRIMARY, SELECTS_ON_TEST
+from reality_check.config.metrics import SELECTS_ON_TEST
 from reality_check.training.early_stopping import EarlyStopping
 from reality_check.training.fold import FoldResult, FoldTask
 
@@ -144,7 +144,8 @@ class FoldProgress:
         return True
 
     def _value(self, metrics: Mapping[str, float]) -> float:
-        return metrics[SELECTS_ON_TEST if self._task.selects_on == "test" else PRIMARY]
+        on_test = self._task.selects_on == "test"
+        return metrics[SELECTS_ON_TEST if on_test else self._task.selects_by]
 
     # -- what others see of it --------------------------------------------------------------
 

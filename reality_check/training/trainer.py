@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from reality_check.config.metrics import METRICS
 from reality_check.data.sample_set import SampleSet
 from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
@@ -236,7 +237,9 @@ class Trainer:
         require_finite(embeddings)
         how = (self.validation.labels, self.task.settings.normalize_embeddings)
         queries = self.validation.queries if self.task.selects_on == "test" else None
-        return self.strategy.broadcast(evaluate(embeddings, *how, queries=queries))
+        by = self.task.selects_by
+        more = () if by in METRICS else (by,)
+        return self.strategy.broadcast(evaluate(embeddings, *how, more, queries))
 
     def _record(self) -> None:
         """Write the latest row of the history."""

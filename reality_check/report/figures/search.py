@@ -45,7 +45,6 @@ UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) ar
 _LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 #: More labels would overlap in a narrow panel.
 _MOST_TICKS = 4
-_VALIDATION = f"validation {METRICS[PRIMARY]} (%)"
 _TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
 #: Inches of a panel's cell.
 _HEIGHT = 1.65
@@ -73,7 +72,7 @@ def search_figure(summary: Summary) -> Figure:
     """Return one panel per method: every trial's value in percent, the best so far, divergence."""
     methods = [method for method in summary.results.methods if method.search]
     figure, grid = panel_grid(len(methods), 4, _HEIGHT)
-    share_scale(grid, _VALIDATION)
+    share_scale(grid, _validation(summary.results.selected_by))
     for method, axes in zip(methods, grid, strict=True):
         title(axes, method.name)
         name_x(axes, "search trial")
@@ -114,10 +113,14 @@ def mark_best(axes: Axes, points: Sequence[tuple[int, float]], **style: Any) -> 
         axes.plot(*max(trained, key=lambda point: point[1]), "o", **style)
 
 
-def expected_best_figure(curves: Sequence[BestCurve]) -> Figure:
+def _validation(metric: str) -> str:
+    return f"validation {metric} (%)"
+
+
+def expected_best_figure(curves: Sequence[BestCurve], metric: str = METRICS[PRIMARY]) -> Figure:
     """Return one panel per method: its expected best in percent, the others faint behind it."""
     figure, grid = panel_grid(len(curves), 4, _HEIGHT)
-    share_scale(grid, _VALIDATION)
+    share_scale(grid, _validation(metric))
     for index, (axes, own) in enumerate(zip(grid, curves, strict=True)):
         title(axes, own.method)
         name_x(axes, "trials")
@@ -185,7 +188,9 @@ def importance_figure(importances: Mapping[str, Importance]) -> Figure:
     return figure
 
 
-def method_figure(method: MethodResults, runs: Sequence[TrialRecord]) -> Figure:
+def method_figure(
+    method: MethodResults, runs: Sequence[TrialRecord], metric: str = METRICS[PRIMARY]
+) -> Figure:
     """Return validation in percent of every trial by parameter, and of ``runs`` by epoch and fold.
 
     The winner of the search is a diamond among the trials, and dashed among the curves.
@@ -197,7 +202,7 @@ def method_figure(method: MethodResults, runs: Sequence[TrialRecord]) -> Figure:
     figure, grid = panel_grid(len(names) + folds, 4, _HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]
     for panels in (slices, curves):
-        share_scale(panels, _VALIDATION)
+        share_scale(panels, _validation(metric))
     for axes, name in zip(slices, names, strict=True):
         _slice_panel(axes, method, name, best)
     for fold, axes in enumerate(curves):

@@ -47,7 +47,7 @@ def curse_sentence(gaps: list[Interval]) -> str:
         start = f"The winner of the search stood {side} the mean of its retrainings"
     else:
         start = f"{above} of {count} winners stood above the mean of their retrainings"
-    average = f"by {points(mean)} points of validation {_METRIC}"
+    average = f"by {points(mean)} points of validation score"
     return f"{start}{'; on average' if count > 1 else ''} {average}."
 
 
@@ -121,7 +121,7 @@ def _table(curses: list[Curse]) -> PlainTable:
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
     rows = tuple(_row(*curse) for curse in curses)
     caption = (
-        f"Validation {_METRIC} in percent. Gap: the winner's value minus the mean of its "
+        "Validation score in percent. Gap: the winner's value minus the mean of its "
         "retrainings, in points; “one more retraining”: where 95 % of them are expected."
     )
     return PlainTable(caption, header, rows)

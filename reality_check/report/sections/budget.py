@@ -126,13 +126,13 @@ def lead_sentences(leads: list[Lead], budgets: list[Budget]) -> list[str]:
     trials = leads[-1].last
     if len(leads) == 1:
         return [
-            f"{leads[0].method} has the highest expected validation {_METRIC} with any number of "
+            f"{leads[0].method} has the highest expected validation score with any number of "
             f"trials up to {trials}: the order at the top does not depend on the budget."
         ]
     spans = [f"{lead.method} with {_span(lead)}" for lead in leads]
     ends = sorted((float(budget.curve[trials - 1]) for budget in budgets), reverse=True)
     return [
-        f"The highest expected validation {_METRIC} has {listed(spans)} trials (there by "
+        f"The highest expected validation score has {listed(spans)} trials (there by "
         f"{points(ends[0] - ends[1])} points): with another budget another method is expected to "
         "have led on validation."
     ]
@@ -156,7 +156,7 @@ def _table(budgets: list[Budget]) -> PlainTable:
         for budget in budgets
     )
     caption = (
-        f"Validation {_METRIC} in percent, differences in points; spread: standard deviation of "
+        "Validation score in percent, differences in points; spread: standard deviation of "
         "one retraining of the winner."
     )
     return PlainTable(caption, header, rows)
@@ -170,9 +170,9 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
         half = budget.half
         curves.append(BestCurve(budget.method, budget.curve, low[:half], high[:half]))
     caption = (
-        f"Expected best validation {_METRIC} of n trials (line; the other methods faint), up to "
-        "half of the trials with a 95 % band that holds for any distribution of scores (Lourie, "
-        "Cho and He, 2024)."
+        f"Expected best validation {summary.results.selected_by} of n trials (line; the other "
+        "methods faint), up to half of the trials with a 95 % band that holds for any distribution "
+        "of scores (Lourie, Cho and He, 2024)."
     )
     alt = "Expected best validation by number of trials. " + " ".join(
         f"{budget.method}: {percent(float(budget.curve[0]))} with 1, "
@@ -180,7 +180,8 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
         f"{percent(float(budget.curve[-1]))} with {budget.trials}."
         for budget in budgets
     )
-    return ReportFigure("expected_best", caption, alt, partial(expected_best_figure, curves))
+    draw = partial(expected_best_figure, curves, summary.results.selected_by)
+    return ReportFigure("expected_best", caption, alt, draw)
 
 
 def _values(method: MethodResults) -> list[float]:

@@ -45,9 +45,10 @@ def _about(summary: Summary, method: MethodResults) -> tuple[Block, ...]:
     runs = [run for run in method.reproductions if any(run.curves)]
     if runs or (best is not None and (method.searched or best.curves)):
         names = [one.name for one in summary.results.methods]
-        blocks.append(_figure(method, runs, best, f"method_{file_name(method.name, names)}"))
+        stem = f"method_{file_name(method.name, names)}"
+        blocks.append(_figure(method, runs, best, summary.results.selected_by, stem))
     if method.searched and method.search:
-        blocks.append(trials_fold(method))
+        blocks.append(trials_fold(method, summary.results.selected_by))
     if method.final:
         blocks.append(_complete(summary, method))
     return tuple(blocks)
@@ -73,7 +74,7 @@ def _parameters(method: MethodResults, best: TrialRecord) -> PlainTable:
     )
     caption = (
         f"Hyper-parameters of the winner of the search (trial {best.trial_index}, validation "
-        f"{_METRIC} {percent(best.value)}), and the values that were tried."
+        f"score {percent(best.value)}), and the values that were tried."
     )
     return PlainTable(caption, header, rows, words=("Hyper-parameter", "Tried"))
 
@@ -94,10 +95,14 @@ def _extent(method: MethodResults, name: str) -> str:
 
 
 def _figure(
-    method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None, stem: str
+    method: MethodResults,
+    runs: list[TrialRecord],
+    best: TrialRecord | None,
+    metric: str,
+    stem: str,
 ) -> ReportFigure:
     """Every trial against each parameter, then the learning curves."""
-    caption, alt = [f"{method.name}: validation {_METRIC}."], [f"{method.name}:"]
+    caption, alt = [f"{method.name}: validation {metric}."], [f"{method.name}:"]
     if method.searched and best is not None:
         caption.append(
             "By parameter: every trial; the diamond is the winner, crosses at the bottom edge "
@@ -115,7 +120,7 @@ def _figure(
         means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
         best_of = f"; mean best validation in percent: {listed(means)}" if means else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
-    draw = partial(method_figure, method, runs)
+    draw = partial(method_figure, method, runs, metric)
     return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)
 
 

@@ -15,7 +15,7 @@ from reality_check.results import Importance, MethodResults
 _FEWEST = 4
 
 _IMPORTANCE_NOTE = (
-    "Share of the variance of validation MAP@R over the searched ranges that each parameter "
+    "Share of the variance of validation {metric} over the searched ranges that each parameter "
     "explains alone (functional ANOVA with a random forest; what parameters do only together is in "
     "none). A wide range makes a parameter important. Diverged trials are left out."
 )
@@ -29,7 +29,8 @@ def parameters_section(summary: Summary) -> Section | None:
     known = [method for method in searched if method.importance is not None]
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
     if known:
-        blocks += [_importance(known), Note(_IMPORTANCE_NOTE)]
+        note = _IMPORTANCE_NOTE.format(metric=summary.results.selected_by)
+        blocks += [_importance(known), Note(note)]
     return Section("parameters", "What the searches were sensitive to", tuple(blocks))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY, STAGES
+from reality_check.config.metrics import STAGES
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import search_figure
 from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
@@ -30,7 +30,7 @@ def search_note(summary: Summary) -> str:
     diverged = sum(trial.diverged is not None for trial in trials)
     return (
         f"{counted(len(trials), 'trial')}, {diverged} diverged (a diverged trial uses up budget "
-        f"and counts as 0). Values are validation {METRICS[PRIMARY]}, mean over folds."
+        f"and counts as 0). Values are validation {summary.results.selected_by}, mean over folds."
     )
 
 
@@ -39,9 +39,9 @@ def _history(summary: Summary) -> list[ReportFigure]:
     if not any(method.search for method in summary.results.methods):
         return []
     caption = (
-        "Validation MAP@R of every search trial (dots, mean over folds), the best so far (line) "
-        "and the winner (diamond). A cross on the bottom edge is a trial that diverged: it counts "
-        "as 0."
+        f"Validation {summary.results.selected_by} of every search trial (dots, mean over folds), "
+        "the best so far (line) and the winner (diamond). A cross on the bottom edge is a trial "
+        "that diverged: it counts as 0."
     )
     parts = []
     for method in summary.results.methods:
@@ -101,10 +101,11 @@ def _planned(progress: Progress) -> str:
 
 def winner_table(summary: Summary) -> PlainTable:
     """The trial of each method that was reproduced, with its hyper-parameters."""
+    metric = summary.results.selected_by
     return PlainTable(
-        "Winners of the searches: best validation MAP@R (mean over folds), and where each fold "
-        "had its best epoch.",
-        ("Method", "Loss", "Hyper-parameters", "Trial", "Validation MAP@R", "Best epochs"),
+        f"Winners of the searches: best validation {metric} (mean over folds), and where each "
+        "fold had its best epoch.",
+        ("Method", "Loss", "Hyper-parameters", "Trial", f"Validation {metric}", "Best epochs"),
         tuple(_winner_row(method) for method in summary.results.methods),
         words=("Method", "Loss", "Hyper-parameters"),
     )

@@ -12,18 +12,22 @@ from reality_check.report.text import counted, parameter, percent
 from reality_check.results import MethodResults, TrialRecord
 from reality_check.utils.text import duration
 
-_VALUE = f"validation {METRICS[PRIMARY]} (%)"
 
+def trials_fold(method: MethodResults, metric: str = METRICS[PRIMARY]) -> Folded:
+    """Return the trials of a method that searched, in their order.
 
-def trials_fold(method: MethodResults) -> Folded:
-    """Return the trials of a method that searched, in their order."""
+    Args:
+        method: that searched.
+        metric: what chose among them.
+    """
+    value = f"validation {metric} (%)"
     trials = sorted(method.search, key=lambda trial: (trial.search, trial.trial_index))
     values = {name: [trial.params.get(name) for trial in trials] for name in method.searched}
     axes = [_axis(name, own, name in method.logarithmic) for name, own in values.items()]
     scores = [100 * (t.value or 0.0) if completed(t) else None for t in trials]
-    axes.append(_axis(_VALUE, scores, False))
+    axes.append(_axis(value, scores, False))
     best = winner(method)
-    block = Trials(_table(method, trials), tuple(axes), trials.index(best) if best else None)
+    block = Trials(_table(method, trials, value), tuple(axes), trials.index(best) if best else None)
     return Folded(counted(len(trials), "trial"), (block,), headed=False)
 
 
@@ -47,7 +51,7 @@ def _between(spots: list[float | None]) -> tuple[float | None, ...]:
     return tuple(None if s is None else ((s - low) / width if width else 0.5) for s in spots)
 
 
-def _table(method: MethodResults, trials: list[TrialRecord]) -> PlainTable:
+def _table(method: MethodResults, trials: list[TrialRecord], value: str) -> PlainTable:
     several = len({trial.search for trial in trials}) > 1
     wordy = {
         name
@@ -66,6 +70,6 @@ def _table(method: MethodResults, trials: list[TrialRecord]) -> PlainTable:
         for trial in trials
     )
     header = (
-        *(("Search",) if several else ()), "Trial", _VALUE, *method.searched, "Time", "State",
+        *(("Search",) if several else ()), "Trial", value, *method.searched, "Time", "State",
     )  # fmt: skip
     return PlainTable(f"Trials of {method.name}.", header, rows, words=(header[0], *wordy, "State"))

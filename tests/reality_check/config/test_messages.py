@@ -89,6 +89,10 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     (training(patience=-1), ["protocol.training.patience", "-1"]),
     (training(batch_size=3.5), ["protocol.training.batch_size", "3.5"]),
     (training(max_epochs=0), ["protocol.training.max_epochs", "0"]),
+    (
+        {"protocol": {"base": "quick_one_search", "selects_by": "recall"}},
+        ["protocol.selects_by", "recall_at_K"],
+    ),
     (trunk(lr=-1), ["protocol.training.optimizers.trunk.lr", "at least 0", "-1"]),
     (trunk(lr=float("nan")), ["protocol.training.optimizers.trunk.lr", "finite"]),
     (trunk(lr=None), ["protocol.training.optimizers.trunk.lr", "needed"]),

@@ -218,6 +218,21 @@ def test_gradual_heating_is_searched_and_what_is_fitted_before_is_in_all_stages(
         assert 0.1 <= trial.params[FACTOR] <= 0.5
 
 
+def test_another_metric_of_the_validation_classes_may_choose(make: Made) -> None:
+    protocol = experiment().plain()["protocol"] | {"selects_by": "recall_at_2"}
+    campaign = make(protocol=protocol)
+    campaign.work()
+    results = collect(campaign)
+    assert results.selected_by == "R@2"
+    for record in (*results.methods[0].search, *results.methods[0].reproductions):
+        for fold, curve in enumerate(record.curves):
+            trained = [(value, -epoch) for epoch, value in curve if epoch > 0]
+            assert record.fold_values[fold] == max(trained)[0]
+            assert record.fold_epochs[fold] == -max(trained)[1]
+    (said,) = [d for d in results.deviations if "selects_by" in d.text]
+    assert "recall_at_2" in said.text
+
+
 def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: Made) -> None:
     asked = ["trace_within_raw", "trainval_separability", "trainval_trace_within_raw"]
     asked.append("verification_accuracy")

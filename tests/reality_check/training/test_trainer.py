@@ -258,6 +258,22 @@ def script(monkeypatch: pytest.MonkeyPatch, values: list[float]) -> list[dict[st
 GOLDEN = [0.99, 0.30, 0.35, 0.36, 0.355, 0.354, 0.353, 0.35, 0.34]
 
 
+def test_the_metric_that_is_asked_for_chooses_the_epoch(
+    tmp_path: Path, sets: Sets, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    falling, rising = iter(range(90, 0, -10)), iter(range(10, 90, 10))
+
+    def evaluate(*_: Any, **__: Any) -> dict[str, float]:
+        return {PRIMARY: next(falling) / 100, "recall_at_2": next(rising) / 100}
+
+    monkeypatch.setattr("reality_check.training.trainer.evaluate", evaluate)
+    how = training(evaluate_every=1, max_epochs=3, patience=None)
+    chosen = dataclasses.replace(task(settings(), how), selects_by="recall_at_2")
+    assert chosen.fingerprint() != task(settings(), how).fingerprint()
+    result = fold_run(chosen, sets, tmp_path).run()
+    assert (result.epoch, result.value) == (3, 0.5)
+
+
 def test_the_golden_trace_through_a_fold_run(
     tmp_path: Path, sets: Sets, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -493,7 +493,7 @@ def test_budgets_compare_the_second_half_with_one_retraining() -> None:
         "Without two retrainings nobody can say whether that is much."
     )
     assert lines[3] == (
-        "The highest expected validation MAP@R has flat with 1 and steep with 2 to 4 trials (there "
+        "The highest expected validation score has flat with 1 and steep with 2 to 4 trials (there "
         "by 9.80 points): with another budget another method is expected to have led on validation."
     )
 
@@ -517,7 +517,7 @@ def test_one_leader_or_one_method() -> None:
     both = [searched(n, v, []) for n, v in (("a", [0.3] * 4), ("b", [0.2] * 4))]
     found = budgets(Summary(runs_of({}, methods=tuple(both))))
     assert lead_sentences([Lead("a", 1, 4)], found) == [
-        "a has the highest expected validation MAP@R with any number of trials up to 4: the order "
+        "a has the highest expected validation score with any number of trials up to 4: the order "
         "at the top does not depend on the budget."
     ]
     assert lead_sentences([Lead("a", 1, 4)], found[:1]) == []
@@ -750,11 +750,11 @@ def test_winners_against_their_retrainings() -> None:
     section = agreement_section(Summary(runs_of({}, methods=(a, b))))
     assert texts(section) == [
         "1 of 2 winners stood above the mean of their retrainings; on average by 0.50 points of "
-        "validation MAP@R."
+        "validation score."
     ]
     assert curse_sentence([Interval(0.01, None, 3)]) == (
         "The winner of the search stood above the mean of its retrainings by 1.00 points of "
-        "validation MAP@R."
+        "validation score."
     )
     assert agreement_section(Summary(runs_of({}))) is None
 
