@@ -39,8 +39,8 @@ from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
 from reality_check.report.statistics import (
-    SKEW_ALLOWANCE,
     jackknife_error,
+    skew_allowance,
     subset_degrees,
     subset_estimates,
 )
@@ -159,7 +159,7 @@ def repeated(searches: int, budget: int, reproductions: int) -> Division:
         units = scores[:, 0] if searches == 1 else scores.mean(-1)
         count = units.shape[-1]
         error = units.std(-1, ddof=1) / math.sqrt(count)
-        allowance = SKEW_ALLOWANCE if searches > 1 else 1.0
+        allowance = skew_allowance(budget) if searches > 1 else 1.0
         return Campaigns(units.mean(-1), error, np.full(campaigns, count - 1.0), allowance)
 
     name = f"{searches} x {budget}, {reproductions} each"

@@ -20,8 +20,8 @@ import numpy as np
 from calibration import LEVEL, Array, Campaigns, row
 
 from reality_check.report.statistics import (
-    SKEW_ALLOWANCE,
     jackknife_error,
+    skew_allowance,
     subset_degrees,
     subset_estimates,
 )
@@ -84,7 +84,7 @@ def repeated(searches: int, reproductions: int) -> Draw:
         units = scores[:, 0] if searches == 1 else scores.mean(-1)
         count = units.shape[-1]
         error = units.std(-1, ddof=1) / math.sqrt(count)
-        allowance = SKEW_ALLOWANCE if searches > 1 else 1.0
+        allowance = skew_allowance(BUDGET) if searches > 1 else 1.0
         return Campaigns(units.mean(-1), error, np.full(campaigns, count - 1.0), allowance)
 
     return draw

@@ -186,9 +186,16 @@ class Summary:
                 if (category, metric, method) in self.rows
             }
             if self.basis is Basis.SEARCHES:
-                found = {method: allow_for_skew(one) for method, one in found.items()}
+                found = {
+                    method: allow_for_skew(one, self._trials_of_a_search(method))
+                    for method, one in found.items()
+                }
             self._estimates[category, metric] = found
         return self._estimates[category, metric]
+
+    def _trials_of_a_search(self, method: str) -> int:
+        own = self.results.settings_of(method).get("trials")
+        return int(own or _lookup(self.results.config, "protocol", "search", "trials"))
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
         """What a method scores.

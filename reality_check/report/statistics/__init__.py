@@ -53,7 +53,6 @@ from reality_check.report.statistics._search import (
     leaders_by_budget,
 )
 from reality_check.report.statistics._searches import (
-    SKEW_ALLOWANCE,
     Estimate,
     Shares,
     allow_for_skew,
@@ -61,6 +60,7 @@ from reality_check.report.statistics._searches import (
     estimate_difference,
     over_searches,
     planned_error,
+    skew_allowance,
     smallest_detectable,
     variance_shares,
 )
@@ -83,7 +83,6 @@ __all__ = [
     "MAX_LEFT_OUT",
     "MIN_STANDARDISED",
     "MIN_TESTED",
-    "SKEW_ALLOWANCE",
     "Agreement",
     "Bounds",
     "Centred",
@@ -125,6 +124,7 @@ __all__ = [
     "rank_methods",
     "resampled_means",
     "selection_gap",
+    "skew_allowance",
     "smallest_detectable",
     "subset_degrees",
     "subset_estimates",

@@ -12,6 +12,7 @@ from support.spied import TRAINING, Handed, Made
 
 from reality_check.config.metrics import PRIMARY, Stage
 from reality_check.report.collect import collect
+from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Basis, Summary
 from reality_check.results import ExperimentResults
 
@@ -80,7 +81,10 @@ def test_results_are_over_searches(make: Made, handed: Handed) -> None:
     assert summary.basis is Basis.SEARCHES
     estimate = summary.estimates("aggregate")["contrastive"]
     assert (estimate.n, estimate.degrees) == (3, 2)
-    assert len(summary.samples("aggregate", PRIMARY)["contrastive"]) == 3
+    means = summary.samples("aggregate", PRIMARY)["contrastive"]
+    assert len(means) == 3
+    # Of two trials a search: one half more than Student's.
+    assert estimate.half_width == pytest.approx(1.5 * t_interval(means).half_width)
 
 
 def test_methods_have_trials_of_their_own_where_these_are_counted_by_parameters(

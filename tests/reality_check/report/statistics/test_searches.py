@@ -213,9 +213,9 @@ def test_equal_methods_are_called_different_as_often_as_agreed(searches: int, ra
     assert 0.93 <= covered / campaigns <= 0.97
 
 
-def test_intervals_over_searches_are_a_tenth_wider_and_errors_are_not() -> None:
+def test_intervals_over_short_searches_are_wider_and_errors_are_not() -> None:
     plain = over_searches(FIRST)
-    shown = allow_for_skew(plain)
+    shown = allow_for_skew(plain, 10)
     assert plain.half_width is not None
     assert shown.half_width == pytest.approx(1.1 * plain.half_width)
     assert (shown.mean, shown.error, shown.degrees, shown.n) == (
@@ -225,4 +225,6 @@ def test_intervals_over_searches_are_a_tenth_wider_and_errors_are_not() -> None:
         plain.n,
     )
     single = over_searches([[0.25]])
-    assert allow_for_skew(single) is single
+    assert allow_for_skew(single, 10) is single
+    wide = allow_for_skew(plain, 5).half_width
+    assert wide == pytest.approx(1.2 * plain.half_width)
