@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from reality_check.config.metrics import Stage
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
-from reality_check.config.source_code import use_sources
+from reality_check.config.source_code import sources_of
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
@@ -240,12 +240,15 @@ def load_network(
     Raises:
         UsageError: the folder is none of ours, or it has no such network.
     """
+    with sources_of(Path(out_dir)):
+        return _load_network(Path(out_dir), method, reproduction, fold)
+
+
+def _load_network(folder: Path, method: str, reproduction: int, fold: int | None) -> TrainedNetwork:
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.scorer import load_kept
     from reality_check.training.prepared_experiment import PreparedExperiment, described_input
 
-    folder = Path(out_dir)
-    use_sources(folder)
     campaign = read_campaign(folder)
     names = [one.name for one in campaign.experiment.methods]
     if method not in names:

@@ -198,6 +198,16 @@ def workers_in_this_process() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(scope="module")
+def blank_figures() -> Iterator[None]:
+    """Reports that this process writes have blank figures."""
+    from support.blank_figures import blank
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("reality_check.report.figures.plotting.render", blank)
+        yield
+
+
 @pytest.fixture(scope="session")
 def tiny() -> Path:
     """The YAML of a whole experiment that takes seconds; overrides change it."""

@@ -161,7 +161,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
             )
     passed = [key for key in extra if key in accepted and key not in withheld]
     given.update({key: extra[key] for key in passed})
-    missing = [name for name in _required_arguments(cls) if name not in given]
+    missing = [name for name in required_arguments(cls) if name not in given]
     if missing:
         raise UsageError(
             f"{what} needs the argument {missing[0]!r}, which has no default; write "
@@ -179,8 +179,8 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
         ) from error
 
 
-def _required_arguments(cls: Any) -> list[str]:
-    """Names that the outermost constructor cannot do without."""
+def required_arguments(cls: Any) -> list[str]:
+    """Names that a function, or the outermost constructor of a class, cannot do without."""
     function = vars(cls).get("__init__", cls.__init__) if inspect.isclass(cls) else cls
     try:
         parameters = list(inspect.signature(function).parameters.values())

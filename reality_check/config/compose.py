@@ -62,6 +62,7 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
     if raw.get("code"):  # locked by a run: with the code, and as a variant of another one
         use_sources(file.parent)
     else:
+        use_sources(None)
         layers.check_variant(raw, raw.get("variant"), str(path))
     return compose(raw, overrides, where=str(path), beside=file.parent)
 

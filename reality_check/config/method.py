@@ -10,7 +10,7 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.model import Model
-from reality_check.config.training import Training
+from reality_check.config.training import Training, check_kind, check_steps
 from reality_check.config.types import (
     Arguments,
     Name,
@@ -71,6 +71,15 @@ class SecondPhase(Strict):
         return self
 
 
+#: Keys of a value's schedule that belong to some kinds of it only.
+_OF_KINDS = {
+    "at": ("step",),
+    "every": ("step",),
+    "epochs": ("linear", "cosine"),
+    "factor": ("step", "linear", "cosine"),
+}
+
+
 class ValueSchedule(Strict):
     """How a value of the loss changes during a training, by a factor of what it begins with.
 
@@ -108,21 +117,10 @@ class ValueSchedule(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        kinds = {"at": ("step",), "every": ("step",), "epochs": ("linear", "cosine")}
-        for key, allowed in {**kinds, "factor": ("step", "linear", "cosine")}.items():
-            if self.kind not in allowed and getattr(self, key) not in (None, []):
-                raise ValueError(
-                    f"{key} belongs to a schedule of the kind {' or '.join(allowed)}, not to "
-                    f"{self.kind}; remove it or change the kind"
-                )
+        check_kind(self, _OF_KINDS)
         if self.kind != "constant" and self.factor is None:
             raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
-        if self.kind == "step" and bool(self.at) == (self.every is not None):
-            raise ValueError(
-                "a schedule of steps needs either at, a list of epochs, or every, a number of them"
-            )
-        if self.at != sorted(set(self.at)):
-            raise ValueError(f"at must list epochs in rising order, each once; got {self.at}")
+        check_steps(self)
         return self
 
 

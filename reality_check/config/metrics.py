@@ -11,6 +11,8 @@ import enum
 import re
 from collections.abc import Iterable
 
+from reality_check.utils.text import nearest
+
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
 METRICS = {
     "mean_average_precision_at_r": "MAP@R",
@@ -197,10 +199,9 @@ def check_selects(name: str) -> None:
     if name in METRICS or name in RETRIEVAL or (recall_depth(name) and not is_binary(name)):
         return
     known = (*METRICS, *RETRIEVAL, "recall_at_K")
-    near = difflib.get_close_matches(name, known, n=1)
     raise ValueError(
         f"nothing can be selected by {name!r}; write one of {', '.join(known)}."
-        + (f" Did you mean {near[0]!r}?" if near else "")
+        f"{nearest(name, known)}"
     )
 
 

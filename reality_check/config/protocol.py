@@ -7,6 +7,7 @@ iterations), all learning rates are per optimiser step.
 from __future__ import annotations
 
 import math
+from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -60,8 +61,8 @@ class Split(Strict):
     @field_validator("validation")
     @classmethod
     def _named_once(cls, value: list[list[str]] | None) -> list[list[str]] | None:
-        names = [name for fold in value or () for name in fold]
-        twice = next((name for name in names if names.count(name) > 1), None)
+        counts = Counter(name for fold in value or () for name in fold)
+        twice = next((name for name, count in counts.items() if count > 1), None)
         if twice is not None:
             raise ValueError(f"the class {twice!r} is listed twice; each validates once at most")
         return value

@@ -6,14 +6,17 @@ A module is the user's own unless it belongs to Python, to an installed package 
 from __future__ import annotations
 
 import ast
+import contextlib
 import functools
 import hashlib
+import importlib
 import importlib.util
 import sys
 import sysconfig
 from collections.abc import Iterator
 from importlib.metadata import packages_distributions, version
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 from reality_check._version import __version__
@@ -30,11 +33,40 @@ _SILENT = ("ctx", "kind", "type_comment")
 _Use = tuple[str, str | None]
 
 
-def use_sources(out_dir: Path) -> None:
-    """Have the copies in an output folder, where it has some, found before all other modules."""
-    folder = str((out_dir / SOURCES).resolve())
-    if Path(folder).is_dir() and folder not in sys.path:
-        sys.path.insert(0, folder)
+@contextlib.contextmanager
+def sources_of(out_dir: Path) -> Iterator[None]:
+    """Have the copies in an output folder, where it has some, found before all other modules.
+
+    Modules of the same names that are imported already are set aside for as long.
+    """
+    folder = (out_dir / SOURCES).resolve()
+    names = {entry.stem for entry in folder.iterdir()} if folder.is_dir() else set()
+    aside = _forget(names)
+    sys.path.insert(0, str(folder))
+    try:
+        yield
+    finally:
+        with contextlib.suppress(ValueError):
+            sys.path.remove(str(folder))
+        _forget(names)
+        sys.modules.update(aside)
+
+
+def _forget(names: set[str]) -> dict[str, ModuleType]:
+    """Have modules, and those inside of them, imported anew; return what was imported."""
+    found = [module for module in sys.modules if module.partition(".")[0] in names]
+    importlib.invalidate_caches()
+    return {module: sys.modules.pop(module) for module in found}
+
+
+_used = contextlib.ExitStack()
+
+
+def use_sources(out_dir: Path | None) -> None:
+    """Do the same from now on, or no longer; only for the folder that was named last."""
+    _used.close()
+    if out_dir is not None:
+        _used.enter_context(sources_of(out_dir))
 
 
 def copy_sources(modules: set[str], out_dir: Path) -> None:
@@ -178,7 +210,7 @@ class _Module:
                 self.imports[module.partition(".")[0]] = (module.partition(".")[0], None)
 
     def whole(self) -> str:
-        """What stands for the module where it cannot be told what of it is used."""
+        """All of the module as text, for where it is unknown which part of it is used."""
         is_python = self._is_python
         return _canonical(self.tree) if is_python else hashlib.sha256(self._content).hexdigest()
 
@@ -277,14 +309,14 @@ def _has(module: str, name: str) -> bool:
     return own_file(module) is not None and name in _module(module).binders
 
 
-def _bound_names(statement: ast.stmt) -> Iterator[str]:
+def _bound_names(statement: ast.AST) -> Iterator[str]:
     """Names that a statement gives a value, or changes one in; not those of its inner functions."""
     if isinstance(statement, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
         yield statement.name
         return
     for node in ast.iter_child_nodes(statement):
         if isinstance(node, ast.stmt | ast.excepthandler | ast.match_case | ast.withitem):
-            yield from _bound_names(node)  # type: ignore[arg-type]
+            yield from _bound_names(node)
         elif isinstance(node, ast.expr):
             yield from _stored_names(node)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -162,20 +163,42 @@ class Schedule(Strict):
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
-        for key, kinds in _OF_KINDS.items():
-            default = type(self).model_fields[key].get_default(call_default_factory=True)
-            if self.kind not in kinds and getattr(self, key) != default:
-                raise ValueError(
-                    f"{key} belongs to a schedule of the kind {' or '.join(kinds)}, not to "
-                    f"{self.kind}; remove it or change the kind"
-                )
-        if self.kind == "step" and bool(self.at) == (self.every is not None):
-            raise ValueError(
-                "a schedule of steps needs either at, a list of epochs, or every, a number of them"
-            )
-        if self.at != sorted(set(self.at)):
-            raise ValueError(f"at must list epochs in rising order, each once; got {self.at}")
+        check_kind(self, _OF_KINDS)
+        check_steps(self)
         return self
+
+
+def check_kind(schedule: Any, of_kinds: Mapping[str, Sequence[str]]) -> None:
+    """Make sure that a schedule has no key that belongs to other kinds of it.
+
+    Args:
+        schedule: with a ``kind``.
+        of_kinds: by key the kinds that have it.
+
+    Raises:
+        ValueError: it has one.
+    """
+    for key, kinds in of_kinds.items():
+        default = type(schedule).model_fields[key].get_default(call_default_factory=True)
+        if schedule.kind not in kinds and getattr(schedule, key) != default:
+            raise ValueError(
+                f"{key} belongs to a schedule of the kind {' or '.join(kinds)}, not to "
+                f"{schedule.kind}; remove it or change the kind"
+            )
+
+
+def check_steps(schedule: Any) -> None:
+    """Make sure that a schedule of steps says when they are, once.
+
+    Raises:
+        ValueError: it does not.
+    """
+    if schedule.kind == "step" and bool(schedule.at) == (schedule.every is not None):
+        raise ValueError(
+            "a schedule of steps needs either at, a list of epochs, or every, a number of them"
+        )
+    if schedule.at != sorted(set(schedule.at)):
+        raise ValueError(f"at must list epochs in rising order, each once; got {schedule.at}")
 
 
 class Training(Strict):

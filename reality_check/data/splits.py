@@ -28,7 +28,7 @@ For an odd number of classes, test has the extra class under all rules.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -157,21 +157,23 @@ def split_dataset(data: SampleSet, options: SplitOptions) -> ClassSplits:
             "write protocol.split.test_classes: official."
         )
     chosen = data.test_classes if test == "official" else None
+    labels = {name: label for label, name in enumerate(data.class_names)}
     if not isinstance(test, str):
-        chosen = _labels(test, data, "test_classes")
+        chosen = _find(test, labels, data.name, "test_classes")
     validation = [
-        _labels(names, data, f"validation[{fold}]")
+        _find(names, labels, data.name, f"validation[{fold}]")
         for fold, names in enumerate(options.validation or ())
     ]
     return class_splits(data.num_classes, options.folds, options.rule, chosen, validation)
 
 
-def _labels(names: Sequence[str], data: SampleSet, key: str) -> tuple[int, ...]:
-    labels = {name: label for label, name in enumerate(data.class_names)}
+def _find(
+    names: Sequence[str], labels: Mapping[str, int], dataset: str, key: str
+) -> tuple[int, ...]:
     unknown = next((name for name in names if name not in labels), None)
     if unknown is not None:
         raise UsageError(
-            f"protocol.split.{key} has the class {unknown!r}, but {data.name!r} has none of that "
+            f"protocol.split.{key} has the class {unknown!r}, but {dataset!r} has none of that "
             f"name.{nearest(unknown, labels)}"
         )
     return tuple(labels[name] for name in names)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -33,6 +34,10 @@ _RECORDS = 0.3
 _REPORT, _REPORT_OF_METHOD = 4.0, 2.5
 
 
+#: Seconds of comparing so many samples in one geometry, with the further metrics or without.
+_Comparison = Callable[[int, int], float]
+
+
 @dataclass(frozen=True)
 class CostEstimate:
     """What an experiment takes, in seconds of one worker, from the command to the report.
@@ -60,7 +65,7 @@ class _Times:
     build: float
     epoch: float
     embed_one: float
-    compare: Callable[[int, int], float]
+    compare: _Comparison
 
     def evaluation(self, samples: int, geometries: int = 1, further: int = 0) -> float:
         """Embed samples and compute their metrics."""
@@ -72,7 +77,10 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     prepared = PreparedExperiment(experiment, dataset)
     started = time.process_time()  # of importing and reading, which the worker does again
     fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
-    measured = [(method, _measure(prepared, method, device)) for method in experiment.methods]
+    comparison = functools.cache(functools.partial(_comparison, prepared, device))
+    measured = [
+        (method, _measure(prepared, method, device, comparison)) for method in experiment.methods
+    ]
     fixed += _seconds_of_baselines(prepared, measured[0][1])
     least, most = (
         fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
@@ -128,7 +136,12 @@ def _size(prepared: PreparedExperiment, classes: tuple[int, ...]) -> int:
 # -- measuring ------------------------------------------------------------------------------------
 
 
-def _measure(prepared: PreparedExperiment, method: Method, device: torch.device) -> _Times:
+def _measure(
+    prepared: PreparedExperiment,
+    method: Method,
+    device: torch.device,
+    comparison: Callable[[int], _Comparison],
+) -> _Times:
     trainer = _trainer(prepared, method, device)
     started = time.perf_counter()
     trainer.build()  # and all that follows writes nothing
@@ -140,12 +153,11 @@ def _measure(prepared: PreparedExperiment, method: Method, device: torch.device)
     embed_rows = _seconds_each(
         lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows))
     )
-    size = trainer.task.embedding_size
     return _Times(
         build,
         step * trainer.epoch_length,
         embed_rows / len(rows),
-        _comparison(prepared, size, device),
+        comparison(trainer.task.embedding_size),
     )
 
 
@@ -168,9 +180,7 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)
 
 
-def _comparison(
-    prepared: PreparedExperiment, size: int, device: torch.device
-) -> Callable[[int, int], float]:
+def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -> _Comparison:
     """Seconds of the metrics of one geometry, by samples and whether with the further ones."""
     extra = clean(prepared.protocol.final_metrics)
     count = min(_SAMPLES, len(prepared.test_set))

@@ -72,7 +72,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         energy=energy,
         energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
-        noun=(campaign.baselines().noted("data") or {}).get("noun", "image"),
+        noun=(campaign.noted("data") or {}).get("noun", "image"),
     )
 
 

@@ -23,25 +23,22 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
     for number, step in enumerate(steps, 1):
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.time))
         text = f"Step {number} ({day} UTC): {describe_changes(step.changes)}."
-        seen = _seen(step, Stage.SEARCH)
-        if seen and any(key in step.changes for key in _OF_SEARCH):
-            yield Deviation(
-                "extended search",
-                f"{text} The searches were extended after their results could be seen ({seen}), "
-                "which may favour whatever looked too bad before.",
-                True,
+        search = _seen(step, Stage.SEARCH)
+        runs = _seen(step, Stage.REPRODUCTIONS, Stage.FINAL) or search
+        if search and any(key in step.changes for key in _OF_SEARCH):
+            why = (
+                f"The searches were extended after their results could be seen ({search}), which "
+                "may favour whatever looked too bad before."
             )
-            continue
-        seen = _seen(step, Stage.REPRODUCTIONS, Stage.FINAL) or seen
-        if seen and any(key in step.changes for key in _OF_PLAN):
-            yield Deviation(
-                "more runs",
-                f"{text} More was trained after results could be seen ({seen}), which may favour "
-                "stopping at a result that pleases.",
-                True,
+            yield Deviation("extended search", f"{text} {why}", True)
+        elif runs and any(key in step.changes for key in _OF_PLAN):
+            why = (
+                f"More was trained after results could be seen ({runs}), which may favour stopping "
+                "at a result that pleases."
             )
-            continue
-        yield Deviation("grown in steps", text)
+            yield Deviation("more runs", f"{text} {why}", True)
+        else:
+            yield Deviation("grown in steps", text)
 
 
 def _seen(step: Step, *stages: Any) -> str:

@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
-import inspect
-from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from reality_check.config.classes import build, constructor_arguments, find_class
+from reality_check.config.classes import (
+    build,
+    constructor_arguments,
+    find_class,
+    required_arguments,
+)
 from reality_check.config.training import Optimizer, Training
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
@@ -310,14 +313,9 @@ def _optimizer(
             f"{what} is none: it must be a subclass of torch.optim.Optimizer; got "
             f"{type(optimizer).__name__}."
         )
-    if "closure" in _required(optimizer.step):
+    if "closure" in required_arguments(optimizer.step):
         raise UsageError(
             f"{what} needs the loss several times a step (a closure), and a training gives it "
             "once; take another one."
         )
     return optimizer
-
-
-def _required(function: Callable[..., Any]) -> list[str]:
-    parameters = inspect.signature(inspect.unwrap(function)).parameters.values()
-    return [parameter.name for parameter in parameters if parameter.default is parameter.empty]

@@ -7,17 +7,16 @@ from __future__ import annotations
 
 import csv
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.blank_figures import blank
 from support.in_process import run_command
 
 import reality_check as rc
 from reality_check.launch.trial_runner import TrialRunner
-from reality_check.report.figures import plotting
 from reality_check.training.trainer import Trainer
+
+pytestmark = pytest.mark.usefixtures("blank_figures")
 
 SMALL = [
     "protocol.search.trials=4",
@@ -32,14 +31,6 @@ LARGE = [
     "methods=[quick/contrastive,quick/normalized_softmax]",
 ]
 CSV = ("results.csv", "baselines.csv", "comparisons.csv")
-
-
-@pytest.fixture(scope="module", autouse=True)
-def blank_figures() -> Iterator[None]:
-    """Nobody looks at the figures of these reports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plotting, "render", blank)
-        yield
 
 
 def run(tiny: Path, folder: Path, *given: str, out: str = "out") -> str:

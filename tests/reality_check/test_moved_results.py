@@ -5,20 +5,18 @@ from __future__ import annotations
 import re
 import shlex
 import shutil
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
-from support.blank_figures import blank
 from support.in_process import run_command, visiting
 
 import reality_check as rc
 from reality_check.launch.prepare import prepare
 from reality_check.launch.worker import work
-from reality_check.report.figures import plotting
 
 pytestmark = [
+    pytest.mark.usefixtures("blank_figures"),
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
 ]
@@ -59,14 +57,6 @@ methods:
   - {name: mine, loss: my_losses.Mine, arguments: {scale: {low: 0.1, high: 2}}}
   - {name: contrastive, loss: ContrastiveLoss}
 """
-
-
-@pytest.fixture(scope="module", autouse=True)
-def blank_figures() -> Iterator[None]:
-    """Nobody looks at the figures of these reports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plotting, "render", blank)
-        yield
 
 
 def write_home(home: Path) -> None:

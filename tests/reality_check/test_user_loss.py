@@ -5,19 +5,18 @@ from __future__ import annotations
 import csv
 import re
 import shlex
-from collections.abc import Iterator
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
-from support.blank_figures import blank
 from support.in_process import run_command
 from support.pace import slowness
 from support.preloaded import Started
 
 from reality_check.config.metrics import METRICS
-from reality_check.report.figures import plotting
+
+pytestmark = pytest.mark.usefixtures("blank_figures")
 
 #: Small enough that the whole way takes seconds.
 TINY = [
@@ -43,14 +42,6 @@ def succeed(folder: Path, *arguments: str) -> str:
 def rows_of(file: Path) -> list[dict[str, str]]:
     with file.open(newline="") as opened:
         return list(csv.DictReader(opened))
-
-
-@pytest.fixture(scope="module", autouse=True)
-def blank_figures() -> Iterator[None]:
-    """Nobody looks at the figures of these reports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plotting, "render", blank)
-        yield
 
 
 @pytest.fixture(scope="module")

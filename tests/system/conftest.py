@@ -6,22 +6,12 @@ from collections.abc import Iterator
 
 import pytest
 from support import preloaded, spares
-from support.blank_figures import blank
 from support.one_machine_slurm import OneMachineSlurm, running
 from support.slurm_jobs import Scores, experiment, scores
 
 from reality_check.api import run
 from reality_check.launch import local
 from reality_check.launch import slurm as launcher
-from reality_check.report.figures import plotting
-
-
-@pytest.fixture(scope="module")
-def blank_figures() -> Iterator[None]:
-    """Reports that this process writes have blank figures."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plotting, "render", blank)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.blank_figures import blank
 from support.in_process import run_command
 
-from reality_check.report.figures import plotting
+pytestmark = pytest.mark.usefixtures("blank_figures")
+
 
 GIVEN = [
     "protocol.search.trials=2",
@@ -31,14 +30,6 @@ LINES = [
     rf"NAME: final complete, 1 of 1 {TIME}, best [\d.]+ % test MAP@R",
 ]
 BASELINES = [rf"baselines 1: {TIME}, 1 of 1 done", rf"baselines complete, 1 of 1 {TIME}"]
-
-
-@pytest.fixture(scope="module", autouse=True)
-def blank_figures() -> Iterator[None]:
-    """Nobody looks at the figures of these reports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(plotting, "render", blank)
-        yield
 
 
 @pytest.fixture(scope="module")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -12,7 +12,14 @@ from support.in_process import visiting
 
 from reality_check import __version__
 from reality_check.config.classes import find_class, own_module, source_fingerprint
-from reality_check.config.source_code import SOURCES, copy_sources, fingerprint
+from reality_check.config.source_code import (
+    SOURCES,
+    copy_sources,
+    fingerprint,
+    sources_of,
+    use_sources,
+)
+from reality_check.utils.errors import UsageError
 
 LOSSES = '''\
 """Losses of one's own."""
@@ -191,3 +198,40 @@ def test_installed_packages_count_by_version() -> None:
     assert source_fingerprint("ContrastiveLoss", "loss") is None
     assert own_module("reality_check.baseline_losses.RingLoss") is None
     assert own_module("torch.nn.Linear") is None
+
+
+@pytest.fixture
+def edited(tmp_path: Path) -> Iterator[Path]:
+    """An output folder with copies of two modules; the current folder has edited one of them."""
+    (tmp_path / "out" / SOURCES).mkdir(parents=True)
+    (tmp_path / "out" / SOURCES / "edited.py").write_text("class Mine:\n    version = 1\n")
+    (tmp_path / "out" / SOURCES / "gone.py").write_text("class Mine:\n    version = 1\n")
+    (tmp_path / "edited.py").write_text("class Mine:\n    version = 2\n")
+    with visiting(tmp_path):
+        yield tmp_path / "out"
+
+
+@pytest.mark.parametrize("imported", [True, False])
+def test_copies_are_found_only_while_they_are_asked_for(edited: Path, imported: bool) -> None:
+    """A notebook may open an old result before it goes on with the loss as it is now."""
+    if imported:
+        mine = find_class("edited.Mine", "loss")
+    with sources_of(edited):
+        assert find_class("edited.Mine", "loss").version == 1
+        assert find_class("gone.Mine", "loss").version == 1
+    assert find_class("edited.Mine", "loss").version == 2
+    if imported:
+        assert find_class("edited.Mine", "loss") is mine
+    with pytest.raises(UsageError, match="no module 'gone'"):
+        find_class("gone.Mine", "loss")
+
+
+def test_only_the_copies_of_the_last_folder_are_found(edited: Path, tmp_path: Path) -> None:
+    before = [*sys.path]
+    use_sources(edited)
+    assert find_class("gone.Mine", "loss").version == 1
+    use_sources(tmp_path / "another")
+    with pytest.raises(UsageError, match="no module 'gone'"):
+        find_class("gone.Mine", "loss")
+    use_sources(None)
+    assert sys.path == before

@@ -27,7 +27,7 @@ def estimate(tiny: Path, *overrides: str) -> CostEstimate:
 def timed(monkeypatch: pytest.MonkeyPatch) -> None:
     """An epoch of the first method takes 1 s, and one of the others 10 s."""
 
-    def measure(prepared: object, method: object, device: object) -> cost._Times:
+    def measure(prepared: object, method: object, *_: object) -> cost._Times:
         epoch = 1.0 if getattr(method, "name", "") == "normalized_softmax" else 10.0
         return cost._Times(2.0, epoch, 0.01, lambda samples, more: 0.001 * samples * (1 + 2 * more))
 
