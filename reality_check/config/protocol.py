@@ -15,7 +15,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
-from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects
+from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, title
 from reality_check.config.training import Training
 from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
 from reality_check.config.values import Strict
@@ -308,6 +308,14 @@ class Protocol(Strict):
     def runs(self) -> int:
         """The reproductions of a method, over all its searches."""
         return self.search.settings * self.reproductions
+
+    def objective(self, stage: Stage) -> str:
+        """What the values of a stage's trials are."""
+        if stage is Stage.BASELINES:
+            return f"best test {title(PRIMARY)} without training"
+        if stage is Stage.FINAL:
+            return f"test {title(PRIMARY)}"
+        return f"validation {title(self.selects_by)}"
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -6,7 +6,7 @@ import contextlib
 import dataclasses
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -92,7 +92,8 @@ class TrialRunner:
         }
         self.on_progress(about)
         if work.stage is Stage.BASELINES:
-            return TrialResult(0.0, {"scores": self.scorer.score_baselines(context.trial_index)})
+            rows = self.scorer.score_baselines(context.trial_index)
+            return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
         if context.params is None:
             return TrialResult(0.0, {"diverged": "every trial of its search diverged"})
         do_one = {
@@ -195,7 +196,8 @@ class TrialRunner:
             "cut_short": [result.cut_short for result in results],
             "curves": [[[row["step"], row[metric]] for row in result.curve] for result in results],
         }
-        return TrialResult(fmean(result.value for result in results), {**attributes, **more})
+        value = fmean(result.value for result in results)
+        return TrialResult(value, {**attributes, **more}, _means_by_step(results, metric))
 
     # -- training ---------------------------------------------------------------------------
 
@@ -251,6 +253,21 @@ class TrialRunner:
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
         renew_lease: LeaseCheck = trial.context.renew_lease
         return self.executor.run(jobs, trial.on_progress, renew_lease)
+
+
+def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:
+    """By epoch the mean over folds; a fold that has ended counts with the value that it keeps."""
+    curves = [
+        {row["step"]: row[metric] for row in result.curve if row["step"] >= 0} for result in results
+    ]
+    means, latest = {}, [result.value for result in results]
+    for step in sorted(set().union(*curves)):
+        latest = [
+            curve.get(step, before if step < max(curve) else result.value)
+            for curve, before, result in zip(curves, latest, results, strict=True)
+        ]
+        means[step] = fmean(latest)
+    return means
 
 
 @dataclasses.dataclass(frozen=True)

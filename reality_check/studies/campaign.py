@@ -218,7 +218,7 @@ class Campaign:
         key = ("", Stage.BASELINES, 0)
         if key not in self._studies:
             trials = min(self.experiment.protocol.runs, MOST_BASELINES)
-            self._studies[key] = self._fixed_study(Stage.BASELINES, [{}] * trials)
+            self._studies[key] = self._fixed_study(Stage.BASELINES, Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
     def noted(self, key: str) -> Any:
@@ -243,7 +243,9 @@ class Campaign:
             studies = [self.study(method, before, number) for number in self.searches_of(before)]
             if not all(study is not None and study.is_complete() for study in studies):
                 return None
-        return self._fixed_study(name, self._fixed(method, stage))
+        searched = self.study(method, Stage.SEARCH)
+        space = {} if searched is None else searched.space
+        return self._fixed_study(name, stage, self._fixed(method, stage), space)
 
     def _search(self, method: Method, search: int) -> Study | None:
         experiment, options = self.experiment, self.experiment.protocol.search
@@ -271,6 +273,7 @@ class Campaign:
             first=first,
             arguments=options.sampler_arguments,
             made_of=None if first is None else [{"first": first}],
+            objective=experiment.protocol.objective(Stage.SEARCH),
         )
 
     def _space(self, method: Method) -> Mapping[str, Searched]:
@@ -293,12 +296,18 @@ class Campaign:
             fixed.append(params)
         return fixed
 
-    def _fixed_study(self, name: str, fixed: Sequence[Mapping[str, Any] | None]) -> Study:
+    def _fixed_study(
+        self,
+        name: str,
+        stage: Stage,
+        fixed: Sequence[Mapping[str, Any] | None],
+        space: Mapping[str, Searched] | None = None,
+    ) -> Study:
         return Study(
             self.storage,
             study_name(self.experiment, name),
             len(fixed),
-            {},
+            space or {},
             "random",
             1,
             derive(self.experiment.seed, name),
@@ -307,6 +316,7 @@ class Campaign:
                 {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
                 for params in fixed
             ],
+            objective=self.experiment.protocol.objective(stage),
         )
 
     def _all_diverged(self, method: Method) -> bool:

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import PRIMARY, Stage, title
+from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.trial import StoredTrial, best_trial
@@ -119,10 +119,6 @@ def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished
     }
     has_value = work.stage is not Stage.BASELINES
     best = best_trial(earlier) if has_value else None
-    if work.stage is Stage.FINAL:
-        metric = f"test {title(PRIMARY)}"
-    else:
-        metric = f"validation {title(protocol.selects_by)}"
     taken = [one] if one is not None else list(complete.values())
     return Finished(
         work.method,
@@ -135,7 +131,7 @@ def finished(work: StageWork, index: int | None, protocol: Protocol) -> Finished
         None if best is None else best.value,
         len(earlier),
         work.study.num_trials,
-        metric,
+        protocol.objective(work.stage),
     )
 
 

@@ -176,6 +176,15 @@ def _from_share(share: float, distribution: BaseDistribution) -> Any:
     return min(max(value, distribution.low), distribution.high)
 
 
+def show(trial: optuna.Trial, params: Mapping[str, Any], space: Mapping[str, Searched]) -> None:
+    """Have a trial that was enqueued with fixed parameters say which."""
+    for name, value in params.items():
+        if name in space:
+            suggest(trial, name, space[name])
+        elif isinstance(value, int):  # epochs
+            trial.suggest_int(name, value, value)
+
+
 def suggest(trial: optuna.Trial, name: str, value: Searched) -> Any:
     """Draw a searched value."""
     if not isinstance(value, Range):

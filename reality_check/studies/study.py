@@ -26,7 +26,7 @@ from optuna.trial import TrialState
 
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
-from reality_check.studies.sampler import IndexedSampler, sampler_arguments, suggest
+from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
 from reality_check.studies.trial import (
     StoredTrial,
     TrialContext,
@@ -34,7 +34,9 @@ from reality_check.studies.trial import (
     best_trial,
     complete_by_index,
     note,
+    note_error,
     ranked_trials,
+    was_taken_away,
 )
 from reality_check.utils.environment import describe_environment
 from reality_check.utils.errors import WorkFailed
@@ -66,8 +68,8 @@ class Study:
         storage: see :func:`reality_check.studies.storage.open_storage`.
         name: of the study.
         num_trials: how many there are to be.
-        space: what is searched; empty when parameters are fixed. A study that was begun before has
-            its own.
+        space: what is searched, or was, where parameters are fixed. A study that was begun before
+            has its own.
         sampler: see :data:`reality_check.config.protocol.SAMPLERS`.
         startup_trials: random trials before the sampler starts to model; of more parameters, as
             many as these.
@@ -79,6 +81,7 @@ class Study:
         arguments: further ones of the sampler.
         made_of: plain data by trial index, what an attempt depends on beyond this study; one that
             was made of something else does not count any more. ``None``: of nothing.
+        objective: what the values are, for Optuna's own tools.
     """
 
     def __init__(
@@ -95,6 +98,7 @@ class Study:
         first: Mapping[str, Any] | None = None,
         arguments: Mapping[str, Any] | None = None,
         made_of: Sequence[Any] | None = None,
+        objective: str | None = None,
     ) -> None:
         self.name = name
         self.num_trials = num_trials
@@ -130,6 +134,8 @@ class Study:
                 **describe_environment(),
             }
             self.note("about", about)
+            if objective is not None:
+                self.study.set_metric_names([objective])
 
     def params_of(self, index: int) -> dict[str, Any] | None:
         """The fixed parameters of a trial; ``None`` where they are searched, or there are none."""
@@ -216,7 +222,7 @@ class Study:
             if failures:
                 # Not what came of it where the trial could not be ended.
                 raise failures[0] from failures[0].__cause__
-            if _was_taken_away(error):
+            if was_taken_away(error):
                 logging.getLogger(__name__).warning(
                     "%s: this worker's heartbeat had stopped; its trial went to another", self.name
                 )
@@ -243,9 +249,11 @@ class Study:
         except Exception as error:
             # First, since it tells whether the trial went to another worker meanwhile: what
             # this one then misses (checkpoints, say) is no failure.
-            _note_error(trial, error, time.monotonic() - started)
+            note_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
+        for epoch, value in result.intermediate.items():
+            trial.report(value, epoch)
         note(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
@@ -332,7 +340,7 @@ class Study:
     def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
         """What a trial must use instead of sampling: what an earlier attempt drew, for one."""
         if self._fixed is not None:
-            return {}
+            return self.params_of(index) or {}
         whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
         if whole:
             return dict(whole[-1])
@@ -355,6 +363,8 @@ class Study:
         params = self.params_of(index)
         if self._fixed is None:
             params = {name: suggest(trial, name, value) for name, value in self.space.items()}
+        else:
+            show(trial, params or {}, self.space)
         return TrialContext(index, params, self._lease(trial).renew)
 
     def _lease(self, trial: optuna.Trial) -> Lease:
@@ -370,29 +380,10 @@ class Study:
         try:
             self._storage.set_trial_state_values(trial.trial_id, TrialState.FAIL)
         except Exception as error:
-            if not _was_taken_away(error):
+            if not was_taken_away(error):
                 raise
-
-
-def _note_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
-    try:
-        note(trial, error=f"{type(error).__name__}: {error}", seconds=seconds)
-    except Exception as other:
-        if _was_taken_away(other):
-            raise
-        logging.getLogger(__name__).warning("the error cannot be noted: %s", other)
 
 
 def _may_live(trial: StoredTrial) -> bool:
     """Whether the worker that signed a trial, if one has, may still be at it."""
     return trial.worker is None or is_alive(trial.worker)
-
-
-def _was_taken_away(error: BaseException) -> bool:
-    """Whether Optuna refused to touch a trial because another worker has ended it."""
-    if isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
-        return True
-    if isinstance(error, AssertionError) and error.__context__ is not None:
-        # Optuna's own assertion while it logs the refused trial hides the refusal.
-        return _was_taken_away(error.__context__)
-    return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import dataclasses
+import logging
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any, Literal
 
+import optuna
 from optuna.trial import FrozenTrial, TrialState
 
 from reality_check.utils.lease import LeaseCheck, no_lease
@@ -98,6 +100,7 @@ class StoredTrial:
             params=trial.params,
             started=trial.datetime_start,
             ended=trial.datetime_complete,
+            scores=_nested(trial.user_attrs),
             superseded=made is not None and list(made_of[index : index + 1]) != [made],
             **noted,
         )
@@ -124,6 +127,8 @@ class StoredTrial:
         return (self.device or "unknown").partition(":")[0]
 
 
+#: What the name of a score begins with, as an attribute of a trial.
+_SCORE = "score/"
 _OF_OPTUNA = {"number", "trial_id", "state", "value", "params", "started", "ended"}
 _NOTED = {field.name for field in dataclasses.fields(StoredTrial)} - {*_OF_OPTUNA, "superseded"}
 
@@ -137,7 +142,54 @@ def note(trial: Any, **attributes: Any) -> None:
     for key, value in attributes.items():
         if key not in _NOTED:
             raise TypeError(f"a trial has no attribute {key!r}")
-        trial.set_user_attr(key, value)
+        if key == "scores":
+            for name, score in _flat(value).items():
+                trial.set_user_attr(name, score)
+        else:
+            trial.set_user_attr(key, value)
+
+
+def _flat(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
+    """Scores as Optuna's own tools can sort trials by: one attribute each."""
+    return {
+        f"{_SCORE}{category}/{metric}": value
+        for category, metrics in scores.items()
+        for metric, value in metrics.items()
+    }
+
+
+def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
+    """The inverse of :func:`_flat`, of all attributes of a trial; ``None`` without scores."""
+    scores: dict[str, dict[str, float]] = {}
+    for name, value in attributes.items():
+        if name.startswith(_SCORE):
+            category, _, metric = name.removeprefix(_SCORE).partition("/")
+            scores.setdefault(category, {})[metric] = value
+    return scores or None
+
+
+def note_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
+    """Write why a trial of Optuna ends, where the storage lets us.
+
+    Raises:
+        Exception: Optuna's, if another worker has ended it (see :func:`was_taken_away`).
+    """
+    try:
+        note(trial, error=f"{type(error).__name__}: {error}", seconds=seconds)
+    except Exception as other:
+        if was_taken_away(other):
+            raise
+        logging.getLogger(__name__).warning("the error cannot be noted: %s", other)
+
+
+def was_taken_away(error: BaseException) -> bool:
+    """Whether Optuna refused to touch a trial because another worker has ended it."""
+    if isinstance(error, optuna.exceptions.UpdateFinishedTrialError):
+        return True
+    if isinstance(error, AssertionError) and error.__context__ is not None:
+        # Optuna's own assertion while it logs the refused trial hides the refusal.
+        return was_taken_away(error.__context__)
+    return isinstance(error, ValueError | RuntimeError) and "Cannot tell a" in str(error)
 
 
 @dataclass(frozen=True)
@@ -159,10 +211,17 @@ class TrialContext:
 
 @dataclass(frozen=True)
 class TrialResult:
-    """What came of a trial: the value to maximise, and what :class:`StoredTrial` keeps with it."""
+    """What came of a trial.
+
+    Attributes:
+        value: to be maximised.
+        attributes: what :class:`StoredTrial` keeps with it.
+        intermediate: by epoch, the value if it had ended there.
+    """
 
     value: float
     attributes: Mapping[str, Any] = field(default_factory=dict)
+    intermediate: Mapping[int, float] = field(default_factory=dict)
 
 
 def complete_by_index(trials: Sequence[StoredTrial], num_trials: int) -> dict[int, StoredTrial]:

@@ -47,8 +47,8 @@ class FoldProgress:
             through both; ``None`` before the first evaluation of trained weights.
         cut_short: the phases that ended at their best epoch because none more was allowed.
         history: one row per evaluation: ``epoch`` (-1 for the trunk without embedder, 0 for the
-            untrained network), ``step`` (epochs trained so far), ``phase``, ``loss`` and the
-            metrics.
+            untrained network), ``step`` (epochs trained so far), ``phase``, ``loss``, the metrics,
+            and of trained weights ``attributes`` (of the loss and the miner).
     """
 
     def __init__(self, task: FoldTask) -> None:
@@ -129,7 +129,12 @@ class FoldProgress:
         row = {"epoch": epoch, "step": epoch, "phase": 1, "loss": None, **metrics}
         self.history.append(row)
 
-    def add(self, metrics: Mapping[str, float], loss: float) -> bool:
+    def add(
+        self,
+        metrics: Mapping[str, float],
+        loss: float,
+        attributes: Mapping[str, Mapping[str, float]] | None = None,
+    ) -> bool:
         """Record an evaluation of trained weights; return whether it is the best so far.
 
         Ties keep the earlier epoch.
@@ -137,7 +142,7 @@ class FoldProgress:
         position, value = self.position, self._value(metrics)
         self._stopping.update(position.epoch, value)
         row = {"epoch": position.epoch, "step": position.spent, "phase": position.phase}
-        self.history.append({**row, "loss": loss, **metrics})
+        self.history.append({**row, "loss": loss, **metrics, "attributes": attributes or {}})
         if self.best is not None and value <= self.best.value:
             return False
         self.best = Best(value, position.epoch, position.phase, position.follow_up_epochs)

@@ -1,4 +1,8 @@
-"""All that touches record-keeper: the curves of a fold run as CSV, SQLite and TensorBoard.
+"""All that touches record-keeper in a training: CSV and SQLite as PML's own hooks write them.
+
+A fold run's folder has the groups of ``pytorch_metric_learning.utils.logging_presets``, so that a
+``HookContainer`` reads its histories: accuracies of the validation classes, the loss, and what the
+loss and the miner list in their ``_record_these``.
 
 The history lives in the checkpoint; these files are its readable copy. When a fold run starts or
 resumes, the files are written again from that history, so that nothing is recorded twice.
@@ -6,16 +10,33 @@ resumes, the files are written again from that history, so that nothing is recor
 
 from __future__ import annotations
 
+import math
 import shutil
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.miners import BaseMiner
+from pytorch_metric_learning.utils.common_functions import (
+    is_list_or_tuple,
+    list_of_recordable_attributes_list_names,
+)
 from record_keeper import RecordKeeper, RecordWriter
+from torch import nn
 
 #: Between two writes of the files, at least.
 _SAVE_SECONDS = 5.0
+_TOLD = (BaseMetricLossFunction, BaseMiner)
+#: The group of the losses, as PML's trainers name it.
+LOSSES = "loss_histories"
+
+
+def accuracies_group(normalized: bool, split: str = "val") -> str:
+    """The group that PML's ``GlobalEmbeddingSpaceTester`` has for the accuracies of a split."""
+    unit = "_normalized" if normalized else ""
+    return f"accuracies{unit}_GlobalEmbeddingSpaceTester_level_0_{split.upper()}_vs_self"
 
 
 class FoldRecords:
@@ -24,20 +45,31 @@ class FoldRecords:
     Args:
         folder: emptied first.
         history: the rows recorded so far (see :meth:`append`).
+        normalized: whether embeddings are normalised before they are compared.
+        primary: the metric that the best epoch is chosen by.
+        split: what the metrics are of.
     """
 
-    def __init__(self, folder: Path, history: Sequence[Mapping[str, Any]]) -> None:
+    def __init__(
+        self,
+        folder: Path,
+        history: Sequence[Mapping[str, Any]],
+        normalized: bool,
+        primary: str,
+        split: str = "val",
+    ) -> None:
         _empty(folder)
-        self._tensorboard = _tensorboard_writer(folder / "tensorboard")
-        writer = RecordWriter(str(folder))
-        self._keeper = RecordKeeper(tensorboard_writer=self._tensorboard, record_writer=writer)
+        self._keeper = RecordKeeper(record_writer=RecordWriter(str(folder)))
+        self._group = accuracies_group(normalized, split)
+        self._primary = primary
+        self._best = (-1, -math.inf)
         for row in history:
             self._put(row)
         self._unsaved = bool(history)
         self._save()
 
     def append(self, row: Mapping[str, Any]) -> None:
-        """Record one evaluation: ``step`` (epochs trained so far) and any measurements.
+        """Record one evaluation, a row of ``FoldProgress.history``.
 
         The files are some seconds behind: writing them takes as long as evaluating a head.
         """
@@ -51,20 +83,74 @@ class FoldRecords:
         self._unsaved = False
 
     def close(self) -> None:
-        """Write what is not written yet, and close what is open."""
+        """Write what is not written yet."""
         self._save()
-        if self._tensorboard is not None:
-            self._tensorboard.close()
 
     def _put(self, row: Mapping[str, Any]) -> None:
-        """record-keeper wants the same columns in every row, and a step that never repeats."""
-        for name, value in row.items():
-            self._keeper.append_data("curves", name, _number(value), row["step"])
+        step = row["step"]
+        metrics = {
+            name: value
+            for name, value in row.items()
+            if name not in ("epoch", "step", "phase", "loss", "attributes")
+        }
+        if step < 0 or self._best[0] < 0 or metrics[self._primary] > self._best[1]:
+            self._best = step, metrics[self._primary]
+        accuracies = {f"{name}_level0": value for name, value in metrics.items()}
+        best = {"best_epoch": self._best[0], "best_accuracy": self._best[1]}
+        groups = {self._group: {"epoch": step, "phase": row["phase"], **accuracies, **best}}
+        if row["loss"] is not None:
+            losses = {"metric_loss": row["loss"], "total_loss": row["loss"]}
+            groups |= {LOSSES: losses, **row.get("attributes", {})}
+        self._keeper.update_records(groups, step)
 
     def _save(self) -> None:
         if self._unsaved:
             self._keeper.save_records()
         self._unsaved, self._saved_at = False, time.monotonic()
+
+
+def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, float]]:
+    """What a loss, a miner and the losses inside of them list in PML's ``_record_these``.
+
+    Distances, reducers and regularizers too, where they collect statistics: else it is constants.
+
+    Returns:
+        Numbers by name, in the groups that record-keeper makes of them, such as
+        ``miner_TripletMarginMiner`` with ``num_triplets``. Statistics that cost time
+        (``_record_these_stats``) are there where PML's ``COLLECT_STATS`` is on.
+    """
+    found, seen = _Numbers(), set()
+    names = list_of_recordable_attributes_list_names()
+    keeper = RecordKeeper(record_writer=found, attributes_to_search_for=names)
+
+    def visit(module: nn.Module, name: str, parent: str = "") -> None:
+        seen.add(module)
+        if not parent or isinstance(module, _TOLD) or getattr(module, "collect_stats", False):
+            keeper.update_records({name: module}, 0, parent_name=parent)
+        inside = f"{keeper.get_record_name(name, module)}__modules"  # as its hooks call them
+        for inner, child in module.named_children():
+            if child not in seen:
+                visit(child, inner, inside)
+
+    visit(loss, "loss")
+    if isinstance(miner, nn.Module):
+        visit(miner, "miner")
+    return {keeper.hash_map.get(group, group): values for group, values in found.groups.items()}
+
+
+class _Numbers:
+    """Stands in for record-keeper's writer: keeps numbers, and no vectors or texts."""
+
+    def __init__(self) -> None:
+        self.groups: dict[str, dict[str, float]] = {}
+
+    def append(self, group: str, name: str, value: Any, _: int) -> None:
+        if not isinstance(value, str) and not is_list_or_tuple(value) and _size(value) == 1:
+            self.groups.setdefault(group, {})[name] = float(value)
+
+
+def _size(value: Any) -> int:
+    return math.prod(getattr(value, "shape", ()))
 
 
 def _empty(folder: Path) -> None:
@@ -78,16 +164,3 @@ def _empty(folder: Path) -> None:
     for path in folder.rglob("*"):
         if path.is_file() and not path.name.startswith(".nfs"):
             path.unlink()  # says why it is still there
-
-
-def _tensorboard_writer(folder: Path) -> Any:
-    """TensorBoard's writer when the package is installed, else ``None``."""
-    try:
-        from torch.utils.tensorboard import SummaryWriter
-    except ImportError:
-        return None
-    return SummaryWriter(str(folder))
-
-
-def _number(value: Any) -> Any:
-    return float("nan") if value is None else value

@@ -15,7 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from reality_check.config.metrics import METRICS
+from reality_check.config.metrics import METRICS, SELECTS_ON_TEST
 from reality_check.data.sample_set import SampleSet
 from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
@@ -26,7 +26,7 @@ from reality_check.training.fold_checkpoints import FoldCheckpoints, State
 from reality_check.training.module import TrainingModule
 from reality_check.training.plain_attributes import PlainAttributes
 from reality_check.training.progress import FoldProgress
-from reality_check.training.records import FoldRecords
+from reality_check.training.records import FoldRecords, recordable_attributes
 from reality_check.training.strategy import Strategy
 from reality_check.utils import checkpoints, interrupt
 from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
@@ -95,8 +95,7 @@ class Trainer:
             self.progress.load_state_dict(saved["progress"])
             self._restore(saved)
         self.checkpoints.remove_unused()
-        records = self.folder / "records"
-        self.records = FoldRecords(records, self.progress.history) if self._is_main else None
+        self.records = self._open_records() if self._is_main else None
         try:
             if saved is None:
                 self._evaluate_untrained()
@@ -221,7 +220,8 @@ class Trainer:
         if self.validation is None:
             return
         started = time.perf_counter()
-        improved = self.progress.add(self._measure(self.network), self.mean_loss)
+        attributes = recordable_attributes(self.loss, self.miner)
+        improved = self.progress.add(self._measure(self.network), self.mean_loss, attributes)
         self._record()
         self.progress.position.seconds += time.perf_counter() - started
         if improved:
@@ -240,6 +240,16 @@ class Trainer:
         by = self.task.selects_by
         more = () if by in METRICS else (by,)
         return self.strategy.broadcast(evaluate(embeddings, *how, more, queries))
+
+    def _open_records(self) -> FoldRecords:
+        by_test = self.task.selects_on == "test"
+        return FoldRecords(
+            self.folder / "records",
+            self.progress.history,
+            self.task.settings.normalize_embeddings,
+            SELECTS_ON_TEST if by_test else self.task.selects_by,
+            "test" if by_test else "val",
+        )
 
     def _record(self) -> None:
         """Write the latest row of the history."""

@@ -95,13 +95,13 @@ def test_a_divergence_is_seen_by_all_and_they_wait_for_the_next_fold_run(strateg
     assert strategy.told == [*told, None]
 
 
-def test_a_team_whose_work_was_taken_away_ends(strategy: Pair) -> None:
+def test_a_team_whose_workwas_taken_away_ends(strategy: Pair) -> None:
     job: Any = Fails(LeaseLost())
     with pytest.raises(Ended, match=str(LOST)):
         SerialExecutor(None, CPU, strategy).run([job], lambda position: None)  # type: ignore[arg-type]
 
 
-def test_work_that_was_taken_away_before_it_began_leaves_the_others_waiting(strategy: Pair) -> None:
+def test_work_thatwas_taken_away_before_it_began_leaves_the_others_waiting(strategy: Pair) -> None:
     def renew_lease() -> float:
         raise LeaseLost
 

@@ -141,7 +141,7 @@ def test_trials_have_the_number_by_which_storages_know_them(tmp_path: Path) -> N
 
 
 def test_a_trial_that_was_ended_elsewhere_is_refused_in_the_words_that_we_know() -> None:
-    """See ``_was_taken_away`` in ``studies/study.py``."""
+    """See ``was_taken_away`` in ``studies/study.py``."""
     study = optuna.create_study()
     trial = study.ask()
     study.tell(trial, 0.5)

@@ -391,12 +391,12 @@ def test_optunas_refusals_of_an_ended_trial_are_told_from_other_errors(make_stud
     for refused in refusals:
         with pytest.raises(Exception) as caught:  # noqa: PT011
             refused()
-        assert search._was_taken_away(caught.value)
+        assert search.was_taken_away(caught.value)
     hidden, unrelated = AssertionError("should not reach"), AssertionError("should not reach")
     hidden.__context__, unrelated.__context__ = caught.value, ValueError("another")
-    assert search._was_taken_away(hidden)
+    assert search.was_taken_away(hidden)
     others = [unrelated, AssertionError(), ValueError("another"), KeyError("Cannot tell a trial")]
-    assert not any(search._was_taken_away(error) for error in others)
+    assert not any(search.was_taken_away(error) for error in others)
 
 
 def test_an_error_of_the_storage_is_no_trial_taken_away(
