@@ -7,7 +7,7 @@
 
 ``rc.run(experiment, out_dir)`` runs it and returns :class:`ExperimentResults`, plain data;
 ``rc.load_results(out_dir)`` reads them again later, ``rc.load_network(out_dir, method)`` a trained
-network.
+network, and ``rc.track(out_dir, ["mlflow"])`` sends its trials to a tracker.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from reality_check._version import __version__
 from reality_check.utils.errors import UsageError
 
 if TYPE_CHECKING:
-    from reality_check.api import load_network, load_results, run
+    from reality_check.api import load_network, load_results, run, track
     from reality_check.config import Experiment, load_experiment
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
@@ -38,6 +38,7 @@ __all__ = [
     "load_network",
     "load_results",
     "run",
+    "track",
 ]
 
 #: Imported when first used: torch and Optuna take seconds, and `reality-check --help` needs none.
@@ -52,6 +53,7 @@ _HOMES = {
     "load_network": "api",
     "load_results": "api",
     "run": "api",
+    "track": "api",
 }
 
 

@@ -27,6 +27,7 @@ from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.studies.storage import check_workers
+from reality_check.trackers.tracking import Tracking
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import lent_password
 from reality_check.utils.text import nearest
@@ -44,6 +45,7 @@ def run(
     workers: int | Parallelism | None = None,
     watch: Callable[[Campaign], None] = lambda campaign: None,
     log: Callable[[str], None] = lambda text: None,
+    trackers: Sequence[str] = (),
 ) -> ExperimentResults:
     """Run an experiment to its end, or continue it, and write the report.
 
@@ -68,6 +70,7 @@ def run(
         watch: called several times a second while workers run.
         log: called with a sentence when jobs of a cluster are submitted, found or lost, and when
             workers with earlier code are looked for.
+        trackers: names of what is told of finished trials, see :func:`track`.
 
     Returns:
         Everything that was measured, as plain data.
@@ -83,6 +86,12 @@ def run(
     parallelism.check(experiment)
     check_workers(experiment.storage, len(parallelism.device_groups()))
     experiment, folder = parallelism.on_device(experiment), Path(out_dir)
+    tracking = Tracking(experiment.name, folder, trackers)
+
+    def look(campaign: Campaign) -> None:
+        watch(campaign)
+        tracking(campaign)
+
     trained_here = parallelism.launcher == "local"
     with (
         lent_password(experiment.storage),
@@ -99,7 +108,8 @@ def run(
             campaign.release_all(only_of_runs=True)
         campaign.clear_failures()
         if not campaign.is_complete():
-            _work(campaign, parallelism, watch, log)
+            _work(campaign, parallelism, look, log)
+        tracking.finish(campaign)
         return _write(campaign)
 
 
@@ -136,6 +146,27 @@ def _device_of_jobs(experiment: Experiment) -> str:
     if experiment.device != "auto":
         return experiment.device
     return "cpu" if experiment.slurm.gpus == 0 else "cuda"
+
+
+def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
+    """Send the finished trials of an output folder to trackers, those that they do not have yet.
+
+    Args:
+        out_dir: of the experiment.
+        trackers: ``database``, ``mlflow``, ``tensorboard``, ``wandb``, or names that other packages
+            add (:mod:`reality_check.trackers.tracking`).
+
+    Returns:
+        What was ``sent``, and the ``problems`` of trackers that failed.
+
+    Raises:
+        UsageError: the folder is none of ours, there is no tracker of a name, or its package is
+            missing.
+    """
+    campaign = read_campaign(Path(out_dir))
+    tracking = Tracking(campaign.experiment.name, campaign.out_dir, trackers)
+    tracking.finish(campaign)
+    return tracking
 
 
 def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentResults:

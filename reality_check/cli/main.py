@@ -19,6 +19,7 @@ from reality_check.cli import (
     run,
     show,
     status,
+    track,
     verdicts,
     worker,
 )
@@ -50,6 +51,7 @@ _ADDERS = (
     report.add_parser,
     show.add_parser,
     report.add_score_parser,
+    track.add_parser,
     worker.add_parser,
     embed.add_parser,
     figure.add_parser,

@@ -56,6 +56,14 @@ def add_parser(commands: Commands) -> None:
     )
     _add_workers(command)
     _add_launcher(command)
+    command.add_argument(
+        "--track",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="tell a tracker of what is finished: tensorboard, mlflow, wandb, database; may be "
+        "given several times (`reality-check track` does it later)",
+    )
     said = command.add_mutually_exclusive_group()
     said.add_argument("--quiet", action="store_true", help="print nothing but errors")
     said.add_argument(
@@ -173,14 +181,14 @@ def _watched(
         options.launcher,
     )
     if options.quiet:
-        return api.run(experiment, out_dir, parallelism)
+        return api.run(experiment, out_dir, parallelism, trackers=options.track)
     console, lines = Console(stderr=True), ProgressLines(options.json)
     if console.is_terminal and not options.json:
         with LiveView(console, workers).shown() as view:
-            return api.run(experiment, out_dir, parallelism, view, lines.log)
+            return api.run(experiment, out_dir, parallelism, view, lines.log, options.track)
     lines.event("begin", experiment=experiment.name, folder=str(out_dir))
     with lines.shown():
-        results = api.run(experiment, out_dir, parallelism, lines, lines.log)
+        results = api.run(experiment, out_dir, parallelism, lines, lines.log, options.track)
     lines.event("complete", report=str(out_dir / "report.html"), summary=f"{out_dir}/summary.json")
     return results
 

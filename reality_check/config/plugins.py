@@ -6,9 +6,9 @@ installed::
     [project.entry-points."reality_check.losses"]
     SharpLoss = "sharp_losses.sharp:SharpLoss"
 
-The groups are ``reality_check.losses``, ``reality_check.trunks`` and ``reality_check.datasets``
-(functions that return an :class:`reality_check.data.ImageSet`). A package is imported when one of
-its names is used or shown, not before.
+The groups are ``reality_check.losses``, ``reality_check.trunks``, ``reality_check.datasets``
+(functions that return an :class:`reality_check.data.ImageSet`) and ``reality_check.trackers``.
+A package is imported when one of its names is used or shown, not before.
 """
 
 from __future__ import annotations
@@ -33,9 +33,10 @@ GROUPS = {
     "loss": "reality_check.losses",
     "dataset": "reality_check.datasets",
     "trunk": "reality_check.trunks",
+    "tracker": "reality_check.trackers",
 }
 #: What a kind is called in messages.
-WORDS = {"loss": "loss", "dataset": "data set", "trunk": "trunk"}
+WORDS = {"loss": "loss", "dataset": "data set", "trunk": "trunk", "tracker": "tracker"}
 #: A YAML takes names with a dot for import paths, and with a colon for those of a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 _CODE = (".py", ".so", ".pyd")

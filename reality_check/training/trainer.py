@@ -100,6 +100,8 @@ class Trainer:
             if saved is None:
                 self._evaluate_untrained()
             self._train_phases()
+            if self.records is not None:
+                self.records.close()  # first: a finished run is not begun again
             return self._finish()
         except LeaseLost:
             if self.records is not None:

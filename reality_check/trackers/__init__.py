@@ -1,0 +1,1 @@
+"""Finished trials, told to TensorBoard, MLflow, Weights & Biases, or a tracker of one's own."""

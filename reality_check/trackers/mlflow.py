@@ -1,0 +1,72 @@
+"""MLflow: a run for each trial, in an experiment of the same name."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+from mlflow import MlflowClient
+from mlflow.entities import Metric, Param, RunTag
+
+from reality_check.trackers.tracked_trial import TrackedTrial
+
+#: What one request may hold.
+_METRICS = 1000
+
+
+class MLflowTracker:
+    """Sends trials to where ``MLFLOW_TRACKING_URI`` says, as all of MLflow does.
+
+    Curves are metrics like ``fold 1/validation MAP at R`` by epoch: MLflow's names have no ``@``.
+    """
+
+    def __init__(self, experiment: str, out_dir: Path) -> None:
+        self._client = MlflowClient()
+        found = self._client.get_experiment_by_name(experiment)
+        if found is None:
+            self._experiment = self._client.create_experiment(experiment)
+        else:
+            self._experiment = found.experiment_id
+
+    def log(self, trial: TrackedTrial) -> None:
+        """Make a run, ended."""
+        name = f"{trial.method}, {trial.name}"
+        self._forget(name)
+        now = int(1000 * time.time())
+        run = self._client.create_run(
+            self._experiment, start_time=now - int(1000 * trial.seconds), run_name=name
+        )
+        key = run.info.run_id
+        metrics = [Metric(_named(name), value, now, 0) for name, value in trial.values.items()]
+        for fold, curve in enumerate(trial.curves, 1):
+            metrics += [
+                Metric(_named(f"fold {fold}/{_kind(name)}"), value, now, int(row["epoch"]))
+                for row in curve
+                for name, value in row.items()
+                if name != "epoch"
+            ]
+        params = [Param(name, str(value)) for name, value in trial.params.items()]
+        tags = {"method": trial.method, "stage": trial.stage, "diverged": trial.diverged}
+        said = [RunTag(name, text) for name, text in tags.items() if text is not None]
+        self._client.log_batch(key, params=params, tags=said)
+        for start in range(0, len(metrics), _METRICS):
+            self._client.log_batch(key, metrics=metrics[start : start + _METRICS])
+        self._client.set_terminated(key, "FAILED" if trial.diverged else "FINISHED", now)
+
+    def close(self) -> None:
+        """All is sent."""
+
+    def _forget(self, name: str) -> None:
+        """Delete what was sent under that name before: the trial was done again since."""
+        where = f"attributes.run_name = '{name}'"
+        for run in self._client.search_runs([self._experiment], where):
+            self._client.delete_run(run.info.run_id)
+
+
+def _kind(name: str) -> str:
+    return name if name == "loss" else f"validation {name}"
+
+
+def _named(name: str) -> str:
+    """In MLflow's characters."""
+    return name.replace("@", " at ").replace("(", "").replace(")", "")

@@ -1,0 +1,60 @@
+"""TensorBoard: a run for each training, with its curve, hyper-parameters and what came of it."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+from torch.utils.tensorboard import SummaryWriter
+from torch.utils.tensorboard.summary import hparams
+
+from reality_check.trackers.tracked_trial import Row, TrackedTrial
+
+
+class TensorBoardTracker:
+    """Writes ``tensorboard/`` into the output folder; ``tensorboard --logdir`` shows it.
+
+    A run is called like ``contrastive/trial 03/fold 1``. Test metrics are of the trial, which needs
+    all its folds, and stand with each of them.
+    """
+
+    def __init__(self, experiment: str, out_dir: Path) -> None:
+        self._folder = out_dir / "tensorboard"
+
+    def log(self, trial: TrackedTrial) -> None:
+        """Write the runs of a trial."""
+        unit, _, number = trial.name.rpartition(" ")
+        folder = self._folder / trial.method / f"{unit} {int(number):02d}"
+        shutil.rmtree(folder, ignore_errors=True)
+        if not trial.curves:
+            self._write(folder, trial, ())
+        for fold, curve in enumerate(trial.curves, 1):
+            self._write(folder / f"fold {fold}", trial, curve)
+
+    def close(self) -> None:
+        """Nothing is left to write."""
+
+    @staticmethod
+    def _write(folder: Path, trial: TrackedTrial, curve: tuple[Row, ...]) -> None:
+        with SummaryWriter(str(folder)) as writer:
+            for row in curve:
+                for name, value in row.items():
+                    tag = "training/loss" if name == "loss" else f"validation/{name}"
+                    if name != "epoch":
+                        writer.add_scalar(tag, value, int(row["epoch"]))
+            values = {f"result/{name}": value for name, value in trial.values.items()}
+            for name, value in values.items():
+                writer.add_scalar(name, value, 0)
+            # Without the first, which lists the parameters of all runs as this one has them.
+            for summary in hparams(_simple(trial), values)[1:]:
+                writer.file_writer.add_summary(summary)
+
+
+def _simple(trial: TrackedTrial) -> dict[str, Any]:
+    """Hyper-parameters as TensorBoard takes them."""
+    params = {
+        name: value if isinstance(value, bool | int | float | str) else str(value)
+        for name, value in trial.params.items()
+    }
+    return {"method": trial.method, "stage": trial.stage, **params}

@@ -1,0 +1,106 @@
+"""A finished trial with its curves, as trackers are told of it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.metrics import title
+from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.output_folder import fold_folder
+from reality_check.studies.progress import unit_name
+from reality_check.studies.trial import StoredTrial
+
+#: A row of a curve: ``epoch``, ``loss`` and the metrics of the validation classes, by their titles.
+Row = Mapping[str, float]
+#: What the names of metrics end with that are not in the method's own geometry.
+_OTHER_GEOMETRIES = ("_raw", "_normalized")
+
+
+@dataclass(frozen=True)
+class TrackedTrial:
+    """A trial of a search, a reproduction or a final run that is complete.
+
+    Attributes:
+        experiment: its name.
+        method: as the experiment names it; ``without training`` for the rows of that kind.
+        stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
+        name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
+        params: hyper-parameters by name.
+        values: what came of it, by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
+            are fractions. Empty if it diverged.
+        diverged: why, if it did.
+        folders: of each fold, with ``records/`` as record-keeper wrote them.
+        curves: of each fold, a row per evaluation in the order of epochs.
+        seconds: that it took.
+    """
+
+    experiment: str
+    method: str
+    stage: str
+    name: str
+    params: Mapping[str, Any]
+    values: Mapping[str, float]
+    diverged: str | None
+    folders: tuple[Path, ...]
+    curves: tuple[tuple[Row, ...], ...]
+    seconds: float
+
+
+def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
+    """A complete trial of a stage, with the curves in its folder."""
+    trial = work.study.complete()[index]
+    folders = tuple(_fold_folders(campaign.out_dir, work, index))
+    return TrackedTrial(
+        experiment=campaign.experiment.name,
+        method=work.method or "without training",
+        stage=work.stage.value,
+        name=unit_name(work.stage, {"trial_index": index, "search": work.search}),
+        params=trial.params,
+        values=dict(_values(campaign, work, trial)),
+        diverged=trial.diverged,
+        folders=folders,
+        curves=tuple(tuple(_curve(folder / "records")) for folder in folders),
+        seconds=trial.seconds or 0.0,
+    )
+
+
+def _values(campaign: Campaign, work: StageWork, trial: StoredTrial) -> Iterator[tuple[str, float]]:
+    if trial.diverged is not None:
+        return
+    if trial.value is not None:
+        yield campaign.experiment.protocol.objective(work.stage), trial.value
+    for category, metrics in (trial.scores or {}).items():
+        for metric, value in metrics.items():
+            if not metric.endswith(_OTHER_GEOMETRIES):
+                yield f"test {title(metric)} ({category})", value
+
+
+def _fold_folders(out_dir: Path, work: StageWork, index: int) -> Iterator[Path]:
+    fold = 0
+    where = (out_dir, work.method, work.stage, index)
+    while work.method and (folder := fold_folder(*where, fold, work.search)).is_dir():
+        yield folder
+        fold += 1
+
+
+def _curve(records: Path) -> Iterator[Row]:
+    """The evaluations of a network's training, of the untrained network (epoch 0) on."""
+    losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
+    for row in _rows(records, "accuracies*"):
+        if int(row["epoch"]) < 0:
+            continue  # of the trunk without the embedder
+        found = {"epoch": float(row["epoch"])}
+        if row["~iteration~"] in losses:
+            found["loss"] = float(losses[row["~iteration~"]])
+        metrics = {name.removesuffix("_level0"): name for name in row if name.endswith("_level0")}
+        yield found | {title(metric): float(row[name]) for metric, name in metrics.items()}
+
+
+def _rows(records: Path, group: str) -> Iterator[dict[str, str]]:
+    for file in records.glob(f"{group}.csv"):
+        with file.open(newline="") as opened:
+            yield from csv.DictReader(opened)

@@ -1,0 +1,158 @@
+"""Which trials a tracker has been told of, and which are left."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import importlib
+import logging
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Protocol, cast
+
+from reality_check.config.plugins import find_plugin, plugins
+from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.trackers.tracked_trial import TrackedTrial, tracked
+from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest, one_line
+
+#: The trackers that come along, by name: a module, and its class. The extra that installs what it
+#: needs has the name too. Other packages add theirs by the entry points ``reality_check.trackers``.
+BUILT_IN = {
+    "database": ("reality_check.trackers.database", "DatabaseTracker"),
+    "mlflow": ("reality_check.trackers.mlflow", "MLflowTracker"),
+    "tensorboard": ("reality_check.trackers.tensorboard", "TensorBoardTracker"),
+    "wandb": ("reality_check.trackers.wandb", "WandbTracker"),
+}
+#: Between two looks for finished trials.
+_LOOK_SECONDS = 5.0
+
+
+class Tracker(Protocol):
+    """What is told of finished trials; closing it sends what is not sent yet."""
+
+    def log(self, trial: TrackedTrial) -> None:
+        """Take a trial; one of the same method and name as before replaces that one."""
+
+    def close(self) -> None:
+        """Send what is not sent yet."""
+
+
+#: Makes a tracker from the name of an experiment and its output folder.
+Factory = Callable[[str, Path], Tracker]
+
+
+class Tracking:
+    """Tells trackers of all trials of an output folder that they have not been told of.
+
+    A tracker that fails is told the rest later: no run ends because of it.
+
+    Args:
+        experiment: its name.
+        out_dir: the output folder; ``trackers/`` in it notes what each tracker was told.
+        names: of trackers.
+
+    Attributes:
+        sent: how many trials were told, by tracker.
+        problems: by tracker why it failed, if it did.
+
+    Raises:
+        UsageError: there is none of a name, or its package is missing.
+    """
+
+    def __init__(self, experiment: str, out_dir: Path, names: Sequence[str]) -> None:
+        self._about = experiment, out_dir
+        self._factories = {name: find_tracker(name) for name in names}
+        self._trackers: dict[str, Tracker] = {}
+        self._told = {name: _Told(out_dir / "trackers" / f"{name}.txt") for name in names}
+        self._looked = 0.0
+        self.sent = dict.fromkeys(names, 0)
+        self.problems: dict[str, str] = {}
+
+    def __call__(self, campaign: Campaign) -> None:
+        """Tell what is new, if the last look is some seconds ago."""
+        if self._factories and time.monotonic() - self._looked >= _LOOK_SECONDS:
+            with contextlib.suppress(Exception):  # a busy storage, say
+                self._send(campaign)
+            self._looked = time.monotonic()
+
+    def finish(self, campaign: Campaign) -> None:
+        """Tell the rest, also to trackers that failed before, and close all."""
+        self.problems.clear()
+        self._send(campaign)
+        for name, tracker in self._trackers.items():
+            self._attempt(name, tracker.close)
+
+    def _send(self, campaign: Campaign) -> None:
+        for work in campaign.ready_stages() if self._factories else ():
+            for index, trial in sorted(work.study.complete().items()):
+                attempt = f"{work.study.name} {index} {trial.number}"
+                for name, told in self._told.items():
+                    if name not in self.problems and attempt not in told.attempts:
+                        tell = functools.partial(self._tell, name, campaign, work, index)
+                        if self._attempt(name, tell):
+                            told.add(attempt)
+                            self.sent[name] += 1
+
+    def _tell(self, name: str, campaign: Campaign, work: StageWork, index: int) -> None:
+        self._tracker(name).log(tracked(campaign, work, index))
+
+    def _tracker(self, name: str) -> Tracker:
+        if name not in self._trackers:
+            self._trackers[name] = self._factories[name](*self._about)
+        return self._trackers[name]
+
+    def _attempt(self, name: str, action: Callable[[], None]) -> bool:
+        try:
+            action()
+        except Exception as error:
+            self.problems[name] = f"{type(error).__name__}: {one_line(error)}"
+            logging.getLogger(__name__).warning(
+                "tracker %s: %s. The run goes on; to send what is missing: reality-check track "
+                "%s %s",
+                *(name, self.problems[name], self._about[1], name),
+            )
+            return False
+        return True
+
+
+def find_tracker(name: str) -> Factory:
+    """The class or function that makes the tracker of a name.
+
+    Raises:
+        UsageError: there is none, or its package is missing.
+    """
+    if name not in BUILT_IN:
+        others = plugins("tracker")
+        if name not in others:
+            known = sorted({*BUILT_IN, *others})
+            raise UsageError(
+                f"there is no tracker named {name!r}; write one of {', '.join(known)}."
+                f"{nearest(name, known)}"
+            )
+        plugin = find_plugin("tracker", name)
+        assert plugin is not None
+        return cast(Factory, plugin.load())
+    module, attribute = BUILT_IN[name]
+    try:
+        return cast(Factory, getattr(importlib.import_module(module), attribute))
+    except ImportError as error:
+        raise UsageError(
+            f"tracker {name!r} needs a package that is not there ({one_line(error)}); install it "
+            f"with: pip install 'pml-extensions[{name}]'."
+        ) from None
+
+
+class _Told:
+    """The attempts that a tracker was told of, a line each."""
+
+    def __init__(self, file: Path) -> None:
+        self._file = file
+        self.attempts = set(file.read_text().splitlines()) if file.exists() else set()
+
+    def add(self, attempt: str) -> None:
+        self._file.parent.mkdir(exist_ok=True)
+        with self._file.open("a") as opened:
+            opened.write(f"{attempt}\n")
+        self.attempts.add(attempt)
