@@ -1,6 +1,7 @@
 # make demo      sets up everything in .venv and runs the first experiment
 # make test      sets up everything in .venv; linter, type checker, import rules and the fast tests
 # make test-all  the same with the slow tests: kills, servers, clusters, browser, LaTeX, figures
+# make test-gpu  the tests for GPUs, on a simulated one where there is none; part of make test-all
 # make minimum   the fast tests with the oldest versions that setup.cfg allows; needs Python 3.10
 # make docs      the documentation as a site, in site/
 #
@@ -22,20 +23,26 @@ PYTEST = -m pytest -n $(PROCESSES) --dist loadgroup
 # Where this is set, each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all minimum lint style types docs clean
+.PHONY: demo test test-all test-gpu minimum lint style types docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/reality-check run quickstart --out runs/quickstart --workers $(WORKERS)
 
 test: SELECTED := -m "not slow"
-test-all: SELECTED := --hypothesis-profile=thorough
+test: BESIDE := types
+test-all: SELECTED := -m "not gpu" --hypothesis-profile=thorough
+test-all: BESIDE := types test-gpu
 test-all: PROCESSES = $(shell expr $(CORES) + 1)
 test test-all: style
-	@begin=$$(date +%s); types=$$(mktemp); \
-	$(MAKE) --no-print-directory types >$$types 2>&1 & typed=$$!; \
+	@begin=$$(date +%s); output=$$(mktemp); \
+	$(MAKE) --no-print-directory --keep-going $(BESIDE) >$$output 2>&1 & beside=$$!; \
 	$(BIN)/python $(PYTEST) $(SELECTED); failed=$$?; \
-	wait $$typed || failed=1; cat $$types; rm -f $$types; \
+	wait $$beside || failed=1; cat $$output; rm -f $$output; \
 	echo "make $@: $$(($$(date +%s) - begin)) s of wall time"; exit $$failed
+
+# A process of its own: the simulated device replaces parts of torch.
+test-gpu: $(VENV)/.installed-dev
+	$(BIN)/python -m pytest -p simulated_cuda.plugin -m gpu
 
 # Everything is taken as old as it may be (tests/minimum.txt); the newest is what `make test` has.
 minimum: $(MINIMUM)/.installed

@@ -14,7 +14,9 @@ from typing import Any
 
 import numpy as np
 import pytest
+import simulated_cuda
 import torch
+from simulated_cuda import Device
 from support import servers
 from support.examples import register_profiles
 from support.paths import TINY
@@ -54,7 +56,8 @@ NEEDS = {
         "REALITY_CHECK_DATA is not set to a folder with omniglot/ and caltech101/",
     ),
     "browser": (lambda: _chromium() is not None, "no Chromium on this machine"),
-    "gpu": (torch.cuda.is_available, "no CUDA device on this machine"),
+    # Asked late: the device may be simulated, see tests/simulated_cuda/.
+    "gpu": (lambda: torch.cuda.is_available(), "no CUDA device; make test-all simulates one"),
     "slurm": (lambda: shutil.which("slurmctld") is not None, "no SLURM on this machine"),
     "latex": (_has_latex, "no pdflatex with booktabs on this machine"),
     "postgres": (lambda: _postgres() is not None, "no PostgreSQL on this machine"),
@@ -166,6 +169,15 @@ def own_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         del os.environ["REALITY_CHECK_CACHE"]
     else:
         os.environ["REALITY_CHECK_CACHE"] = before
+
+
+@pytest.fixture
+def simulated_gpu() -> Device:
+    """The simulated device, for tests of what a real one does not show."""
+    device = simulated_cuda.current()
+    if device is None:
+        pytest.skip("it asks the simulated GPU what it has seen; this one is real")
+    return device
 
 
 MakeImages = Callable[..., ImageSet]

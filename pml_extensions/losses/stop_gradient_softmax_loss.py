@@ -174,7 +174,8 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         return self.joined.to(now.device)
 
     def _mean_over_ranks(self, values: Tensor) -> Tensor:
-        total = torch.stack((values.sum(), values.new_tensor(float(len(values)))))
+        # Filled on the device: a number that is copied there (new_tensor) makes the host wait.
+        total = torch.stack((values.sum(), values.new_full((), len(values))))
         # Only in training: a loss may be evaluated on one rank, where the others never answer.
         if self.training and torch.distributed.is_available() and _several_ranks():
             torch.distributed.all_reduce(total)

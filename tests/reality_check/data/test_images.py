@@ -112,7 +112,6 @@ def test_uploads_hold_the_images_of_the_view_only(monkeypatch: pytest.MonkeyPatc
 
 
 @pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine")
 @pytest.mark.parametrize("resident", [True, False])
 def test_batches_on_a_gpu(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
     from reality_check.data import store

@@ -15,10 +15,7 @@ from reality_check.training.methods import MethodSettings
 from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device on this machine"),
-]
+pytestmark = pytest.mark.gpu
 MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 16}, pooling="flatten")
 
 

@@ -1,0 +1,122 @@
+"""What the simulated driver knows: GPUs, waits, operations, memory, errors."""
+
+from __future__ import annotations
+
+import collections
+import sys
+import warnings
+from typing import Any
+
+import torch
+
+from simulated_cuda._memory import Memory
+from simulated_cuda._pinned import PageLocked
+from simulated_cuda._random import Generators
+
+#: Packages whose lines are named as the place of a wait, the ones searched for first.
+_OURS = ("pml_extensions", "reality_check")
+_THEIRS = ("pytorch_metric_learning", "tests")
+_ASSERTED = "CUDA error: device-side assert triggered"
+
+
+class Device:
+    """The GPUs of a simulation.
+
+    Args:
+        gpus: how many.
+        memory: bytes of each.
+
+    Attributes:
+        waits: how often the host waited for a GPU, by (what it did, where).
+        operations: how often an operation was started on a GPU, by its name.
+        uploads: copies from the host that did not make it wait, by (kind, where); the kind is
+            ``"pinned"`` or ``"pageable"`` (which in truth hides a wait of the driver).
+        current: number of the current GPU.
+    """
+
+    def __init__(self, gpus: int, memory: int) -> None:
+        self.gpus = gpus
+        self.current = 0
+        self.memory = [Memory(memory) for _ in range(gpus)]
+        self.random = Generators(gpus)
+        self.page_locked = PageLocked()
+        self.waits: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.operations: collections.Counter[str] = collections.Counter()
+        self.uploads: collections.Counter[tuple[str, str]] = collections.Counter()
+        self._debug_mode = "default"
+        self._broken = ""
+
+    def reset(self) -> None:
+        """Forget what has happened; the GPUs' memory and random numbers stay as they are."""
+        for counts in (self.waits, self.operations, self.uploads):
+            counts.clear()
+        self._debug_mode, self._broken = "default", ""
+        self.page_locked.forget()
+        for memory in self.memory:
+            memory.reset()
+
+    def wait(self, what: str) -> None:
+        """The host waits until the GPU has done all that it was told."""
+        self.raise_if_broken()
+        place = where()
+        self.waits[what, place] += 1
+        self.page_locked.arrive()
+        if self._debug_mode == "error":
+            raise RuntimeError(f"called a synchronizing CUDA operation ({what}, {place})")
+        if self._debug_mode == "warn":
+            text = f"called a synchronizing CUDA operation ({what}, {place})"
+            warnings.warn(text, UserWarning, stacklevel=2)
+
+    def upload(self, kind: str) -> None:
+        """Note a copy to the GPU that the host does not wait for."""
+        self.uploads[kind, where()] += 1
+
+    def set_debug_mode(self, mode: int | str) -> None:
+        """As ``torch.cuda.set_sync_debug_mode``."""
+        modes = ("default", "warn", "error")
+        self._debug_mode = modes[mode] if isinstance(mode, int) else mode
+
+    def debug_mode(self) -> int:
+        """As ``torch.cuda.get_sync_debug_mode``."""
+        return ("default", "warn", "error").index(self._debug_mode)
+
+    def break_down(self, cause: str) -> None:
+        """After a failed assertion a GPU answers nothing but this until the process ends."""
+        self._broken = f"{_ASSERTED} ({cause})"
+
+    def raise_if_broken(self) -> None:
+        """Raise what a real GPU answers after a failed assertion."""
+        if self._broken:
+            raise getattr(torch, "AcceleratorError", RuntimeError)(self._broken)
+
+    def numbered(self, device: Any) -> torch.device:
+        """A device with its number, which torch would ask the driver for."""
+        device = torch.device("cuda", device) if isinstance(device, int) else torch.device(device)
+        if device.type != "cuda":
+            return device
+        number = self.current if device.index is None else device.index
+        if not 0 <= number < self.gpus:
+            raise RuntimeError(f"CUDA error: invalid device ordinal ({number} of {self.gpus})")
+        return torch.device("cuda", number)
+
+    def number(self, device: Any = None) -> int:
+        """The number of a device however it is named; None: the current one."""
+        return self.current if device is None else self.numbered(device).index
+
+
+def where() -> str:
+    """The line of ours, or else of PML or a test, that the program is at."""
+    frame = sys._getframe(1)
+    second_best = "elsewhere"
+    while frame is not None:
+        name = frame.f_code.co_filename
+        for part in (*_OURS, *_THEIRS):
+            start = name.rfind(f"/{part}/")
+            if start < 0 or "/simulated_cuda/_" in name:
+                continue
+            place = f"{name[start + 1 :]}:{frame.f_lineno}"
+            if part in _OURS and "/tests/" not in name:
+                return place
+            second_best = place if second_best == "elsewhere" else second_best
+        frame = frame.f_back  # type: ignore[assignment]
+    return second_best
