@@ -109,8 +109,7 @@ class Tracking:
         except Exception as error:
             self.problems[name] = f"{type(error).__name__}: {one_line(error)}"
             logging.getLogger(__name__).warning(
-                "tracker %s: %s. The run goes on; to send what is missing: reality-check track "
-                "%s %s",
+                "tracker %s: %s. To send what is missing later: reality-check track %s %s",
                 *(name, self.problems[name], self._about[1], name),
             )
             return False
