@@ -9,6 +9,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from pml_extensions.evaluation._strips import in_strips
 from pml_extensions.evaluation._tiles import Found, Side, Task
 
 #: Most similarities of which the largest stands for all while the nearest are sought.
@@ -28,12 +29,22 @@ def rank_by_sorting(
         found: Gets the result.
         exclude: The position of each query among the references, if it is to be left out.
     """
-    strip = queries.vectors.new_empty(min(size, len(queries.classes)), len(references.classes))
-    for start in range(0, len(queries.classes), size):
-        tile = queries.tile(slice(start, start + size))
-        similarities = tile.similarities(references, out=strip[: len(tile.classes)])
-        excluded = None if exclude is None else exclude[start : start + size]
-        _rank(tile, similarities, references.classes, task, found, excluded)
+    count = len(queries.classes)
+    # At least one, because a query without own references may come alone.
+    widths = task.own[queries.classes].clamp(min=1).cpu().numpy()
+    strip = None
+    if queries.vectors.device.type == "cpu":
+        strip = queries.vectors.new_empty(min(size, count), len(references.classes))
+
+    def rank(rows: slice) -> None:
+        tile = queries.tile(rows)
+        out = None if strip is None else strip[: len(tile.classes)]
+        similarities = tile.similarities(references, out)
+        excluded = None if exclude is None else exclude[rows]
+        width = int(widths[rows].max())
+        _rank(tile, similarities, references.classes, task, width, found, excluded)
+
+    in_strips(count, size, rank)
 
 
 def rank_themselves_by_sorting(side: Side, task: Task, size: int, found: Found) -> None:
@@ -55,7 +66,8 @@ def rank_themselves_by_sorting(side: Side, task: Task, size: int, found: Found) 
         tile.similarities(side.tile(slice(start, None)), out=similarities[:, start:])
         for later in range(start + size, count, size):
             waiting[later].append(values[:, later : later + size].T.copy())
-        _rank(tile, similarities, side.classes, task, found, tile.positions)
+        width = max(1, int(task.own[tile.classes].max()))
+        _rank(tile, similarities, side.classes, task, width, found, tile.positions)
 
 
 def _rank(
@@ -63,15 +75,14 @@ def _rank(
     similarities: Tensor,
     classes: Tensor,
     task: Task,
+    width: int,
     found: Found,
     exclude: Tensor | None,
 ) -> None:
-    """Rank references of these classes for a tile of queries."""
+    """Rank references of these classes for a tile of queries with at most ``width`` own ones."""
     if exclude is not None:
         similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
     own = task.own[tile.classes]
-    # At least one, because a query without own references may come alone.
-    width = max(1, int(own.max()))
     others = len(classes) - int(exclude is not None)
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
@@ -100,18 +111,12 @@ def _nearest(similarities: Tensor, count: int) -> Tensor:
     """Return the columns of the ``count`` largest values of each row, ties in order of index."""
     if similarities.device.type == "cpu":
         return torch.from_numpy(nearest_by_numpy(similarities.numpy(), count))
-    return nearest_by_topk(similarities, count)
+    return nearest_by_sorting(similarities, count)
 
 
-def nearest_by_topk(similarities: Tensor, count: int) -> Tensor:
-    """Do as ``_nearest`` on any device."""
-    values, columns = similarities.topk(min(count + 1, similarities.shape[1]), dim=1)
-    tied = (values[:, 1:] == values[:, :-1]).any(dim=1)
-    columns = columns[:, :count]
-    if bool(tied.any()):
-        # topk leaves open which of several equal values it keeps and in which order.
-        columns[tied] = _nearest_by_index(similarities[tied], values[tied, count - 1], count)
-    return columns
+def nearest_by_sorting(similarities: Tensor, count: int) -> Tensor:
+    """Do as ``_nearest`` on any device; ``topk`` leaves open which of several equals it keeps."""
+    return similarities.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
 def nearest_by_numpy(similarities: NDArray[np.floating], count: int) -> NDArray[np.int64]:
@@ -137,14 +142,3 @@ def nearest_by_numpy(similarities: NDArray[np.floating], count: int) -> NDArray[
     # Candidates stand in order of index, as equal ones have to.
     nearest[tied] = np.argsort(distances[tied], axis=1, kind="stable")
     return np.take_along_axis(candidates, nearest[:, :count], axis=1) % size
-
-
-def _nearest_by_index(similarities: Tensor, smallest: Tensor, count: int) -> Tensor:
-    """Do as ``_nearest`` for rows with ties, given the ``count``-th largest value of each row."""
-    smallest = smallest.unsqueeze(1)
-    above, level = similarities > smallest, similarities == smallest
-    vacant = count - above.sum(dim=1, keepdim=True)
-    kept = above | (level & (level.cumsum(dim=1, dtype=torch.int32) <= vacant))
-    columns = kept.nonzero()[:, 1].reshape(-1, count)
-    order = similarities.gather(1, columns).argsort(dim=1, descending=True, stable=True)
-    return columns.gather(1, order)

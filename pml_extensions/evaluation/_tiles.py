@@ -119,7 +119,7 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
     """Return the ranks of a tile's queries with the tile itself counted."""
     similarities = tile.similarities(tile)
     similarities.fill_diagonal_(-torch.inf)
-    columns, inside = _own_columns(tile.classes, task, rows.start)
+    columns, inside = own_columns(tile.classes, task, rows.start)
     itself = torch.arange(len(columns), device=columns.device).unsqueeze(1)
     exists = inside & (columns != itself)
     own_similarities = similarities.gather(1, columns).masked_fill(~exists, -torch.inf)
@@ -132,10 +132,16 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
     return ranks
 
 
-def _own_columns(classes: Tensor, task: Task, start: int) -> tuple[Tensor, Tensor]:
-    """Return the columns of each query's class, counted from ``start``, and which of them exist."""
+def own_columns(
+    classes: Tensor, task: Task, start: int, width: int | None = None
+) -> tuple[Tensor, Tensor]:
+    """Return the columns of each query's class, counted from ``start``, and which of them exist.
+
+    ``width`` is the size of the largest of these classes, where it is known.
+    """
     members = task.members[classes].unsqueeze(1)
-    step = torch.arange(int(members.max()), device=classes.device)
+    width = int(members.max()) if width is None else width
+    step = torch.arange(width, device=classes.device)
     first = (task.start[classes] - start).unsqueeze(1)
     return first + torch.where(step < members, step, 0), step < members
 
@@ -172,7 +178,7 @@ def rank_in_gallery(
 def _start_in_gallery(
     tile: Side, gallery: Side, near: list[slice], task: Task, exclude_self: bool
 ) -> Ranks:
-    columns, exists = _own_columns(tile.classes, task, 0)
+    columns, exists = own_columns(tile.classes, task, 0)
     positions = gallery.positions[columns]
     if exclude_self:
         exists &= positions != tile.positions.unsqueeze(1)

@@ -14,6 +14,7 @@ from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import Scores, class_means
 from pml_extensions.evaluation._sorting import rank_by_sorting, rank_themselves_by_sorting
+from pml_extensions.evaluation._strips import SORTED, VALUES, rank_by_values, rows_at_once
 from pml_extensions.evaluation._tiles import Side, Task, rank_among_themselves, rank_in_gallery
 from pml_extensions.functional import directions, without_autocast, without_tf32
 
@@ -26,16 +27,19 @@ METRICS = (
     "mean_average_precision",
     "mean_reciprocal_rank",
 )
+#: Side of a tile on a CPU.
+_CHUNK_SIZE = 1024
 #: (Query, own reference) pairs kept at once, 20 bytes each; queries of larger classes are sorted.
 _KEPT_PAIRS = 2**22
-#: Similarities held at once while sorting.
-_SORTED_ENTRIES = 2**22
+#: Similarities held at once while sorting on a CPU.
 _SORTED_ENTRIES_ON_CPU = 2**20
 #: So few references are sorted, as are those of classes with more than 1 / _SORTED_SHARE of them.
 _SORTED_ITEMS = 4096
 _SORTED_ITEMS_ON_CPU = 8192
 _SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
+#: Larger classes are sorted on a GPU: too often two of so many similarities are equal in float32.
+_UNTIED_MEMBERS = 256
 #: Where a CPU sorts all of them, similarities of vectors of at least this size are computed once
 #: for both, in strips of so many rows, if no more have to wait for the later of both. Rows are then
 #: as wide as the largest class, which may hold 1 / _HALVED_SHARE of all.
@@ -44,7 +48,8 @@ _HALVED_ROWS = 384
 _HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
 #: Numbers scaled to unit length at once.
-_NORMALIZED_ENTRIES = 2**18
+_NORMALIZED_ENTRIES = 2**22
+_NORMALIZED_ENTRIES_ON_CPU = 2**18
 
 
 class RetrievalResult(dict[str, float]):
@@ -84,11 +89,14 @@ class RetrievalMetrics:
     ``chunk_size`` squared and the size of the data, never with queries x references. Few
     references, and classes of very many, are sorted instead, ``chunk_size`` queries or fewer at a
     time; then at most 64 MiB of similarities (128 in float64) wait for their other direction.
+    On a GPU all queries that a quarter of its free memory has room for are ranked at a time, fewer
+    where that is too many.
 
     Args:
         normalize: Scale embeddings to unit length first (cosine). Without it raw vectors are
             compared by Euclidean distance, in float64, because float32 loses too many digits.
-        chunk_size: Side of the tiles.
+        chunk_size: Side of the tiles; on a GPU the most queries at a time. None: 1,024, and on a
+            GPU as many as there is room for.
         metrics: Which of the above, in any order; the last two look further than the first three
             and take longer.
         recall_at: The K of ``recall_at_K``.
@@ -101,13 +109,15 @@ class RetrievalMetrics:
     def __init__(
         self,
         normalize: bool = True,
-        chunk_size: int = 1024,
+        chunk_size: int | None = None,
         metrics: Sequence[str] = METRICS[:3],
         recall_at: Sequence[int] = (),
         average: Average = "queries",
     ) -> None:
         self.normalize = _checks.one_of("normalize", normalize, (True, False))
-        self.chunk_size = _checks.positive_integer("chunk_size", chunk_size)
+        if chunk_size is not None:
+            _checks.positive_integer("chunk_size", chunk_size)
+        self.chunk_size = chunk_size
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
             _checks.one_of("metrics", name, METRICS)
@@ -259,8 +269,15 @@ class RetrievalMetrics:
             nearest: How many neighbours count; None: all.
         """
         scores = Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
-        with without_autocast(x), without_tf32(x.device):
-            self._rank(x, labels, refs, ref_labels, scores, includes_query or refs is None)
+        try:
+            with without_autocast(x), without_tf32(x.device):
+                self._rank(x, labels, refs, ref_labels, scores, includes_query or refs is None)
+        except torch.OutOfMemoryError:
+            raise torch.OutOfMemoryError(
+                f"{x.device} has not enough free memory to rank {len(ref_labels):,} references of "
+                f"{x.shape[1]} numbers, even for one query at a time; let other processes on it "
+                "end, or pass embeddings on the CPU (embeddings.cpu())."
+            ) from None
         return scores.arrays()
 
     def _rank(
@@ -273,17 +290,19 @@ class RetrievalMetrics:
         includes_query: bool,
     ) -> None:
         classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
-        query_class = ref_class if refs is None else _place(labels, classes)
-        asked = query_class[query_class < len(classes)].bincount(minlength=len(classes))
+        query_class, asked = ref_class, members
+        if refs is not None:
+            query_class = _place(labels, classes)
+            asked = query_class[query_class < len(classes)].bincount(minlength=len(classes))
         own = members - int(includes_query)
         if not bool(((asked > 0) & (own > 0)).any()):
             raise ValueError(
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
-        items = len(ref_labels)
-        few = items <= self._sorted_items(x.device, by_tile=refs is None)
-        small = self._counted_classes(members, asked, items, few, by_tile=refs is None)
+        items, on_gpu = len(ref_labels), _is_gpu(x.device)
+        few = items <= self._sorted_items(on_gpu, by_tile=refs is None)
+        small = self._counted_classes(members, asked, items, few, on_gpu, by_tile=refs is None)
         by_size = (members + torch.where(small, 0, items)).argsort(stable=True)
         start = torch.empty_like(members)
         start[by_size] = members[by_size].cumsum(0) - members[by_size]
@@ -296,39 +315,53 @@ class RetrievalMetrics:
             queries = (query_class < len(classes)).nonzero().squeeze(1)
             queries = queries[start[query_class[queries]].argsort(stable=True)]
         searched = x if refs is None else refs
-        size, found = self.chunk_size, scores.add
+        size, found = self.chunk_size or _CHUNK_SIZE, scores.add
         if not few:
             # Counted classes stand first.
             count = int(small[query_class[queries]].sum())
             counted, queries = queries[:count], queries[count:]
             references = self._side(searched, ref_class, order)
-            if refs is None:
+            side = references.tile(slice(count))
+            if refs is not None:
+                side = self._side(x, query_class, counted)
+            if on_gpu:
+                rows = rows_at_once(references, VALUES, self.chunk_size)
+                tied = rank_by_values(side, references, task, rows, found, includes_query)
+                queries = torch.cat([tied, queries])
+            elif refs is None:
                 rank_among_themselves(references, task, count, size, found)
             else:
-                side = self._side(x, query_class, counted)
                 rank_in_gallery(side, references, task, size, found, includes_query)
-            del references
+            del references, side
         if len(queries) == 0:
             return
         references = self._side(searched, ref_class)
         if refs is None and len(queries) == items and _is_halved(x, members):
             rank_themselves_by_sorting(references, task, min(size, _HALVED_ROWS), found)
             return
-        entries = _SORTED_ENTRIES_ON_CPU if x.device.type == "cpu" else _SORTED_ENTRIES
-        size = max(1, min(size, entries // items))
+        if on_gpu:
+            size = rows_at_once(references, SORTED, self.chunk_size)
+        else:
+            size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
         side = references.tile(queries) if refs is None else self._side(x, query_class, queries)
         exclude = queries if includes_query else None
         rank_by_sorting(side, references, task, size, found, exclude)
 
-    def _sorted_items(self, device: torch.device, by_tile: bool) -> int:
+    def _sorted_items(self, on_gpu: bool, by_tile: bool) -> int:
         """Return how many references are so few that all classes are sorted."""
         # All ranks of all classes are what sorting is slowest at.
-        if device.type != "cpu" or "mean_average_precision" in self.metrics:
+        if on_gpu or "mean_average_precision" in self.metrics:
             return _SORTED_ITEMS
         return _SORTED_ITEMS_ON_CPU if by_tile else _SORTED_GALLERY_ON_CPU
 
     def _counted_classes(
-        self, members: Tensor, asked: Tensor, references: int, few: bool, by_tile: bool
+        self,
+        members: Tensor,
+        asked: Tensor,
+        references: int,
+        few: bool,
+        on_gpu: bool,
+        by_tile: bool,
     ) -> Tensor:
         """Return the classes, smallest first, that are counted; the others are sorted.
 
@@ -336,11 +369,14 @@ class RetrievalMetrics:
         """
         if few:
             return torch.zeros_like(members, dtype=torch.bool)
+        if on_gpu:
+            all_ranks = "mean_average_precision" in self.metrics
+            return members <= (0 if all_ranks else _UNTIED_MEMBERS)
         order = members.argsort(stable=True)
         fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
         fits &= members[order] * _SORTED_SHARE <= references
         if by_tile:
-            fits &= members[order] <= self.chunk_size
+            fits &= members[order] <= (self.chunk_size or _CHUNK_SIZE)
         small = torch.empty_like(fits)
         small[order] = fits
         return small
@@ -358,10 +394,16 @@ class RetrievalMetrics:
         dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
         units = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
         # Part by part, so that no further copy of the data is needed.
-        part = max(1, _NORMALIZED_ENTRIES // vectors.shape[1])
+        on_gpu = _is_gpu(vectors.device)
+        entries = _NORMALIZED_ENTRIES if on_gpu else _NORMALIZED_ENTRIES_ON_CPU
+        part = max(1, entries // vectors.shape[1])
         for unit, raw in zip(units.split(part), vectors.split(part), strict=True):
             unit.copy_(directions(raw.to(dtype)))
         return Side(units, None, classes, rows)
+
+
+def _is_gpu(device: torch.device) -> bool:
+    return device.type != "cpu"
 
 
 def _is_halved(x: Tensor, members: Tensor) -> bool:

@@ -9,6 +9,7 @@ from pml_extensions.functional.distances import (
     pairwise_distances,
     unit_vectors,
 )
+from pml_extensions.functional.memory import free_memory
 from pml_extensions.functional.precision import (
     at_least_float32,
     without_autocast,
@@ -57,6 +58,7 @@ __all__ = [
     "directions",
     "disjoint_quadruples",
     "distances_of_pairs",
+    "free_memory",
     "gather_rows",
     "logsumexp",
     "paired_distances",

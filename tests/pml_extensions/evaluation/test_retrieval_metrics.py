@@ -20,7 +20,7 @@ from support import paths
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, retrieval_metrics
+from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
 
 NAMES = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
 ALL = (*NAMES, "mean_average_precision", "mean_reciprocal_rank")
@@ -29,7 +29,7 @@ EVERY = (*ALL, *(f"recall_at_{k}" for k in RECALL_AT))
 RAW = RetrievalMetrics(normalize=False)
 GOLDEN = paths.GOLDEN
 SORTED_LIMITS = ("_SORTED_ITEMS", "_SORTED_ITEMS_ON_CPU", "_SORTED_GALLERY_ON_CPU")
-WAYS = ("counted", "counted or sorted", "sorted", "sorted, halved")
+WAYS = ("counted", "counted or sorted", "sorted", "sorted, halved", "by values, as on a GPU")
 
 
 @pytest.fixture(scope="module", autouse=True, params=WAYS)
@@ -45,7 +45,15 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
             patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
         if request.param == "counted or sorted":
             patch.setattr(retrieval_metrics, "_KEPT_PAIRS", 40)
+        if request.param == "by values, as on a GPU":
+            patch.setattr(retrieval_metrics, "_is_gpu", lambda device: True)
+            patch.setattr(_strips, "free_memory", lambda device: 2**34)
+            patch.setattr(RetrievalMetrics, "_counted_classes", _all_classes)
         yield request.param
+
+
+def _all_classes(self: RetrievalMetrics, members: Tensor, *_: Any, **__: Any) -> Tensor:
+    return torch.ones_like(members, dtype=torch.bool)
 
 
 def every(normalize: bool = False, **kwargs: Any) -> RetrievalMetrics:
@@ -220,6 +228,14 @@ def test_every_size_of_tiles_equals_loops(sizes: list[int]) -> None:
     expected = by_loops(x.tolist(), y)
     for chunk_size in (*range(1, 13), len(y) - 1, len(y), len(y) + 1):
         assert_equal(every(chunk_size=chunk_size).per_query(x, y), expected)
+
+
+def test_equals_that_reach_beyond_the_first_r() -> None:
+    x, y = [[0.0]], [1]
+    ref, ref_y = [[1.0], *[[2.0]] * 8], [0, 0, 0, 0, 0, 0, 1, 1, 1]
+    result = RAW.per_query(x, y, ref, ref_y)
+    assert_equal(result, by_loops(x, y, ref, ref_y))
+    assert result["r_precision"] == [0]
 
 
 LABELS = (0, 1, 7, -3, 2**24, 2**24 + 1, -(2**40), 2**63 - 1, -(2**63))

@@ -9,8 +9,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, retrieval_metrics
-from pml_extensions.evaluation._sorting import nearest_by_numpy, nearest_by_topk
+from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
+from pml_extensions.evaluation._sorting import nearest_by_numpy, nearest_by_sorting
 
 SHAPES = [(1, 1, 1), (3, 7, 7), (5, 40, 1), (4, 90, 2), (30, 403, 9), (7, 1000, 6), (2, 300, 250)]
 
@@ -35,7 +35,7 @@ def test_the_nearest_stand_in_order_of_index_where_equal(
         similarities[torch.arange(rows), torch.arange(rows) % size] = -torch.inf
     expected = by_hand(similarities, count)
     assert nearest_by_numpy(similarities.numpy(), count).tolist() == expected
-    assert nearest_by_topk(similarities, count).tolist() == expected
+    assert nearest_by_sorting(similarities, count).tolist() == expected
 
 
 @pytest.mark.parametrize(
@@ -52,6 +52,11 @@ def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.Monkey
         monkeypatch.setattr(retrieval_metrics, "_SORTED_SHARE", 64 if items else 0)
         monkeypatch.setattr(retrieval_metrics, "_HALVED_SIZE", size)
         metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 100))
+        found.append(metrics.per_query(x, labels))
+    monkeypatch.setattr(retrieval_metrics, "_is_gpu", lambda device: True)
+    monkeypatch.setattr(_strips, "free_memory", lambda device: 2**34)
+    for items in (0, 8192):
+        monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", items)
         found.append(metrics.per_query(x, labels))
     for other in found[1:]:
         for name, scores in found[0].items():

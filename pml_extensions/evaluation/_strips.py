@@ -1,0 +1,140 @@
+"""The ranks of own references on a GPU, where few large operations beat many small ones.
+
+A GPU waits for whoever starts its operations more often than these for it, and each look at a
+result makes the host wait. So a strip of similarities is as large as memory allows, every shape is
+known beforehand, and what a shape could depend on, ties, is put off to the end.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+
+import torch
+from torch import Tensor
+
+from pml_extensions.evaluation._tiles import Found, Side, Task, own_columns
+from pml_extensions.functional import free_memory
+
+#: Strips take at most this share of the memory that is free, and no more than so many bytes:
+#: from there on larger ones are not faster.
+_SHARE = 0.25
+_MOST_BYTES = 2**32
+#: Similarities, and with them their order, the places in it and what sorting needs meanwhile.
+VALUES, SORTED = 4, 16
+
+
+def rows_at_once(references: Side, copies: int, most: int | None) -> int:
+    """Return how many queries' similarities to all references a GPU has room for, at least 1.
+
+    Args:
+        references: What is searched.
+        copies: Numbers needed for each similarity, of its own type.
+        most: Not more than these; None: any number.
+    """
+    vectors = references.vectors
+    room = min(_MOST_BYTES, int(_SHARE * free_memory(vectors.device)))
+    rows = room // (copies * vectors.element_size() * len(vectors))
+    return max(1, rows if most is None else min(rows, most))
+
+
+def in_strips(count: int, size: int, work: Callable[[slice], None]) -> None:
+    """Call ``work`` with all rows, ``size`` at a time, or fewer from where memory runs out."""
+    start = 0
+    while start < count:
+        try:
+            work(slice(start, min(start + size, count)))
+        except torch.OutOfMemoryError:
+            if size == 1:
+                raise
+            size = max(1, min(size, count - start) // 4)
+            continue
+        start += size
+
+
+def rank_by_values(
+    queries: Side, references: Side, task: Task, size: int, found: Found, exclude_self: bool
+) -> Tensor:
+    """Rank by the values of the largest similarities, of which no order has to be known.
+
+    The rank of the k-th best own reference is k plus the number of others that are more similar.
+
+    Args:
+        queries: Who asks, in the order of the classes of ``references``.
+        references: Smallest classes first, class by class.
+        task: What is to be found.
+        size: Queries taken at a time.
+        found: Gets the result.
+        exclude_self: No query finds the reference at its own position.
+
+    Returns:
+        The positions of the queries to which an own reference and another are equally similar,
+        where it matters: their ranks are not exact.
+    """
+    members = task.members[queries.classes]
+    widths = members.tolist()  # ascending
+    place = torch.empty_like(references.positions)
+    place[references.positions] = torch.arange(len(place), device=place.device)
+    tied = torch.empty_like(queries.classes, dtype=torch.bool)
+
+    def rank(rows: slice) -> None:
+        tile, width = queries.tile(rows), widths[rows.stop - 1]
+        columns, exists = own_columns(tile.classes, task, 0, width)
+        similarities = tile.similarities(references)
+        own_similarities = similarities.gather(1, columns)
+        if exclude_self:
+            itself = place[tile.positions].unsqueeze(1)
+            exists &= columns != itself
+            similarities.scatter_(1, itself, -torch.inf)
+        own_similarities.masked_fill_(~exists, -torch.inf)
+        own = task.own[tile.classes]
+        ranks, tied[rows] = _ranks(similarities, own_similarities, own, task)
+        found(tile.positions, ranks, own)
+
+    in_strips(len(queries.classes), size, rank)
+    return queries.positions[tied]
+
+
+def _ranks(
+    similarities: Tensor, own_similarities: Tensor, own: Tensor, task: Task
+) -> tuple[Tensor, Tensor]:
+    """Return the ranks of own references, best first, shape (Q, K), and whose are not exact."""
+    items, width = similarities.shape[1], own_similarities.shape[1]
+    thresholds = own_similarities.sort(dim=1, descending=True).values
+    depth = max(width, task.limit or 0)
+    # One more than ranks that matter, so that its equal is seen.
+    count = min(depth + 1, items)
+    above, level = _numbers(_largest(similarities, count), thresholds)
+    if task.first_limit > depth:
+        best = thresholds[:, :1]
+        above[:, 0], level[:, 0] = ((similarities > best).sum(1), (similarities >= best).sum(1))
+    own_above, own_level = _numbers(thresholds, thresholds)
+    k = torch.arange(1, width + 1, device=own.device)
+    is_tied = level - above != own_level - own_above
+    if count < items:
+        is_tied |= level == count  # there may be more
+    is_tied &= (k <= own.unsqueeze(1)) & (above < task.limits(own, width))
+    return k + above - own_above, is_tied.any(dim=1)
+
+
+def _numbers(descending: Tensor, thresholds: Tensor) -> tuple[Tensor, Tensor]:
+    """Return how many values of each row are above each threshold, and how many at least that."""
+    ascending, bounds = -descending, -thresholds
+    above = torch.searchsorted(ascending, bounds)
+    return above, torch.searchsorted(ascending, bounds, right=True)
+
+
+def _largest(values: Tensor, count: int) -> Tensor:
+    """Return the ``count`` largest values of each row, the largest first.
+
+    They lie in the ``count`` groups with the largest maxima, so that the row is read only once:
+    ``topk`` reads it several times.
+    """
+    size = values.shape[1]
+    group = math.isqrt(size // count)
+    if group > 1:
+        groups = values[:, : size // group * group].unflatten(1, (-1, group))
+        chosen = groups.amax(dim=2).topk(count, dim=1).indices
+        inside = groups.gather(1, chosen.unsqueeze(2).expand(-1, -1, group)).flatten(1)
+        values = torch.cat([inside, values[:, size // group * group :]], dim=1)
+    return values.topk(count, dim=1).values

@@ -1,0 +1,98 @@
+"""Retrieval metrics on a GPU: operations and waits counted, memory bounded, and out of memory."""
+
+from __future__ import annotations
+
+import pytest
+import torch
+from simulated_cuda import Device
+from torch import Tensor
+
+from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
+from pml_extensions.functional import free_memory
+
+pytestmark = pytest.mark.gpu
+
+
+def noisy(items: int, classes: int, size: int = 16) -> tuple[Tensor, Tensor]:
+    generator = torch.Generator().manual_seed(items)
+    labels = torch.randint(classes, (items,), generator=generator)
+    centres = torch.randn(classes, size, generator=generator)
+    return centres[labels] + torch.randn(items, size, generator=generator), labels
+
+
+def counted(metrics: RetrievalMetrics, x: Tensor, labels: Tensor, gpu: Device) -> tuple[int, int]:
+    """Operations and waits of one evaluation."""
+    there = x.cuda()
+    before = gpu.operations.total(), gpu.waits.total()
+    metrics.per_query(there, labels)
+    return gpu.operations.total() - before[0], gpu.waits.total() - before[1]
+
+
+# Tiles of 1,024, as on a CPU, took 124, 5,329 and, at 60,502 items, 409,493 operations and 12, 305
+# and 48,021 waits.
+@pytest.mark.parametrize(("items", "classes", "operations"), [(1500, 50, 90), (6000, 100, 200)])
+def test_it_is_not_bound_by_launches(
+    items: int, classes: int, operations: int, simulated_gpu: Device
+) -> None:
+    x, labels = noisy(items, classes, 128)
+    started, waits = counted(RetrievalMetrics(), x, labels, simulated_gpu)
+    assert started <= operations
+    assert waits <= 10
+
+
+def test_more_strips_are_no_more_waits(simulated_gpu: Device) -> None:
+    x, labels = noisy(5000, 1000)
+    one, ten = (
+        counted(RetrievalMetrics(chunk_size=size), x, labels, simulated_gpu) for size in (5000, 500)
+    )
+    assert one[1] == ten[1]
+    assert (ten[0] - one[0]) / 9 <= 70, "60,502 items are 14 strips"
+
+
+#: Classes of 1,500 items that are sorted, since so large ones have ties, and that are not.
+ways = pytest.mark.parametrize("classes", [4, 300], ids="{} classes".format)
+
+
+@ways
+def test_strips_are_no_larger_than_memory(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+    x, labels = noisy(1500, classes)
+    expected = RetrievalMetrics()(x, labels)
+    x, free = x.cuda(), 2**22
+    monkeypatch.setattr(_strips, "free_memory", lambda device: free)
+    torch.cuda.reset_peak_memory_stats()
+    before = torch.cuda.memory_allocated()
+    assert RetrievalMetrics()(x, labels) == pytest.approx(expected, abs=1e-5)
+    taken = torch.cuda.max_memory_allocated() - before
+    assert taken <= free / 4 + 40 * x.numel() < 1500**2
+
+
+@ways
+def test_where_memory_runs_out_strips_are_smaller(
+    classes: int, simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+    monkeypatch.setattr(_strips, "free_memory", lambda device: 2**34)  # others take it next
+    x, labels = noisy(1500, classes)
+    expected = RetrievalMetrics()(x, labels)
+    x = x.cuda()
+    memory = simulated_gpu.memory[0]
+    taken = memory.live
+    for room in (2**20, 2**22):
+        monkeypatch.setattr(memory, "total", taken + room)
+        memory.empty_cache()
+        assert RetrievalMetrics()(x, labels) == pytest.approx(expected, abs=1e-5)
+    monkeypatch.setattr(memory, "total", taken + 2**17)
+    sentence = r"^cuda:0 has not enough free memory to rank 1,500 .*\(embeddings.cpu\(\)\)\.$"
+    with pytest.raises(torch.OutOfMemoryError, match=sentence):
+        RetrievalMetrics()(x, labels)
+
+
+def test_what_the_allocator_keeps_is_free() -> None:
+    torch.cuda.empty_cache()
+    before = free_memory(torch.device("cuda"))
+    held = torch.empty(2**28, dtype=torch.uint8, device="cuda")
+    assert free_memory(torch.device("cuda")) <= before - len(held)
+    del held
+    assert torch.cuda.mem_get_info()[0] <= before - 2**28, "the driver counts it as taken"
+    assert free_memory(torch.device("cuda")) == before
