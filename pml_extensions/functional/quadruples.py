@@ -41,15 +41,41 @@ def disjoint_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
         Positions of shape (Q, 4), round by round, and whether there is any quadruple, shape ().
         If there is none, Q is 1 and arbitrary positions stand in.
     """
+    order, ends = _joined_pairs(labels)
+    last, exists = _positions(ends, at_least=1)
+    return _quadruples_ending_at(last, order), exists
+
+
+def padded_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return those of :func:`disjoint_quadruples` with a shape that nobody waits for.
+
+    Args:
+        labels: The label of each sample, shape (N,), N of at least 4.
+
+    Returns:
+        Positions of shape (N // 4, 4), the quadruples and after them the first one again, and their
+        number, shape (). If it is 0, arbitrary positions stand in.
+    """
+    order, ends = _joined_pairs(labels)
+    last = (~ends).to(torch.uint8).argsort(stable=True)[: len(labels) // 4]
+    last = torch.where(ends[last], last, last[0])
+    return _quadruples_ending_at(last, order), ends.sum()
+
+
+def _joined_pairs(labels: Tensor) -> tuple[Tensor, Tensor]:
+    """Return positions in which quadruples stand one by one, and where one ends, shapes (N,)."""
     n = len(labels)
     first, rank, count = _places(labels)
     rounds = torch.where(rank // 2 < count // 2, rank // 2, n)
     order = (rounds * n + first).argsort(stable=True)
     rounds = rounds[order]
     # Samples of one round now stand pair by pair, so every fourth of them completes a quadruple.
-    last, exists = _positions((_rank_in_run(rounds) % 4 == 3) & (rounds < n), at_least=1)
-    steps = torch.arange(4, device=labels.device)
-    return order[(last - 3).clamp(min=0).unsqueeze(1) + steps], exists
+    return order, (_rank_in_run(rounds) % 4 == 3) & (rounds < n)
+
+
+def _quadruples_ending_at(last: Tensor, order: Tensor) -> Tensor:
+    steps = torch.arange(4, device=order.device)
+    return order[(last - 3).clamp(min=0).unsqueeze(1) + steps]
 
 
 def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:

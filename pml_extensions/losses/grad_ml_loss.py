@@ -6,6 +6,8 @@ import warnings
 from collections.abc import Sequence
 from typing import Any, Literal
 
+import torch
+from pytorch_metric_learning.reducers import MeanReducer
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
@@ -19,6 +21,7 @@ from pml_extensions.functional import (
     pairs_where,
     unit_vectors,
 )
+from pml_extensions.functional.quadruples import padded_quadruples
 from pml_extensions.losses._float32 import Float32Loss
 
 Quadruples = Literal["disjoint", "all"]
@@ -55,11 +58,11 @@ class GradMLLoss(Float32Loss):
     classes both means add up to the loss on all quadruples. ``quadruples`` has no effect here.
 
     What there is none of has loss 0. All is computed in float32 at least; coincident points have
-    gradient 0. On an accelerator the host waits for the number of quadruples, once in
-    each call (twice for all pairs with ``ref_emb``, never for given pairs). ``torch.compile``
-    with ``fullgraph=True`` works if ``torch._dynamo.config.capture_dynamic_output_shape_ops`` is
-    set (and for ``"all"`` torch is newer than 2.5); without that the graph breaks at the counting,
-    except for given pairs.
+    gradient 0. On an accelerator the host does not wait for disjoint quadruples under the default
+    reducer, nor for given pairs; it waits for the number of entries once in each other call (twice
+    for all pairs with ``ref_emb``). There ``torch.compile`` with ``fullgraph=True`` works if
+    ``torch._dynamo.config.capture_dynamic_output_shape_ops`` is set (and for ``"all"`` torch is
+    newer than 2.5); without that the graph breaks at the counting.
 
     Args:
         k: Power of the distances, at least 1. The paper has 1 to 4, best near 2 to 2.5.
@@ -163,15 +166,30 @@ class GradMLLoss(Float32Loss):
         }
 
     def _disjoint(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        index, exists = disjoint_quadruples(labels)
-        self.num_unused_samples = len(x) - 4 * len(index) * exists
+        share: Tensor
+        if self._takes_plain_means():
+            # Of a mean of a fixed number of entries, those that stand for nothing are zeros.
+            index, count = padded_quadruples(labels)
+            entries = torch.arange(len(index), device=count.device)
+            share = (entries < count) * (len(index) / count.clamp(min=1)).to(x.dtype)
+            self.num_unused_samples = len(x) - 4 * count
+        else:
+            index, share = disjoint_quadruples(labels)
+            self.num_unused_samples = len(x) - 4 * len(index) * share
         x1, x2, y1, y2 = x.index_select(0, index.flatten()).unflatten(0, (-1, 4)).unbind(dim=1)
         pairs = [(x1, x2), (y1, y2), (x1, y1), (x1, y2), (x2, y1), (x2, y2)]
         t1, t2, t3, t4, t5, t6 = (
             a * paired_distances(*pair).pow(self.k)
             for a, pair in zip(self._weights(), pairs, strict=True)
         )
-        return (t1 + t2) * exists, -(t3 + t4 + t5 + t6) * exists, index[:, 0]
+        return (t1 + t2) * share, -(t3 + t4 + t5 + t6) * share, index[:, 0]
+
+    def _takes_plain_means(self) -> bool:
+        """Whether nobody sees the entries but PML's mean of them."""
+        reducers = getattr(self.reducer, "reducers", {}).values()
+        return bool(reducers) and all(
+            type(one) is MeanReducer and not one.collect_stats for one in reducers
+        )
 
     def _all(self, x: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         means = all_quadruples(x, labels, self.k)

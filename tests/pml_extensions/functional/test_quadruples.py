@@ -18,6 +18,7 @@ from pml_extensions.functional import (
     distances_of_pairs,
     pairs_where,
 )
+from pml_extensions.functional.quadruples import padded_quadruples
 
 Quadruple = tuple[int, int, int, int]
 some_labels = st.lists(st.integers(-3, 5), min_size=4, max_size=40)
@@ -66,6 +67,11 @@ def test_disjoint_quadruples_equal_a_loop(labels: list[int]) -> None:
         assert [tuple(row) for row in index.tolist()] == expected
     else:
         assert index.shape == (1, 4)
+    padded, count = padded_quadruples(torch.tensor(labels))
+    assert (padded.shape, int(count)) == ((len(labels) // 4, 4), len(expected))
+    if expected:
+        filled = expected + expected[:1] * (len(padded) - len(expected))
+        assert [tuple(row) for row in padded.tolist()] == filled
 
 
 @given(some_labels, st.sampled_from([1.0, 2.0, 2.75]))

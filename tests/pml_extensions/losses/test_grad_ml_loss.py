@@ -417,9 +417,9 @@ def test_compiles_to_one_graph(name: str) -> None:
 def test_compiles_with_breaks_by_default(name: str) -> None:
     x = embeddings(13).float()
     call, kwargs = CALLS[name](x, embeddings(5).float())
-    is_given = name in ("pairs", "triplets")
+    is_whole = name in ("disjoint", "pairs", "triplets")
     torch.testing.assert_close(
-        compiled(GradMLLoss(**kwargs), fullgraph=is_given)(x, CLASSES, **call),
+        compiled(GradMLLoss(**kwargs), fullgraph=is_whole)(x, CLASSES, **call),
         GradMLLoss(**kwargs)(x, CLASSES, **call),
     )
 
@@ -444,7 +444,8 @@ def test_the_host_waits_for_sizes_only(name: str) -> None:
     loss = GradMLLoss(**kwargs)
     with Waits() as waits:
         loss(x.requires_grad_(), CLASSES, **call).backward()
-    assert waits.count == {"pairs": 0, "triplets": 0, "reference": 2}.get(name, 1)
+    expected = {"disjoint": 0, "pairs": 0, "triplets": 0, "reference": 2}
+    assert waits.count == expected.get(name, 1)
 
 
 def test_few_given_pairs_need_no_matrix_of_all_distances() -> None:
