@@ -3,6 +3,7 @@
 The nine corruptions of "Realigned Softmax Warping for Deep Metric Learning", Table IV, written from
 the documented behaviour of imgaug 0.4.0, with its default parameters. Images are uint8, numpy
 arrays or torch tensors of shape (N, H, W, C); what comes back has the same type, shape and device.
+All work is done on the CPU, where the random numbers are those of numpy on every machine.
 
 Every image has a random generator of its own, made from the seed and the image's index. So the same
 seed gives the same images, however they are split into batches, if ``first_index`` says where in

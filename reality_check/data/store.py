@@ -100,8 +100,8 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
         return samples[index.to(device, non_blocking=True)]
     if device.type == "cpu":
         return torch.index_select(samples, 0, index)
-    out = torch.empty((len(index), *samples.shape[1:]), dtype=samples.dtype)
-    out = out.pin_memory() if device.type == "cuda" else out
+    shape, pinned = (len(index), *samples.shape[1:]), device.type == "cuda"
+    out = torch.empty(shape, dtype=samples.dtype, pin_memory=pinned)
     return torch.index_select(samples, 0, index, out=out).to(device, non_blocking=True)
 
 

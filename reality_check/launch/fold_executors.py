@@ -155,8 +155,8 @@ class SerialExecutor:
 class ProcessExecutor:
     """Trains in processes of its own, several fold runs at a time.
 
-    A fold run depends on its job only, so the results are those of :class:`SerialExecutor`; all
-    processes read one memory-mapped array.
+    A fold run depends on its job only, so the results are those of :class:`SerialExecutor` (on a
+    GPU up to the order of its sums); all processes read one memory-mapped array.
 
     Args:
         count: how many at a time.

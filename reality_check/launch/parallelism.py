@@ -6,6 +6,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Literal
 
+import torch
+
 from reality_check.config.schema import Experiment
 from reality_check.launch.devices import parse_devices, share_out
 from reality_check.launch.slurm_queue import require_slurm
@@ -20,7 +22,7 @@ class Parallelism:
         workers: how many processes ask for trials at a time; by default one, or one for each of
             ``devices``.
         folds_at_once: how many folds of a trial each worker trains at a time, in processes of
-            their own. The results are the same.
+            their own. The results are the same (on GPUs up to the order of sums).
         processes_per_network: how many processes (on GPUs: one each) train each network together,
             every one on its part of the batch (DistributedDataParallel). Not with
             ``folds_at_once``.
@@ -60,6 +62,8 @@ class Parallelism:
                 )
         if self.launcher == "slurm":
             self._check_slurm()
+        if processes > 1 and not self.devices:
+            self._check_gpus(experiment.device)
 
     def device_groups(self) -> list[tuple[str, ...]]:
         """The devices of each worker; empty where it may choose for itself.
@@ -75,6 +79,20 @@ class Parallelism:
         if not devices:
             return experiment
         return experiment.model_copy(update={"device": devices[0].partition(":")[0]})
+
+    def _check_gpus(self, device: str) -> None:
+        """Each process of a network needs a GPU of its own, where it trains on one."""
+        count, processes = torch.cuda.device_count(), self.processes_per_network
+        if device.startswith("cuda:"):
+            raise UsageError(
+                f"device={device} is one GPU, but processes_per_network={processes} needs one for "
+                "each process; write device: cuda, or name that many by --devices."
+            )
+        if device in ("auto", "cuda") and 0 < count < processes:
+            raise UsageError(
+                f"processes_per_network={processes} needs a GPU for each process, but this machine "
+                f"has {count}; write --processes-per-network {count}, or device: cpu."
+            )
 
     def _check_slurm(self) -> None:
         if self.devices:

@@ -141,8 +141,9 @@ def join_process_group() -> Strategy | None:
     """
     if int(os.environ.get("WORLD_SIZE", "1")) < 2:
         return None
-    if torch.cuda.is_available():
-        torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", "0")))
+    rank = int(os.environ.get("LOCAL_RANK", "0"))
+    if rank < torch.cuda.device_count():  # more processes than GPUs may train on the CPU
+        torch.cuda.set_device(rank)
     backend = "cpu:gloo,cuda:nccl" if torch.cuda.is_available() else "gloo"
     # The others wait while the main process scores and writes, which can take long.
     torch.distributed.init_process_group(backend, timeout=timedelta(days=7))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -179,15 +180,36 @@ def _sizes(shape: InputShape) -> tuple[int, ...]:
 def pick_device(name: str) -> torch.device:
     """The device of an experiment; ``auto`` is CUDA where there is one, else the CPU.
 
+    Of the processes that train one network together, each has a GPU of its own.
+
     Raises:
         UsageError: the named device is not there.
     """
-    if name == "auto":
-        return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-    device = torch.device(name)
+    device = torch.device(
+        name if name != "auto" else "cuda" if torch.cuda.is_available() else "cpu"
+    )
+    if device.type == "cuda" and int(os.environ.get("WORLD_SIZE", "1")) > 1:
+        return _gpu_of_this_rank(name, device)
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
         raise UsageError(
             f"device {name!r} is not here; this machine has {torch.cuda.device_count()} CUDA "
             "devices. Write device: auto or cpu."
         )
     return device
+
+
+def _gpu_of_this_rank(name: str, device: torch.device) -> torch.device:
+    """What torchrun's processes, who know their number on this machine, take for their GPU."""
+    count = torch.cuda.device_count()
+    rank, size = (int(os.environ.get(f"LOCAL_{key}", "0")) for key in ("RANK", "WORLD_SIZE"))
+    if device.index is not None:
+        raise UsageError(
+            f"device {name!r} is one GPU, but the processes that train a network together need one "
+            "each; write device: cuda, and choose them by --devices."
+        )
+    if rank >= count:
+        raise UsageError(
+            f"{max(size, rank + 1)} processes train each network together, but this machine has "
+            f"{count} GPUs; write --processes-per-network {count}, or device: cpu."
+        )
+    return torch.device("cuda", rank)

@@ -36,10 +36,11 @@ class OurContract(LossContract):
 
     def test_our_refusals_say_what_is_allowed(self) -> None:
         x, labels = self.batch()
+        loss = self.make_loss().to(self.device)
         with pytest.raises(ValueError, match="labels are required"):
-            self.make_loss()(x)
+            loss(x)
         with pytest.raises(ValueError, match=r"must have shape \(batch_size"):
-            self.make_loss()(x[:, :, None], labels)
+            loss(x[:, :, None], labels)
         with pytest.raises(ValueError, match="takes no distance"):
             self.make_loss(distance=object())
 
@@ -65,20 +66,23 @@ class OurProxyContract(OurContract, ProxyLossContract, PhaseContract):
         x, labels = self.batch()
         labels = labels.clone()
         labels[4] = self.num_classes if label is None else label
+        # On a GPU labels are looked at only where that is asked for: the host would wait.
+        check_labels = None if self.device == "cpu" else True
+        loss = self.make_loss(check_labels=check_labels).to(self.device)
         with pytest.raises(
             ValueError, match=message.format(self.num_classes, self.num_classes - 1)
         ):
-            self.make_loss()(x, labels)
+            loss(x, labels)
 
     def test_labels_that_are_no_integers_are_named(self) -> None:
         x, labels = self.batch()
         with pytest.raises(ValueError, match="must be integers"):
-            self.make_loss()(x, labels.float())
+            self.make_loss().to(self.device)(x, labels.float())
 
     def test_wrong_embedding_size_is_named(self) -> None:
         x, labels = self.batch()
         with pytest.raises(ValueError, match=r"shape \(batch_size, 7\), but got \(20, 6\)"):
-            self.make_loss()(x[:, :6], labels)
+            self.make_loss().to(self.device)(x[:, :6], labels)
 
     @pytest.mark.parametrize(
         ("kwargs", "message"),
@@ -295,3 +299,35 @@ class TestGradMLAll(GradMLContract):
 class TestGradMLAllOddPower(GradMLContract):
     def make_loss(self, **kwargs: Any) -> Any:
         return GradMLLoss(quadruples="all", k=1.0, **kwargs)
+
+
+# -- on a GPU, real or simulated ------------------------------------------------------------------
+
+
+class OnGpu(OurContract):
+    """One loss of each kind; gradients are those of the CPU, and compilers need a real GPU."""
+
+    device = "cuda"
+    exempt: ClassVar = {
+        "test_compiling_changes_nothing": "compiled on the CPU",
+        "test_gradient_of_embeddings_is_the_derivative": "checked on the CPU",
+    }
+    pytestmark = pytest.mark.gpu
+
+
+class TestSGSLOnGpu(OnGpu, SGSLContract):
+    arguments: ClassVar = {"join_mode": "latch"}
+    exempt: ClassVar = {**OnGpu.exempt, **SGSLContract.exempt}
+
+
+class TestHISTSparseOnGpu(OnGpu, HISTContract, SampledContract):
+    arguments: ClassVar = {"hidden_size": 11, **SPARSE}
+    exempt: ClassVar = {**OnGpu.exempt, **SPARSE_EXEMPT}
+
+
+class TestGradMLDisjointOnGpu(OnGpu, TestGradMLDisjoint):
+    exempt: ClassVar = {**OnGpu.exempt, **TestGradMLDisjoint.exempt}
+
+
+class TestGradMLAllOnGpu(OnGpu, TestGradMLAll):
+    pass

@@ -61,3 +61,17 @@ def test_a_device_that_is_not_there_is_a_usage_error() -> None:
     count = torch.cuda.device_count()
     with pytest.raises(UsageError, match=f"'cuda:{count}'.*{count} CUDA devices"):
         pick_device(f"cuda:{count}")
+
+
+def test_each_process_of_a_network_has_a_gpu_of_its_own(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.cuda, "is_available", lambda: True)
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 2)
+    for name, value in (("WORLD_SIZE", "4"), ("LOCAL_WORLD_SIZE", "4"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    assert pick_device("cuda") == pick_device("auto") == torch.device("cuda", 1)
+    assert pick_device("cpu") == torch.device("cpu")
+    with pytest.raises(UsageError, match=r"'cuda:0' is one GPU, but .* write device: cuda"):
+        pick_device("cuda:0")
+    monkeypatch.setenv("LOCAL_RANK", "2")
+    with pytest.raises(UsageError, match=r"4 processes .* 2 GPUs; write .*-network 2, or"):
+        pick_device("cuda")
