@@ -8,6 +8,9 @@ from reality_check.report.summary import Summary
 from reality_check.report.text import listed, percent
 from reality_check.report.untrained import CATEGORY, Untrained, untrained
 
+#: Of more methods, all are not named one by one.
+_MOST_NAMED = 5
+
 
 def baselines_section(summary: Summary) -> Section | None:
     """Return who is above what every method starts from; the comparison has the numbers."""
@@ -21,7 +24,10 @@ def untrained_sentences(summary: Summary) -> list[str]:
     if not baselines:
         return []
     return [
-        *(f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_better(one)}." for one in baselines),
+        *(
+            f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_better(one, summary)}."
+            for one in baselines
+        ),
         "A method is better where the 95 % interval of the difference is above 0 (uncorrected; of "
         "those with the experiment's network).",
     ]
@@ -34,7 +40,7 @@ def untrained_note(summary: Summary) -> str:
         return ""
     return (
         f"Not better than raw input or the untrained network (best: {best.name}, {_score(best)} "
-        f"in the {CATEGORY}): {listed(best.unbeaten)}."
+        f"in the {CATEGORY}): {_named(best, summary)}."
     )
 
 
@@ -42,8 +48,15 @@ def _score(one: Untrained) -> str:
     return f"{percent(one.mean)} % {METRICS[PRIMARY]}"
 
 
-def _who_is_better(one: Untrained) -> str:
+def _who_is_better(one: Untrained, summary: Summary) -> str:
     if not one.unbeaten:
         return "all methods are better"
     verb = "is" if len(one.unbeaten) == 1 else "are"
-    return f"{listed(one.unbeaten)} {verb} not better"
+    return f"{_named(one, summary)} {verb} not better"
+
+
+def _named(one: Untrained, summary: Summary) -> str:
+    methods = len(summary.results.methods)
+    if _MOST_NAMED < methods == len(one.unbeaten):
+        return f"all {methods} methods"
+    return listed(one.unbeaten)

@@ -104,6 +104,14 @@ def test_the_verdict_names_those_below_the_best_baseline() -> None:
     assert headline(experiment(VALUES, {})).endswith("on MAP@R (aggregate).")
 
 
+def test_many_methods_are_not_named_when_it_is_all_of_them() -> None:
+    six = {f"idle_{number}": VALUES["idle"] for number in range(6)}
+    assert untrained_note(experiment(six)).endswith("in the aggregate): all 6 methods.")
+    assert untrained_sentences(experiment(six))[0].endswith("all 6 methods are not better.")
+    named = untrained_note(experiment({**six, "good": VALUES["good"]}))
+    assert named.endswith(": idle_0, idle_1, idle_2, idle_3, idle_4 and idle_5.")
+
+
 @pytest.mark.usefixtures("undrawn")
 def test_both_pages_say_it(results: ExperimentResults, tmp_path: Any) -> None:
     above = [dataclasses.replace(row, value=0.99) for row in results.baselines]
