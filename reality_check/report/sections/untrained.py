@@ -56,7 +56,7 @@ def _who_is_better(one: Untrained, summary: Summary) -> str:
 
 
 def _named(one: Untrained, summary: Summary) -> str:
-    methods = len(summary.results.methods)
+    methods = len(summary.methods)
     if _MOST_NAMED < methods == len(one.unbeaten):
         return f"all {methods} methods"
     return listed(one.unbeaten)
