@@ -178,14 +178,14 @@ class Trainer:
                 raise
             if self.device.type == "cpu":
                 self._check_finite(total)
-        self._check_finite(total)
-        return float(total) / count
+        return self._check_finite(total) / count
 
-    def _check_finite(self, total: Tensor) -> None:
+    def _check_finite(self, total: Tensor) -> float:
         number = float(total)
         if not np.isfinite(number):
             epoch = self.progress.position.epoch + 1
             raise Diverged(f"the loss became {number} in epoch {epoch}")
+        return number
 
     def _stop_if_asked(self) -> None:
         # Several processes cannot stop: they see the signal in different epochs.

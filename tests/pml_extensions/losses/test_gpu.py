@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Callable
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 import pytest
 import torch
+from support.waits import no_waits
 from torch import Tensor
 
 from pml_extensions.losses import (
@@ -63,15 +64,6 @@ def results(
     return [tensor.detach().cpu() for tensor in (value, *grads)]
 
 
-@contextmanager
-def no_waiting() -> Iterator[None]:
-    torch.cuda.set_sync_debug_mode("error")
-    try:
-        yield
-    finally:
-        torch.cuda.set_sync_debug_mode("default")
-
-
 @every_case
 def test_same_numbers_as_on_the_cpu(name: str, option: str) -> None:
     x, labels = batch()
@@ -85,7 +77,7 @@ def test_the_host_never_waits(name: str, option: str) -> None:
     loss, (x, labels) = seeded(name, option).cuda(), batch()
     leaf, labels = x.cuda().requires_grad_(), labels.cuda()
     loss(leaf, labels).backward()
-    with no_waiting():
+    with no_waits():
         loss(leaf, labels).backward()
 
 

@@ -1,4 +1,4 @@
-"""Fold runs on a GPU. Skipped without one."""
+"""Whole fold runs on a GPU: precisions, checkpoints, too little memory."""
 
 from __future__ import annotations
 
@@ -6,48 +6,13 @@ from pathlib import Path
 
 import pytest
 import torch
+from support.gpu_folds import fold_run
 
-from reality_check.config import Model, Training
-from reality_check.data import make_glyphs
 from reality_check.evaluation.metrics import Diverged
-from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.methods import MethodSettings
-from reality_check.training.trainer import Trainer
+from reality_check.training.fold import FoldResult
 from reality_check.utils import checkpoints
 
 pytestmark = pytest.mark.gpu
-MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 16}, pooling="flatten")
-
-
-def fold_run(folder: Path, device: str, lr: float = 0.01, **changes: object) -> Trainer:
-    data = make_glyphs(16, 8, 32, 0)
-    part = {"name": "Adam", "lr": 0.0}
-    training = Training.model_validate(
-        {
-            "batch_size": 16,
-            "iterations_per_epoch": 10,
-            "max_epochs": 3,
-            "evaluate_every": 1,
-            "freeze_batchnorm": False,
-            "optimizers": {"trunk": part, "embedder": part, "loss": part},
-            "augmentation": {"rotation": 10, "brightness": 0.2},
-            **changes,
-        }
-    )
-    settings = MethodSettings(
-        name="m",
-        loss="NormalizedSoftmaxLoss",
-        arguments={},
-        miner=None,
-        samples_per_class=2,
-        learning_rates=dict.fromkeys(("trunk", "embedder", "loss"), lr),
-        loss_weight_decay=0.0,
-        normalize_embeddings=True,
-    )
-    task = FoldTask(settings, MODEL, training, 16, network_seed=1, loss_seed=2)
-    train, validation = data.subset(range(10)), data.subset(range(10, 16))
-    place = torch.device(device)
-    return Trainer(task, train, validation, folder, place, checkpoint_seconds=0)
 
 
 @pytest.mark.parametrize("autocast", ["none", "bf16", "fp16"])
@@ -70,7 +35,8 @@ def test_the_first_epoch_is_that_of_the_cpu(tmp_path: Path) -> None:
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.02)
 
 
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, first: str, second: str) -> None:
     class Killed(Exception):
         pass
 
@@ -78,12 +44,18 @@ def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path) -> None:
         if position["epoch"] == 2:
             raise Killed
 
-    run = fold_run(tmp_path, "cuda")
+    run = fold_run(tmp_path, first)
     run.on_progress = kill
     with pytest.raises(Killed):
         run.run()
-    again = fold_run(tmp_path, "cuda")
-    assert again.run().epochs_spent == 3
+    again = fold_run(tmp_path, second)
+    result = again.run()
+    assert result.epochs_spent == 3
+    curve = result.curve
+    assert [row["epoch"] for row in curve] == [-1, 0, 1, 2, 3]
+    whole = fold_run(tmp_path / "whole", "cpu").run().curve
+    assert curve[-1]["loss"] == pytest.approx(whole[-1]["loss"], rel=0.05)
+    assert {p.device.type for p in again.network.parameters()} == {second}
     for optimizer in again.module.optimizers.values():
         steps = [state["step"] for state in optimizer.state.values()]
         assert {step.device.type for step in steps} == {"cpu"}, "each step would wait for the GPU"

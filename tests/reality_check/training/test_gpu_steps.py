@@ -1,0 +1,111 @@
+"""Steps of training on a GPU: what they wait for, and that they are those of the CPU."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from simulated_cuda import Device
+from support.gpu_folds import COLOURFUL, built, coloured
+from support.waits import waits_counted
+
+from reality_check.data.store import PixelStore
+
+pytestmark = pytest.mark.gpu
+STEPS = 4
+#: Of an epoch, whose mean loss is read at its end.
+MOST_WAITS = 2
+LOSSES: dict[str, dict[str, Any]] = {
+    "normalized": {"loss": "NormalizedSoftmaxLoss"},
+    "chunked": {"loss": "NormalizedSoftmaxLoss", "arguments": {"class_chunk_size": 4}},
+    "sampled": {"loss": "ProxyNCAPlusPlusLoss", "arguments": {"class_sample_ratio": 1.0}},
+    "sgsl": {"loss": "StopGradientSoftmaxLoss", "arguments": {"join_mode": "latch"}},
+    "warped": {"loss": "WarpedSoftmaxLoss", "arguments": {"alpha": 2.5, "k1": 0.7, "k2": 1.3}},
+    "heated": {"loss": "HeatedUpSoftmaxLoss", "arguments": {"normalization": "bn"}},
+    "hist": {"loss": "HISTLoss", "arguments": {"hidden_size": 8}},
+    "gradml": {"loss": "GradMLLoss"},
+}
+
+
+def losses_of_two_epochs(folder: Path, device: str, **options: Any) -> list[float]:
+    trainer = built(folder, device, **options)
+    return [trainer.train_steps(STEPS) for _ in range(2)]
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_an_epoch_waits_for_its_mean_loss_only(tmp_path: Path, name: str) -> None:
+    trainer = built(tmp_path, "cuda", **LOSSES[name])
+    first = trainer.train_steps(STEPS)
+    with waits_counted() as waits:
+        second = trainer.train_steps(STEPS)
+    assert len(waits) <= MOST_WAITS, waits
+    expected = losses_of_two_epochs(tmp_path, "cpu", **LOSSES[name])
+    assert [first, second] == pytest.approx(expected, rel=0.02)
+
+
+@pytest.mark.parametrize(
+    ("loss", "miner"),
+    [
+        ("TripletMarginLoss", {"class": "BatchEasyHardMiner"}),
+        ("MultiSimilarityLoss", {"class": "MultiSimilarityMiner"}),
+        ("GradMLLoss", {"class": "MultiSimilarityMiner"}),
+    ],
+)
+def test_miners_choose_what_they_choose_on_a_cpu(
+    tmp_path: Path, loss: str, miner: dict[str, Any]
+) -> None:
+    options = {"loss": loss, "miner": miner}
+    found = losses_of_two_epochs(tmp_path, "cuda", **options)
+    assert found == pytest.approx(losses_of_two_epochs(tmp_path, "cpu", **options), rel=0.02)
+
+
+@pytest.mark.parametrize("autocast", ["bf16", "fp16"])
+def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) -> None:
+    """GradScaler looks once at each optimiser whether a gradient is finite."""
+    trainer = built(tmp_path, "cuda", autocast=autocast)
+    trainer.train_steps(STEPS)
+    with waits_counted() as waits:
+        trainer.train_steps(STEPS)
+    looks = STEPS * len(trainer.module.optimizers) if autocast == "fp16" else 0
+    assert len(waits) <= MOST_WAITS + looks, waits
+    assert {p.grad.dtype for p in trainer.network.parameters()} == {torch.float32}
+
+
+@pytest.mark.parametrize("resident", [True, False])
+@pytest.mark.parametrize("sizes", [((20, 20),), ((20, 24), (18, 30), (25, 16))])
+def test_images_of_every_store_arrive_without_a_wait(
+    tmp_path: Path,
+    resident: bool,
+    sizes: tuple[tuple[int, int], ...],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    options = {
+        "data": coloured(sizes),
+        "augmentation": {**COLOURFUL, "resized_crop_scale": (0.4, 1.0), "crop_size": 16},
+    }
+    expected = losses_of_two_epochs(tmp_path, "cpu", **options)
+    if not resident:
+        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 80 << 30))
+    trainer = built(tmp_path, "cuda", **options)
+    store: PixelStore = trainer.batches._pipeline.store
+    assert store.resident == resident
+    first = trainer.train_steps(STEPS)
+    with waits_counted() as waits:
+        second = trainer.train_steps(STEPS)
+    assert len(waits) <= MOST_WAITS, waits
+    assert [first, second] == pytest.approx(expected, rel=0.02)
+
+
+def test_what_is_sent_is_page_locked_or_small(
+    tmp_path: Path, simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 80 << 30))
+    trainer = built(tmp_path, "cuda")
+    simulated_gpu.reset()
+    trainer.train_steps(STEPS)
+    pinned = [place for kind, place in simulated_gpu.uploads if kind == "pinned"]
+    assert any("data/store.py" in place for place in pinned), simulated_gpu.uploads
+    pageable = [place for kind, place in simulated_gpu.uploads if kind == "pageable"]
+    assert not any("data/store.py" in place for place in pageable), pageable

@@ -1,0 +1,102 @@
+"""Small fold runs on any device."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+
+from reality_check.config import Model, Training
+from reality_check.data import ImageSet, make_glyphs
+from reality_check.data.images import Images
+from reality_check.training.fold import FoldTask
+from reality_check.training.methods import MethodSettings
+from reality_check.training.trainer import Trainer
+
+#: Every colour change, and some geometry.
+COLOURFUL = {
+    "horizontal_flip": 0.5,
+    "brightness": 0.2,
+    "contrast": 0.2,
+    "saturation": 0.2,
+    "hue": 0.1,
+    "grayscale": 0.2,
+}
+
+
+def fold_run(
+    folder: Path,
+    device: str,
+    lr: float = 0.01,
+    *,
+    loss: str = "NormalizedSoftmaxLoss",
+    arguments: dict[str, Any] | None = None,
+    miner: dict[str, Any] | None = None,
+    data: ImageSet | None = None,
+    **changes: object,
+) -> Trainer:
+    """A fold run of ten training classes and six of validation.
+
+    Args:
+        folder: its own.
+        device: where to train.
+        lr: of all parts.
+        loss: its name.
+        arguments: of the loss.
+        miner: as in a YAML.
+        data: 16 classes; by default glyphs.
+        **changes: of the training.
+    """
+    data = make_glyphs(16, 8, 32, 0) if data is None else data
+    part = {"name": "Adam", "lr": 0.0}
+    training = Training.model_validate(
+        {
+            "batch_size": 16,
+            "iterations_per_epoch": 10,
+            "max_epochs": 3,
+            "evaluate_every": 1,
+            "freeze_batchnorm": False,
+            "optimizers": {"trunk": part, "embedder": part, "loss": part},
+            "augmentation": {"rotation": 10, "brightness": 0.2},
+            **changes,
+        }
+    )
+    settings = MethodSettings(
+        name="m",
+        loss=loss,
+        arguments=arguments or {},
+        miner=miner,
+        samples_per_class=2,
+        learning_rates=dict.fromkeys(("trunk", "embedder", "loss"), lr),
+        loss_weight_decay=0.0,
+        normalize_embeddings=True,
+    )
+    model = Model(name="tiny", trunk="conv4", arguments={"width": 16}, pooling="flatten")
+    task = FoldTask(settings, model, training, 16, network_seed=1, loss_seed=2)
+    train, validation = data.subset(range(10)), data.subset(range(10, 16))
+    return Trainer(task, train, validation, folder, torch.device(device), checkpoint_seconds=0)
+
+
+def built(folder: Path, device: str, **options: Any) -> Trainer:
+    """One that can take steps."""
+    trainer = fold_run(folder, device, **options)
+    trainer.build()
+    return trainer
+
+
+def coloured(sizes: tuple[tuple[int, int], ...] = ((20, 20),)) -> ImageSet:
+    """16 classes of 8 coloured images, of these sizes in turn."""
+    draw, labels = np.random.default_rng(0), np.repeat(np.arange(16), 8)
+    patterns = draw.uniform(0, 255, (16, 1, 1, 3))
+    shapes = [sizes[n % len(sizes)] for n in range(len(labels))]
+    pixels = [
+        np.clip(patterns[label] + draw.normal(0, 60, (*shape, 3)), 0, 255).astype(np.uint8)
+        for label, shape in zip(labels, shapes, strict=True)
+    ]
+    lengths = np.array([image.size for image in pixels])
+    flat = np.concatenate([image.reshape(-1) for image in pixels])
+    heights, widths = np.array(shapes).T
+    images = Images(flat, np.cumsum(lengths) - lengths, heights, widths, 3)
+    return ImageSet(images, labels, tuple(map(str, range(16))), "coloured")
