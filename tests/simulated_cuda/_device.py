@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import collections
+import os
 import sys
 import warnings
 from typing import Any
@@ -35,7 +36,7 @@ class Device:
     """
 
     def __init__(self, gpus: int, memory: int) -> None:
-        self.gpus = gpus
+        self._gpus = gpus
         self.current = 0
         self.memory = [Memory(memory) for _ in range(gpus)]
         self.random = Generators(gpus)
@@ -45,6 +46,14 @@ class Device:
         self.uploads: collections.Counter[tuple[str, str]] = collections.Counter()
         self._debug_mode = "default"
         self._broken = ""
+
+    @property
+    def gpus(self) -> int:
+        """How many of them this process may see."""
+        visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+        if visible is None:
+            return self._gpus
+        return min(self._gpus, sum(bool(name.strip()) for name in visible.split(",")))
 
     def reset(self) -> None:
         """Forget what has happened; the GPUs' memory and random numbers stay as they are."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import simulated_cuda
 import torch
 
 from reality_check.config import Model, Training
@@ -84,6 +86,16 @@ def built(folder: Path, device: str, **options: Any) -> Trainer:
     trainer = fold_run(folder, device, **options)
     trainer.build()
     return trainer
+
+
+_simulation = ExitStack()
+
+
+def load_in_a_process(simulated: bool) -> ImageSet:
+    """The glyphs of :func:`fold_run`, in a process of its own that is to see a simulated GPU."""
+    if simulated:
+        _simulation.enter_context(simulated_cuda.simulated_cuda())
+    return make_glyphs(16, 8, 32, 0)
 
 
 def coloured(sizes: tuple[tuple[int, int], ...] = ((20, 20),)) -> ImageSet:

@@ -1,0 +1,142 @@
+"""Whole runs on GPUs: several of them, folds at once, processes together, too little memory."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulated_cuda
+import torch
+from simulated_cuda import Device
+from support.gpu_folds import fold_run, load_in_a_process
+
+from reality_check.api import run
+from reality_check.config import load_experiment
+from reality_check.launch.fold_executors import FoldJob, ProcessExecutor
+from reality_check.launch.parallelism import Parallelism
+from reality_check.launch.worker import join_process_group
+from reality_check.results import ExperimentResults
+from reality_check.training.prepared_experiment import pick_device
+from reality_check.utils.errors import UsageError, WorkFailed
+
+pytestmark = [
+    pytest.mark.gpu,
+    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
+    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
+]
+#: One of each kind, and corrupted images.
+FINAL_METRICS = "[separability, binary_recall_at_1, recall_at_2, dropout_precision_at_1]"
+CHANGES = [
+    f"protocol.final_metrics={FINAL_METRICS}",
+    "protocol.search.trials=1",
+    "protocol.training.max_epochs=1",
+    "dataset.classes=32",
+]
+
+
+@pytest.fixture
+def two_gpus() -> Iterator[None]:
+    if simulated_cuda.current() is None:
+        if torch.cuda.device_count() < 2:
+            pytest.skip("this machine has one GPU")
+        yield
+        return
+    with simulated_cuda.simulated_cuda(gpus=2):
+        yield
+
+
+def scores(results: ExperimentResults) -> dict[tuple[Any, ...], float]:
+    return {(r.category, r.reproduction, r.metric): r.value for r in results.rows}
+
+
+@pytest.mark.usefixtures("workers_in_this_process", "blank_figures")
+def test_workers_have_a_gpu_each_and_score_as_on_a_cpu(
+    tmp_path: Path, tiny: Path, two_gpus: None
+) -> None:
+    expected = scores(run(load_experiment(tiny, CHANGES), tmp_path / "cpu"))
+    experiment = load_experiment(tiny, [*CHANGES, "device=cuda:0"])
+    found = scores(run(experiment, tmp_path / "gpus", Parallelism(devices=[1, 0])))
+    assert found.keys() == expected.keys()
+    # Sums in another order: near-ties may swap places, no more.
+    for key, value in expected.items():
+        assert found[key] == pytest.approx(value, abs=0.05, rel=0.05), key
+    # In the test's own process the first worker does it all; it saw its GPU as cuda:0.
+    state = json.loads((tmp_path / "gpus" / "logs" / "worker_0.json").read_text())
+    assert state["device"] == "cuda:1"
+
+
+def test_folds_train_at_once(tmp_path: Path) -> None:
+    simulated = simulated_cuda.current() is not None
+    tasks = [fold_run(tmp_path, "cuda", lr=lr, max_epochs=1).task for lr in (0.01, 0.02)]
+    jobs = [
+        FoldJob(task, n, tuple(range(10)), tuple(range(10, 16)), tmp_path / f"fold_{n}")
+        for n, task in enumerate(tasks)
+    ]
+    load = functools.partial(load_in_a_process, simulated)
+    executor = ProcessExecutor(2, load, torch.device("cuda"))
+    try:
+        results = executor.run(jobs, lambda position: None)
+    finally:
+        executor.close()
+    for job, result in zip(jobs, results, strict=True):
+        folder = tmp_path / f"alone_{job.fold}"
+        rate = job.task.settings.learning_rates["trunk"]
+        alone = fold_run(folder, "cuda", lr=rate, max_epochs=1).run()
+        assert result.curve[-1]["loss"] == pytest.approx(alone.curve[-1]["loss"], rel=1e-3)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_processes_of_one_network_have_a_gpu_each(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Up to the process group: NCCL needs real ones."""
+    begun: list[str] = []
+    monkeypatch.setattr(
+        torch.distributed, "init_process_group", lambda backend, **_: begun.append(backend)
+    )
+    monkeypatch.setattr(torch.distributed, "get_rank", lambda: 1)
+    monkeypatch.setattr(torch.distributed, "get_world_size", lambda: 2)
+    for name, value in (("WORLD_SIZE", "2"), ("LOCAL_WORLD_SIZE", "2"), ("LOCAL_RANK", "1")):
+        monkeypatch.setenv(name, value)
+    before = torch.cuda.current_device()
+    try:
+        strategy = join_process_group()
+        assert strategy is not None
+        assert (strategy.rank, strategy.size, begun) == (1, 2, ["cpu:gloo,cuda:nccl"])
+        assert torch.ones(1, device="cuda").device.index == 1
+        assert pick_device("cuda") == torch.device("cuda", 1)
+        with pytest.raises(UsageError, match="is one GPU"):
+            pick_device("cuda:0")
+    finally:
+        torch.cuda.set_device(before)
+
+
+# -- too little memory --------------------------------------------------------------------------
+
+
+def test_a_run_that_ran_out_of_memory_goes_on(tmp_path: Path, simulated_gpu: Device) -> None:
+    """Wherever it is: while images, network and optimiser are placed, in steps, in evaluation."""
+    memory = simulated_gpu.memory[0]
+    expected = fold_run(tmp_path / "whole", "cuda", max_epochs=2).run()
+    for place in (1, 10, 40, 150, 600):
+        memory.fail_in(place)
+        with pytest.raises(torch.OutOfMemoryError, match="CUDA out of memory"):
+            fold_run(tmp_path / "fold", "cuda", max_epochs=2).run()
+    result = fold_run(tmp_path / "fold", "cuda", max_epochs=2).run()
+    assert result.curve[-1]["loss"] == pytest.approx(expected.curve[-1]["loss"], rel=1e-3)
+    assert result.epochs_spent == expected.epochs_spent
+
+
+@pytest.mark.usefixtures("workers_in_this_process", "blank_figures")
+def test_a_run_without_memory_says_what_to_do_and_continues(tmp_path: Path, tiny: Path) -> None:
+    if simulated_cuda.current() is None:
+        pytest.skip("a real GPU would have to be filled first")
+    experiment = load_experiment(tiny, [*CHANGES, "device=cuda", "protocol.final_metrics=[]"])
+    with (
+        simulated_cuda.simulated_cuda(memory=40_000),
+        pytest.raises(WorkFailed, match=r"GPU's memory is too small .* the same command continues"),
+    ):
+        run(experiment, tmp_path / "out")
+    assert run(experiment, tmp_path / "out").rows
