@@ -69,6 +69,7 @@ NodeName=one NodeHostname={host} NodeAddr=127.0.0.1 Port={one} CPUs={half} Gres=
 NodeName=two NodeHostname={host} NodeAddr=127.0.0.1 Port={two} CPUs={half} Gres=gpu:fake:1
 PartitionName=DEFAULT MaxTime=INFINITE State=UP OverSubscribe=NO
 PartitionName=main Nodes=both Default=YES
+PartitionName=spare Nodes=both
 PartitionName=spread Nodes=one,two PriorityTier=1 GraceTime=300
 PartitionName=urgent Nodes=one,two PriorityTier=10
 """

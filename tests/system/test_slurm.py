@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import signal
+import sys
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from support.paths import DOCS
 from support.preloaded import Started
 from support.slurm_jobs import SEARCHES, TRIALS, Scores, experiment, jobs, jobs_of, plain, scores
 
-from reality_check.api import run
+from reality_check.api import load_results, run
 from reality_check.config import compose
+from reality_check.launch.prepare import prepare
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError
@@ -25,6 +29,9 @@ pytestmark = [
     pytest.mark.xdist_group("slurm"),
     pytest.mark.usefixtures("blank_figures"),
 ]
+
+
+PAGE = DOCS / "cluster.md"
 
 
 def search_trials(out: Path) -> list[Any]:
@@ -48,6 +55,11 @@ def progress(out: Path, number: int) -> dict[str, Any]:
 def trains(out: Path, number: int) -> bool:
     """Whether a worker is in the middle of a fold run."""
     return bool(progress(out, number).get("epoch", 0) > 2)
+
+
+def trains_anywhere(out: Path) -> bool:
+    numbers = [file.stem.partition("_")[2] for file in (out / "logs").glob("worker_*.json")]
+    return any(trains(out, int(number)) for number in numbers)
 
 
 def command(folder: Path, name: str) -> Started:
@@ -74,9 +86,12 @@ class Once:
 class TestArray:
     def test_two_workers_share_the_work(self, slurm: Any, tmp_path: Path, alone: Scores) -> None:
         out, told = tmp_path / "out", []
-        results = run(experiment(), out, jobs(2), log=told.append)
+        see = f"echo $CUDA_VISIBLE_DEVICES > {tmp_path}/gpu_of_$SLURM_ARRAY_TASK_ID"
+        results = run(experiment(setup=[see]), out, jobs(2), log=told.append)
         assert scores(results) == alone
         search_trials(out)
+        gpus = [(tmp_path / f"gpu_of_{number}").read_text().strip() for number in (0, 1)]
+        assert sorted(gpus) == ["0", "1"], "each job sees the GPU that is its own"
         one, two = jobs_of(out)
         assert told == [f"SLURM jobs submitted: {one}, {two}"]
         assert one.partition("_")[0] == two.partition("_")[0]
@@ -162,6 +177,27 @@ class TestArray:
         assert third.wait(timeout=600) == 0, third.said()
         assert not set(jobs_of(out)) & set(before)
         search_trials(out)
+
+    def test_the_job_of_the_page_works_and_is_queued_again(
+        self, slurm: Any, tmp_path: Path, alone: Scores, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """As the page on clusters has it, but with the processors that this machine has."""
+        script = re.search(r"^#!/bin/bash\n.*?(?=^```)", PAGE.read_text(), re.M | re.S)
+        assert script is not None
+        (tmp_path / "worker.sh").write_text(script[0].replace("cpus-per-task=4", "cpus-per-task=1"))
+        out = tmp_path / "runs" / "cub"
+        prepare(experiment(), out)
+        (out / "logs").mkdir(exist_ok=True)  # as the command makes it that watches
+        path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
+        monkeypatch.setenv("PATH", path)
+        job = slurm.ask("sbatch", "--parsable", f"--chdir={tmp_path}", str(tmp_path / "worker.sh"))
+        log = out / "logs" / f"worker_{job.strip()}.log"
+        slurm.wait_until(lambda: trains_anywhere(out), seconds=120)
+        slurm.ask("scancel", "--signal=USR2", job.strip())
+        slurm.wait_until(lambda: log.exists() and log.read_text().count(" begins: ") == 2, 120)
+        slurm.wait_until(lambda: not slurm.ask("squeue", "-h", "-j", job.strip()))
+        assert scores(load_results(out)) == alone
+        assert len([trial for trial in search_trials(out) if trial.stopped]) == 1
 
     def test_what_slurm_refuses_is_said(self, slurm: Any, tmp_path: Path) -> None:
         with pytest.raises(UsageError, match=r"SLURM refuses the job: .*partition"):
