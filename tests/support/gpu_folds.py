@@ -37,6 +37,7 @@ def fold_run(
     arguments: dict[str, Any] | None = None,
     miner: dict[str, Any] | None = None,
     data: ImageSet | None = None,
+    dropout: float = 0.0,
     **changes: object,
 ) -> Trainer:
     """A fold run of ten training classes and six of validation.
@@ -49,6 +50,7 @@ def fold_run(
         arguments: of the loss.
         miner: as in a YAML.
         data: 16 classes; by default glyphs.
+        dropout: before the embedder; drawn on the device.
         **changes: of the training.
     """
     data = make_glyphs(16, 8, 32, 0) if data is None else data
@@ -75,7 +77,15 @@ def fold_run(
         loss_weight_decay=0.0,
         normalize_embeddings=True,
     )
-    model = Model(name="tiny", trunk="conv4", arguments={"width": 16}, pooling="flatten")
+    model = Model.model_validate(
+        {
+            "name": "tiny",
+            "trunk": "conv4",
+            "arguments": {"width": 16},
+            "pooling": "flatten",
+            "embedder": {"dropout": dropout} if dropout else None,
+        }
+    )
     task = FoldTask(settings, model, training, 16, network_seed=1, loss_seed=2)
     train, validation = data.subset(range(10)), data.subset(range(10, 16))
     return Trainer(task, train, validation, folder, torch.device(device), checkpoint_seconds=0)
