@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -35,19 +36,34 @@ def test_the_first_epoch_is_that_of_the_cpu(tmp_path: Path) -> None:
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.02)
 
 
-@pytest.mark.parametrize(("first", "second"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, first: str, second: str) -> None:
-    class Killed(Exception):
-        pass
+class Killed(Exception):
+    pass
+
+
+def killed(folder: Path, device: str, **options: Any) -> None:
+    """Begin a fold run that ends after its second epoch."""
 
     def kill(position: dict[str, object]) -> None:
         if position["epoch"] == 2:
             raise Killed
 
-    run = fold_run(tmp_path, first)
+    run = fold_run(folder, device, **options)
     run.on_progress = kill
     with pytest.raises(Killed):
         run.run()
+
+
+def test_a_run_that_goes_on_draws_what_it_would_have_drawn(tmp_path: Path) -> None:
+    killed(tmp_path, "cuda", dropout=0.3)
+    torch.manual_seed(5)
+    found = fold_run(tmp_path, "cuda", dropout=0.3).run().curve[-1]["loss"]
+    whole = fold_run(tmp_path / "whole", "cuda", dropout=0.3).run().curve[-1]["loss"]
+    assert found == pytest.approx(whole, rel=1e-3)
+
+
+@pytest.mark.parametrize(("first", "second"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
+def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, first: str, second: str) -> None:
+    killed(tmp_path, first)
     again = fold_run(tmp_path, second)
     result = again.run()
     assert result.epochs_spent == 3
