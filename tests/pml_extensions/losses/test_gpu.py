@@ -8,10 +8,14 @@ from typing import Any
 
 import pytest
 import torch
+from pytorch_metric_learning import losses as pml_losses
+from pytorch_metric_learning import miners
 from support.waits import no_waits
 from torch import Tensor
 
 from pml_extensions.losses import (
+    CrossBatchMemory,
+    GradMLLoss,
     HeatedUpSoftmaxLoss,
     HISTLoss,
     NormalizedSoftmaxLoss,
@@ -83,12 +87,17 @@ def test_the_host_never_waits(name: str, option: str) -> None:
 
 @every_case
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16])
-def test_autocast_changes_nothing(name: str, option: str, dtype: torch.dtype) -> None:
+def test_half_precision_is_that_of_the_embeddings_alone(
+    name: str, option: str, dtype: torch.dtype
+) -> None:
     x, labels = (tensor.cuda() for tensor in batch())
-    expected = results(seeded(name, option).cuda(), x, labels)
+    x = x.to(dtype)
+    value, grad, *others = results(seeded(name, option).cuda(), x.float(), labels)
     autocast = torch.autocast("cuda", dtype)
-    found = results(seeded(name, option).cuda(), x, labels, autocast)
-    torch.testing.assert_close(found, expected, rtol=1e-6, atol=1e-6)
+    found, found_grad, *found_others = results(seeded(name, option).cuda(), x, labels, autocast)
+    expected = [value, *others]
+    torch.testing.assert_close([found, *found_others], expected, rtol=1e-6, atol=1e-6)
+    torch.testing.assert_close(found_grad, grad.to(dtype))
 
 
 def test_a_label_out_of_range_is_named_if_asked() -> None:
@@ -96,3 +105,50 @@ def test_a_label_out_of_range_is_named_if_asked() -> None:
     labels[3] = CLASSES
     with pytest.raises(ValueError, match="a label is 60"):
         NormalizedSoftmaxLoss(CLASSES, SIZE, check_labels=True).cuda()(x, labels)
+
+
+# -- losses of tuples -----------------------------------------------------------------------------
+
+MINERS: dict[str, Callable[[], Any] | None] = {
+    "all": None,
+    "multi_similarity": miners.MultiSimilarityMiner,
+    "triplets": miners.TripletMarginMiner,
+    "hard": miners.BatchHardMiner,
+}
+TUPLES: dict[str, Callable[[], Any]] = {
+    "disjoint": GradMLLoss,
+    "all quadruples": lambda: GradMLLoss(quadruples="all", k=1.5),
+    "contrastive": pml_losses.ContrastiveLoss,
+    "triplet": pml_losses.TripletMarginLoss,
+}
+
+
+def of_batches(device: str, loss: Any, miner: Any, memory: bool) -> list[Tensor]:
+    """The values and gradients of three batches."""
+    if memory:
+        loss = CrossBatchMemory(loss, SIZE, memory_size=30).to(device)
+    generator, found = torch.Generator().manual_seed(2), []
+    for _ in range(3):
+        x = torch.randn(12, SIZE, generator=generator).to(device).requires_grad_()
+        labels = torch.randint(4, (12,), generator=generator).to(device)
+        value = loss(x, labels, None if miner is None else miner(x, labels))
+        found += [value.detach().cpu(), *(g.cpu() for g in torch.autograd.grad(value, x))]
+    return found
+
+
+@pytest.mark.parametrize("memory", [False, True])
+@pytest.mark.parametrize("miner", MINERS)
+@pytest.mark.parametrize("name", TUPLES)
+def test_tuples_are_those_of_the_cpu(name: str, miner: str, memory: bool) -> None:
+    make_miner = MINERS[miner] or (lambda: None)
+    cpu, gpu = (
+        of_batches(device, TUPLES[name](), make_miner(), memory) for device in ("cpu", "cuda")
+    )
+    torch.testing.assert_close(gpu, cpu, rtol=1e-4, atol=1e-5)
+
+
+def test_disjoint_quadruples_need_no_wait() -> None:
+    x, labels = torch.randn(12, SIZE, device="cuda"), batch()[1].cuda() % 4
+    loss = GradMLLoss()
+    with no_waits():
+        loss(x.requires_grad_(), labels).backward()
