@@ -13,6 +13,8 @@ import torch
 from reality_check.config import Model, Training
 from reality_check.data import ImageSet, make_glyphs
 from reality_check.data.images import Images
+from reality_check.data.sample_set import SampleSet, TensorSet
+from reality_check.data.tensors import Tensors
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import MethodSettings
 from reality_check.training.trainer import Trainer
@@ -36,7 +38,7 @@ def fold_run(
     loss: str = "NormalizedSoftmaxLoss",
     arguments: dict[str, Any] | None = None,
     miner: dict[str, Any] | None = None,
-    data: ImageSet | None = None,
+    data: SampleSet | None = None,
     dropout: float = 0.0,
     **changes: object,
 ) -> Trainer:
@@ -54,6 +56,7 @@ def fold_run(
         **changes: of the training.
     """
     data = make_glyphs(16, 8, 32, 0) if data is None else data
+    trunk = {"trunk": "conv4", "arguments": {"width": 16}, "pooling": "flatten"}
     part = {"name": "Adam", "lr": 0.0}
     training = Training.model_validate(
         {
@@ -80,9 +83,7 @@ def fold_run(
     model = Model.model_validate(
         {
             "name": "tiny",
-            "trunk": "conv4",
-            "arguments": {"width": 16},
-            "pooling": "flatten",
+            **(trunk if isinstance(data, ImageSet) else {"trunk": "identity"}),
             "embedder": {"dropout": dropout} if dropout else None,
         }
     )
@@ -106,6 +107,14 @@ def load_in_a_process(simulated: bool) -> ImageSet:
     if simulated:
         _simulation.enter_context(simulated_cuda.simulated_cuda())
     return make_glyphs(16, 8, 32, 0)
+
+
+def vectors() -> TensorSet:
+    """16 classes of 8 vectors."""
+    draw, labels = np.random.default_rng(0), np.repeat(np.arange(16), 8)
+    values = draw.normal(size=(16, 12))[labels] + draw.normal(size=(128, 12))
+    samples = Tensors.from_array(values.astype(np.float32))
+    return TensorSet(samples, labels, tuple(map(str, range(16))), "vectors")
 
 
 def coloured(sizes: tuple[tuple[int, int], ...] = ((20, 20),)) -> ImageSet:

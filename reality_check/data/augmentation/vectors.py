@@ -68,7 +68,7 @@ class VectorAugmentation:
         """
         if self.is_off:
             return batch
-        drawn = torch.from_numpy(numbers).to(batch.device, batch.dtype)
+        drawn = torch.from_numpy(numbers).to(batch.device, batch.dtype, non_blocking=True)
         values = batch.flatten(1)
         if self.noise:
             level = self.noise * values.square().mean(dim=1, keepdim=True).sqrt()

@@ -2,21 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 from simulated_cuda import Device
-from support.gpu_folds import COLOURFUL, built, coloured
+from support.gpu_folds import COLOURFUL, built, coloured, vectors
 from support.waits import waits_counted
-
-from reality_check.data.store import PixelStore
 
 pytestmark = pytest.mark.gpu
 STEPS = 4
-#: Of an epoch, whose mean loss is read at its end.
-MOST_WAITS = 2
+#: Of an epoch: its mean loss is read at its end.
+MOST_WAITS = 1
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
     "chunked": {"loss": "NormalizedSoftmaxLoss", "arguments": {"class_chunk_size": 4}},
@@ -27,6 +26,8 @@ LOSSES: dict[str, dict[str, Any]] = {
     "hist": {"loss": "HISTLoss", "arguments": {"hidden_size": 8}},
     "gradml": {"loss": "GradMLLoss"},
 }
+
+CROPS = {**COLOURFUL, "resized_crop_scale": (0.4, 1.0), "crop_size": 16}
 
 
 def losses_of_two_epochs(folder: Path, device: str, **options: Any) -> list[float]:
@@ -73,24 +74,27 @@ def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) 
     assert {p.grad.dtype for p in trainer.network.parameters()} == {torch.float32}
 
 
+STORES: dict[str, Callable[[], dict[str, Any]]] = {
+    "one size": lambda: {"data": coloured(), "augmentation": CROPS},
+    "many sizes": lambda: {
+        "data": coloured(((20, 24), (18, 30), (25, 16))),
+        "augmentation": CROPS,
+    },
+    "vectors": lambda: {"data": vectors(), "augmentation": {"noise": 0.1, "dropout": 0.2}},
+}
+
+
 @pytest.mark.parametrize("resident", [True, False])
-@pytest.mark.parametrize("sizes", [((20, 20),), ((20, 24), (18, 30), (25, 16))])
-def test_images_of_every_store_arrive_without_a_wait(
-    tmp_path: Path,
-    resident: bool,
-    sizes: tuple[tuple[int, int], ...],
-    monkeypatch: pytest.MonkeyPatch,
+@pytest.mark.parametrize("name", STORES)
+def test_samples_of_every_store_arrive_without_a_wait(
+    tmp_path: Path, name: str, resident: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    options = {
-        "data": coloured(sizes),
-        "augmentation": {**COLOURFUL, "resized_crop_scale": (0.4, 1.0), "crop_size": 16},
-    }
+    options = STORES[name]()
     expected = losses_of_two_epochs(tmp_path, "cpu", **options)
     if not resident:
         monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 80 << 30))
     trainer = built(tmp_path, "cuda", **options)
-    store: PixelStore = trainer.batches._pipeline.store
-    assert store.resident == resident
+    assert trainer.batches._pipeline.store.resident == resident
     first = trainer.train_steps(STEPS)
     with waits_counted() as waits:
         second = trainer.train_steps(STEPS)
