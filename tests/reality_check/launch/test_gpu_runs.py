@@ -92,7 +92,7 @@ def test_folds_train_at_once(tmp_path: Path) -> None:
         folder = tmp_path / f"alone_{job.fold}"
         rate = job.task.settings.learning_rates["trunk"]
         alone = fold_run(folder, "cuda", lr=rate, max_epochs=1).run()
-        assert result.curve[-1]["loss"] == pytest.approx(alone.curve[-1]["loss"], rel=1e-3)
+        assert result.curve[-1]["loss"] == pytest.approx(alone.curve[-1]["loss"], rel=0.01)
 
 
 @pytest.mark.usefixtures("two_gpus")

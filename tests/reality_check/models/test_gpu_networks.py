@@ -20,7 +20,8 @@ NETWORKS: dict[str, tuple[dict[str, Any], int]] = {
 
 
 @pytest.mark.parametrize("name", NETWORKS)
-def test_networks_learn_as_on_a_cpu(name: str, timm: Any) -> None:
+def test_networks_learn_as_on_a_cpu(name: str, timm: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)
     options, side = NETWORKS[name]
     model = Model.model_validate({"name": "x", **options})
     images = torch.randn(2, 3, side, side, generator=torch.Generator().manual_seed(0))
