@@ -123,12 +123,13 @@ def test_batches_on_a_gpu(resident: bool, monkeypatch: pytest.MonkeyPatch) -> No
         view = source[np.array([4, 2, 0, 1])]
         cuda = PixelStore(view, torch.device("cuda"))
         assert cuda.resident == resident
-        rows = np.array([3, 3, 0, 2])
-        expected = PixelStore(view, CPU).batch(rows)
-        found = cuda.batch(rows)
-        assert found.pixels.is_cuda
-        torch.testing.assert_close(found.pixels.cpu(), expected.pixels)
-        assert (found.sizes is None) == (expected.sizes is None)
+        # The second one is made while the first may still be on its way.
+        batches = [np.array([3, 3, 0, 2]), np.array([0, 2, 3, 1])]
+        for rows, found in zip(batches, [cuda.batch(rows) for rows in batches], strict=True):
+            expected = PixelStore(view, CPU).batch(rows)
+            assert found.pixels.is_cuda
+            torch.testing.assert_close(found.pixels.cpu(), expected.pixels)
+            assert (found.sizes is None) == (expected.sizes is None)
 
 
 @pytest.mark.parametrize(
