@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
-import simulated_cuda
 import torch
 
 from reality_check.config import Model, Training
@@ -55,7 +53,7 @@ def fold_run(
         dropout: before the embedder; drawn on the device.
         **changes: of the training.
     """
-    data = make_glyphs(16, 8, 32, 0) if data is None else data
+    data = glyphs() if data is None else data
     trunk = {"trunk": "conv4", "arguments": {"width": 16}, "pooling": "flatten"}
     part = {"name": "Adam", "lr": 0.0}
     training = Training.model_validate(
@@ -99,13 +97,8 @@ def built(folder: Path, device: str, **options: Any) -> Trainer:
     return trainer
 
 
-_simulation = ExitStack()
-
-
-def load_in_a_process(simulated: bool) -> ImageSet:
-    """The glyphs of :func:`fold_run`, in a process of its own that is to see a simulated GPU."""
-    if simulated:
-        _simulation.enter_context(simulated_cuda.simulated_cuda())
+def glyphs() -> ImageSet:
+    """What fold runs train on by default."""
     return make_glyphs(16, 8, 32, 0)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import json
+import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,7 +13,7 @@ import pytest
 import simulated_cuda
 import torch
 from simulated_cuda import Device
-from support.gpu_folds import fold_run, load_in_a_process
+from support.gpu_folds import fold_run, glyphs
 
 from reality_check.api import run
 from reality_check.config import load_experiment
@@ -75,15 +76,16 @@ def test_an_experiment_on_two_gpus_scores_as_on_a_cpu(tmp_path: Path, tiny: Path
     assert state["device"] == "cuda:1"
 
 
-def test_folds_train_at_once(tmp_path: Path) -> None:
-    simulated = simulated_cuda.current() is not None
+def test_folds_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    if simulated_cuda.current() is not None:  # forked processes have it; real CUDA cannot fork
+        fork = multiprocessing.get_context("fork")
+        monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
     tasks = [fold_run(tmp_path, "cuda", lr=lr, max_epochs=1).task for lr in (0.01, 0.02)]
     jobs = [
         FoldJob(task, n, tuple(range(10)), tuple(range(10, 16)), tmp_path / f"fold_{n}")
         for n, task in enumerate(tasks)
     ]
-    load = functools.partial(load_in_a_process, simulated)
-    executor = ProcessExecutor(2, load, torch.device("cuda"))
+    executor = ProcessExecutor(2, glyphs, torch.device("cuda"))
     try:
         results = executor.run(jobs, lambda position: None)
     finally:
