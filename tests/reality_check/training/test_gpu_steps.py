@@ -66,7 +66,10 @@ def test_miners_choose_what_they_choose_on_a_cpu(
 def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) -> None:
     """GradScaler looks once at each optimiser whether a gradient is finite."""
     trainer = built(tmp_path, "cuda", autocast=autocast)
+    seen: list[torch.dtype] = []
+    trainer.loss.register_forward_pre_hook(lambda _, given: seen.append(given[0].dtype))
     trainer.train_steps(STEPS)
+    assert seen == [torch.float32] * STEPS, "a loss of others would compute in half precision"
     with waits_counted() as waits:
         trainer.train_steps(STEPS)
     looks = STEPS * len(trainer.module.optimizers) if autocast == "fp16" else 0
