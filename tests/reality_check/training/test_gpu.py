@@ -65,8 +65,12 @@ def test_a_run_that_goes_on_draws_what_it_would_have_drawn(
 
 
 @pytest.mark.parametrize(("first", "second"), [("cuda", "cuda"), ("cuda", "cpu"), ("cpu", "cuda")])
-def test_a_run_goes_on_from_its_checkpoint(tmp_path: Path, first: str, second: str) -> None:
+def test_a_run_goes_on_from_its_checkpoint(
+    tmp_path: Path, first: str, second: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     killed(tmp_path, first)
+    if second == "cpu":
+        monkeypatch.setattr(torch.cuda, "is_available", lambda: False)
     again = fold_run(tmp_path, second)
     result = again.run()
     assert result.epochs_spent == 3
