@@ -11,6 +11,7 @@ from pml_extensions.functional.distances import (
 )
 from pml_extensions.functional.memory import free_memory
 from pml_extensions.functional.precision import (
+    allow_tf32,
     at_least_float32,
     without_autocast,
     without_tf32,
@@ -51,6 +52,7 @@ __all__ = [
     "View",
     "Warp",
     "all_quadruples",
+    "allow_tf32",
     "at_least_float32",
     "batch_normalized",
     "class_sums",

@@ -201,6 +201,7 @@ DESCRIPTIONS: dict[str, dict[str, str]] = {
         "second_phase_share": "Part of max_epochs that is kept for the second phase.",
         "second_phase_epochs": "Length of the second phase, where it begins at a fixed epoch.",
         "autocast": "Mixed precision of the network; losses compute in float32.",
+        "tf32": "Whether float32 on a GPU may be TF32, whose numbers have 10 bits instead of 23.",
         "gradient_clip": "Bounds each component of the network's gradient.",
         "gradient_clip_norm": "Bounds the length of the network's gradient.",
     },

@@ -228,6 +228,7 @@ class Training(Strict):
     second_phase_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
     second_phase_epochs: PositiveInt | None = None
     autocast: Literal["none", "bf16", "fp16"] = "none"
+    tf32: bool = False
     gradient_clip: Annotated[float, Field(gt=0)] | None = None
     gradient_clip_norm: Annotated[float, Field(gt=0)] | None = None
 

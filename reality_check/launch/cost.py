@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
+from pml_extensions.functional import allow_tf32
 from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage, clean
 from reality_check.config.schema import Experiment, count_trainings
@@ -146,13 +147,14 @@ def _measure(
     started = time.perf_counter()
     trainer.build()  # and all that follows writes nothing
     build = time.perf_counter() - started
-    trainer.train_steps(_WARM_UP)
-    step = _seconds_each(lambda: trainer.train_steps(1))
     images = trainer.validation_images
     rows = np.arange(min(len(images), 128))
-    embed_rows = _seconds_each(
-        lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows))
-    )
+    with allow_tf32(device, trainer.task.training.tf32):
+        trainer.train_steps(_WARM_UP)
+        step = _seconds_each(lambda: trainer.train_steps(1))
+        embed_rows = _seconds_each(
+            lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows))
+        )
     return _Times(
         build,
         step * trainer.epoch_length,

@@ -14,6 +14,7 @@ from typing import Any, Literal
 import numpy as np
 import torch
 
+from pml_extensions.functional import allow_tf32
 from reality_check.config.messages import validate
 from reality_check.config.model import Model
 from reality_check.config.training import Augment
@@ -126,6 +127,7 @@ def _embed_all(
     with (
         torch.inference_mode(),
         autocast(how.device, how.autocast),
+        allow_tf32(how.device, False),
         progress(what, len(data), done) as advance,
     ):
         for batch in pipeline.evaluation_batches(np.arange(done, len(data))):

@@ -9,6 +9,7 @@ from statistics import fmean
 import numpy as np
 import torch
 
+from pml_extensions.functional import allow_tf32
 from reality_check.config.metrics import METRICS, TRAINVAL, Stage, of_trainval
 from reality_check.config.model import Model
 from reality_check.config.training import Training
@@ -79,13 +80,14 @@ class Scorer:
 
         networks = self._networks(method, stage, trial_index)
         images, device = self._images(method.model, method.training, test), self._prepared.device
-        scores, embeddings = score_networks(networks, images, device, score, asked)
-        if names := of_trainval(asked):
-            trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
-            images = self._images(method.model, method.training, trainval)
-            others = [embed_images(network, images, device) for network in networks]
-            for category, metrics in score(others, names, trainval.labels, None).items():
-                scores[category].update(renamed(metrics, TRAINVAL, names))
+        with allow_tf32(device, method.training.tf32):
+            scores, embeddings = score_networks(networks, images, device, score, asked)
+            if names := of_trainval(asked):
+                trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
+                images = self._images(method.model, method.training, trainval)
+                others = [embed_images(network, images, device) for network in networks]
+                for category, metrics in score(others, names, trainval.labels, None).items():
+                    scores[category].update(renamed(metrics, TRAINVAL, names))
         return scores, embeddings
 
     def embed_test_rows(
@@ -106,10 +108,12 @@ class Scorer:
             FileNotFoundError: a network is not there.
         """
         images = self._images(method.model, method.training, self._prepared.test_set)
-        return [
-            embed(network.to(self._prepared.device), network, images.evaluation_batches(rows))
-            for network in self._networks(method, stage, trial_index)
-        ]
+        device = self._prepared.device
+        with allow_tf32(device, method.training.tf32):
+            return [
+                embed(network.to(device), network, images.evaluation_batches(rows))
+                for network in self._networks(method, stage, trial_index)
+            ]
 
     def keep_queries(
         self, method: PreparedMethod, stage: Stage, trial_index: int, scores: dict[str, Metrics]
@@ -125,21 +129,21 @@ class Scorer:
         trainval = None if trial_index else prepared.dataset.subset(prepared.splits.trainval)
         model, training = prepared.experiment.model, protocol.training
         test = self._images(model, training, prepared.test_set)
-        folds = [
-            score_baselines(
-                model,
-                training,
-                network_seed(
-                    prepared.experiment.seed, Stage.REPRODUCTIONS.value, trial_index, fold
-                ),
-                prepared.test_set,
-                prepared.device,
-                trainval=None if fold else trainval,
-                extra_metrics=protocol.final_metrics,
-                images=test,
-            )
-            for fold in range(protocol.split.folds)
-        ]
+        seed = prepared.experiment.seed
+        with allow_tf32(prepared.device, training.tf32):
+            folds = [
+                score_baselines(
+                    model,
+                    training,
+                    network_seed(seed, Stage.REPRODUCTIONS.value, trial_index, fold),
+                    prepared.test_set,
+                    prepared.device,
+                    trainval=None if fold else trainval,
+                    extra_metrics=protocol.final_metrics,
+                    images=test,
+                )
+                for fold in range(protocol.split.folds)
+            ]
         return {
             name: {
                 key: fmean(fold[name][key] for fold in folds if name in fold)

@@ -37,6 +37,7 @@ from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.methods import MethodSettings
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
+from reality_check.utils.environment import describe_gpu
 from reality_check.utils.lease import LeaseCheck
 from reality_check.utils.seeds import derive
 
@@ -75,7 +76,8 @@ class TrialRunner:
         alone = device.type != "cpu" or stage in (Stage.FINAL, Stage.BASELINES)
         count = self.strategy.size
         processes = max(count, 1 if alone else self._folds_at_once)
-        return {"device": name_of(device, count), "processes": processes}
+        about = {"device": name_of(device, count), "processes": processes}
+        return about | ({"gpu": describe_gpu(device)} if device.type == "cuda" else {})
 
     def do(self, work: StageWork, context: TrialContext) -> TrialResult:
         """Do one trial of a stage.

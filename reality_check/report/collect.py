@@ -9,16 +9,15 @@ from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, STAGES, Stage, depends_on_geometry, other_geometry
-from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
+from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.studies.campaign import Campaign, Retrained
 from reality_check.studies.growth import read_steps
@@ -29,7 +28,6 @@ from reality_check.studies.trial import StoredTrial
 from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
-_CHOSEN = {"official": "the data set's own test classes", "half": "the second half"}
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 #: The open studies, by method, stage and number of the search.
@@ -51,7 +49,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
-    environment = _environment(campaign, stages)
+    environment, data = _environment(campaign, stages), campaign.noted("data") or {}
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     energy, energy_missing = read_energy(campaign.out_dir)
     return ExperimentResults(
@@ -63,7 +61,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
         deviations=tuple(find_deviations(experiment, methods, finished, parallel, steps)),
-        facts=tuple(_facts(campaign, environment)),
+        facts=tuple(run_facts(experiment, data, environment, _gpus(stages))),
         config=experiment.plain(),
         queries=read_query_scores(
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
@@ -72,7 +70,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         energy=energy,
         energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
-        noun=(campaign.noted("data") or {}).get("noun", "image"),
+        noun=data.get("noun", "image"),
     )
 
 
@@ -90,6 +88,12 @@ def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
     first = next(method for method in experiment.methods if method.starts_from is None)
     study = stages.get((first.name, experiment.protocol.stages[0], 0))
     return {} if study is None else study.about()
+
+
+def _gpus(stages: Studies) -> Counter[str]:
+    """On how many attempts each kind of GPU, with its driver and libraries, has worked."""
+    trials = (trial for study in stages.values() for trial in study.trials())
+    return Counter(trial.gpu for trial in trials if trial.gpu is not None)
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
@@ -260,139 +264,3 @@ def costs(stages: Studies) -> tuple[Cost, ...]:
             if trial.hours:
                 hours.setdefault((method, stage, trial.device_kind), []).append(trial.hours)
     return tuple(Cost(*key, len(spent), sum(spent)) for key, spent in hours.items())
-
-
-def _facts(campaign: Campaign, environment: Mapping[str, Any]) -> list[tuple[str, str]]:
-    """How it was run; ``environment`` is that of the worker that opened the first search."""
-    experiment = campaign.experiment
-    protocol, training = experiment.protocol, experiment.protocol.training
-    stages = protocol.stages
-    data = campaign.noted("data") or {}
-    noun = data.get("noun", "image")
-    per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
-    epoch = f"{training.iterations_per_epoch} iterations"
-    if training.iterations_per_epoch == "pass":
-        epoch = f"a pass over the {noun}s"
-    return [
-        *_data_facts(data, protocol),
-        (
-            "Trunk and head",
-            f"{experiment.model.trunk}, weights {experiment.model.weights}, "
-            f"{experiment.model.describe_head()}",
-        ),
-        (
-            "Embedding",
-            f"{training.embedding_size} a fold, "
-            f"{training.embedding_size * protocol.split.folds} ensemble and complete"
-            if protocol.split.folds > 1
-            else str(training.embedding_size),
-        ),
-        ("Batch", f"{training.batch_size} {noun}s; samples per class: {per_class}"),
-        (
-            "Training",
-            f"at most {training.max_epochs} epochs of {epoch}; evaluated every "
-            f"{training.evaluate_every}, patience {training.patience}",
-        ),
-        *_own_facts(experiment),
-        (
-            "Search",
-            _search_fact(protocol) if Stage.SEARCH in stages else "none: all values are fixed",
-        ),
-        (
-            "Reproductions",
-            f"{_runs_fact(protocol)}, fresh seeds; the tuned winner itself is not among them"
-            if Stage.REPRODUCTIONS in stages
-            else f"{_runs_fact(protocol)}, each a network on all trainval classes, fresh seeds",
-        ),
-        ("Seed", str(experiment.seed)),
-        ("Device", data.get("device", "not recorded")),
-        ("Versions", environment.get("versions", "not recorded")),
-        ("Machine", environment.get("machine", "not recorded")),
-    ]
-
-
-def _search_fact(protocol: Protocol) -> str:
-    search = protocol.search
-    text = f"{search.trials_text} of {protocol.split.folds} folds, sampler {search.sampler}"
-    if search.repeats > 1:
-        return f"{search.repeats} independent searches per method, each of {text}"
-    if search.retrain_best is not None:
-        return f"one per method of {text}; all its subsets of {search.budget} trials are searches"
-    return f"one per method of {text}"
-
-
-def _runs_fact(protocol: Protocol) -> str:
-    search = protocol.search
-    if search.repeats > 1:
-        return f"{protocol.reproductions} of the winner of each of {search.repeats} searches"
-    if search.retrain_best is not None:
-        return f"{protocol.reproductions} of each of the best {search.retrain_best} trials"
-    return f"{protocol.reproductions} per method"
-
-
-def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
-    """Methods whose network or training is not the experiment's, and in what."""
-    facts = []
-    for method in experiment.methods:
-        pairs = [
-            (experiment.model, experiment.model_of(method)),
-            (experiment.protocol.training, experiment.training_of(method)),
-        ]
-        plain = [[one.model_dump(mode="json") for one in pair] for pair in pairs]
-        values = [
-            (key, value_at(own, key))
-            for common, own in plain
-            for key in differing_keys(common, own)
-        ]
-        keys = [f"{key} {'none' if value is None else value}" for key, value in values]
-        if keys:
-            facts.append((f"Its own: {method.name}", ", ".join(keys)))
-    return facts
-
-
-def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
-    """What :meth:`PreparedExperiment.describe_data` kept, in words."""
-    if not data:
-        return [("Data set", "not recorded")]
-    folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
-    queries = data.get("queries")
-    noun = data["noun"]
-    test = f"{data['test_images']} test {noun}s"
-    if queries is not None:
-        test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
-    tested = protocol.split.test_classes
-    chosen = _CHOSEN[tested] if isinstance(tested, str) else "named in the protocol"
-    facts = [
-        (
-            "Data set",
-            f"{data['name']}: {data['classes']} classes, {data['images']} {noun}s of "
-            f"{_size(data['image_shape'])}",
-        ),
-        (
-            "Classes",
-            f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
-        ),
-    ]
-    if data.get("origin"):
-        facts.insert(1, ("Samples", data["origin"]))
-    if protocol.selects_on == "validation":
-        split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
-        facts.append(("Folds", split))
-    if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
-        facts.append(("Network input", _size(data["input_shape"])))
-    if data.get("lone_images"):
-        facts.append(
-            (f"Classes of one {noun}", f"{data['lone_images']}; their {noun}s are no queries")
-        )
-    if data.get("skipped"):
-        facts.append(("Images left out", _skipped(data["skipped"])))
-    return facts
-
-
-def _size(shape: Sequence[int]) -> str:
-    return " x ".join(map(str, shape)) if shape else "different sizes"
-
-
-def _skipped(files: Sequence[str]) -> str:
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"

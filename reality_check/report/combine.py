@@ -251,7 +251,7 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
             "that are otherwise the same are further searches of one method."
         )
         deviations.append(Deviation("seeds", text))
-    for fact in ("Versions", "Device", "Machine"):
+    for fact in ("Versions", "Device", "GPU", "Machine"):
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = f"Not the same in all folders (see {_WHERE})."
             deviations.append(Deviation(fact.lower(), text))

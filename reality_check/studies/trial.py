@@ -40,6 +40,7 @@ class StoredTrial:
         trial_index: which of the study's trials it is an attempt at.
         worker: the process that signed it.
         device: what it runs on.
+        gpu: kind of GPU, its driver and libraries.
         processes: how many processes train it at a time.
         seconds: how long it took, or up to its last heartbeat.
         duplicate: whether another attempt holds its index.
@@ -69,6 +70,7 @@ class StoredTrial:
     trial_index: int | None = None
     worker: Mapping[str, Any] | None = None
     device: str | None = None
+    gpu: str | None = None
     processes: int = 1
     seconds: float | None = None
     duplicate: bool = False

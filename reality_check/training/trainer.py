@@ -15,6 +15,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
+from pml_extensions.functional import allow_tf32
 from reality_check.config.metrics import METRICS, SELECTS_ON_TEST
 from reality_check.data.sample_set import SampleSet
 from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
@@ -88,6 +89,10 @@ class Trainer:
         saved = self.checkpoints.load()
         if isinstance(saved, FoldResult):
             return saved
+        with allow_tf32(self.device, self.task.training.tf32):
+            return self._run(saved)
+
+    def _run(self, saved: State | None) -> FoldResult:
         self.build()
         if saved is None:
             fit_first_values(self.task, self.module, self.train_set, self.batches)

@@ -3,9 +3,17 @@
 from __future__ import annotations
 
 import platform
+import re
 from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import torch
 
 _PACKAGES = ("torch", "pytorch-metric-learning", "optuna", "numpy", "faiss-cpu", "pml-extensions")
+#: Where Linux tells the version of NVIDIA's driver.
+_DRIVER = Path("/proc/driver/nvidia/version")
 
 
 def describe_environment() -> dict[str, str]:
@@ -20,6 +28,26 @@ def describe_environment() -> dict[str, str]:
         "versions": ", ".join(f"{name} {number}" for name, number in versions.items()),
         "machine": f"{platform.system()} {platform.machine()}",
     }
+
+
+def describe_gpu(device: torch.device, driver: Path = _DRIVER) -> str:
+    """A CUDA device's name, driver, libraries and whether cuDNN tries algorithms, for people."""
+    import torch  # only those who have a device need it, which takes a second
+
+    try:
+        found = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
+    except OSError:
+        found = None
+    cudnn = torch.backends.cudnn
+    return ", ".join(
+        (
+            torch.cuda.get_device_name(device),
+            f"driver {'unknown' if found is None else found[0]}",
+            f"CUDA {torch.version.cuda}",
+            f"cuDNN {cudnn.version()}",
+            f"cudnn.benchmark {'on' if cudnn.benchmark else 'off'}",
+        )
+    )
 
 
 def split_versions(text: str) -> dict[str, str]:

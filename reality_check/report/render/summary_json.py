@@ -93,6 +93,7 @@ def _environment(summary: Summary) -> dict[str, Any]:
         "versions": summary.results.versions,
         "machine": facts.get("Machine"),
         "device": facts.get("Device"),
+        "gpu": facts.get("GPU"),
     }
 
 

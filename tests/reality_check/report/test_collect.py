@@ -9,11 +9,12 @@ import numpy as np
 import pytest
 import torch
 
-from reality_check.config import compose
+from reality_check.config import compose, load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import renamed
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
-from reality_check.report.collect import _rows, costs
+from reality_check.report.collect import _gpus, _rows, costs
+from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
 from reality_check.studies.trial import StoredTrial
 
@@ -90,3 +91,18 @@ def test_hours_are_of_all_processes_and_attempts_by_kind_of_device() -> None:
         Cost("a", "search", "cpu", 1, 4.0),
         Cost("", "baselines", "unknown", 1, 0.1),
     )
+
+
+def test_each_kind_of_gpu_is_named_with_its_attempts() -> None:
+    experiment = load_experiment("quickstart", ["protocol.training.tf32=true"])
+    old, new = {"gpu": "V100, driver 1"}, {"gpu": "A100, driver 2"}
+    facts = dict(run_facts(experiment, {}, {}, _gpus({("a", Stage.SEARCH, 0): attempts(old, {})})))
+    assert facts["GPU"] == "V100, driver 1, TF32 on"
+    stages = {
+        ("a", Stage.SEARCH, 0): attempts(old, new, new),
+        ("a", Stage.REPRODUCTIONS, 0): attempts(new),
+    }
+    facts = dict(run_facts(experiment, {}, {}, _gpus(stages)))
+    words = "A100, driver 2, TF32 on (3 trials); V100, driver 1, TF32 on (1 trial)"
+    assert facts["GPU"] == words
+    assert "GPU" not in dict(run_facts(experiment, {}, {}, _gpus({})))

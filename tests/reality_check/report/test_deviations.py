@@ -123,6 +123,7 @@ def test_metrics_on_request_are_no_deviation() -> None:
         (["protocol.training.gradient_clip=10"], ["gradient_clip", "10", "none"]),
         (["protocol.training.phases=two"], ["phases", "two", "method"]),
         (["protocol.training.autocast=bf16"], ["autocast", "bf16", "none"]),
+        (["protocol.training.tf32=true"], ["tf32", "yes", "no"]),
         (["protocol.categories=[aggregate]"], ["categories", "aggregate", "ensemble"]),
     ],
 )

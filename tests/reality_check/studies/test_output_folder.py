@@ -88,6 +88,10 @@ def test_locking_again_writes_only_what_has_changed(tmp_path: Path) -> None:
             ["methods=[contrastive]"],
             ["methods is ['contrastive', 'normalized_softmax'] there and ['contrastive'] here"],
         ),
+        (
+            ["protocol.training.tf32=true"],
+            ["protocol.training.tf32 is False there and True here"],
+        ),
         (["code.dataset=other"], ["images are not the same"]),
         (["code.my_losses=abc"], ["code of my_losses has changed"]),
         (

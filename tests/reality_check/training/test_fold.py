@@ -134,6 +134,7 @@ DIFFERENT = {
     "schedule": changed("training", schedule=Schedule(kind="cosine")),
     "a step": changed("training", schedule=Schedule(kind="step", at=[3])),
     "patience": changed("training", patience=None),
+    "tf32": changed("training", tf32=True),
     "loss": changed("settings", loss="my_losses.Other"),
     "arguments": changed("settings", arguments={"margin": 0.2}),
     "miner": changed("settings", miner={"class": "MultiSimilarityMiner"}),

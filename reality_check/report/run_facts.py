@@ -1,0 +1,170 @@
+"""How an experiment was run, in words: data, network, training, search, machine."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from reality_check.config.differences import differing_keys, value_at
+from reality_check.config.metrics import Stage
+from reality_check.config.protocol import Protocol
+from reality_check.config.schema import Experiment
+from reality_check.report.text import counted
+
+_CHOSEN = {"official": "the data set's own test classes", "half": "the second half"}
+
+
+def run_facts(
+    experiment: Experiment,
+    data: Mapping[str, Any],
+    environment: Mapping[str, Any],
+    gpus: Mapping[str, int],
+) -> list[tuple[str, str]]:
+    """Return how an experiment was run.
+
+    Args:
+        experiment: what was run.
+        data: what :meth:`PreparedExperiment.describe_data` kept; may be empty.
+        environment: of the worker that opened the first search.
+        gpus: on how many attempts each kind of GPU has worked.
+    """
+    protocol, training = experiment.protocol, experiment.protocol.training
+    stages = protocol.stages
+    noun = data.get("noun", "image")
+    per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
+    epoch = f"{training.iterations_per_epoch} iterations"
+    if training.iterations_per_epoch == "pass":
+        epoch = f"a pass over the {noun}s"
+    return [
+        *_data_facts(data, protocol),
+        (
+            "Trunk and head",
+            f"{experiment.model.trunk}, weights {experiment.model.weights}, "
+            f"{experiment.model.describe_head()}",
+        ),
+        (
+            "Embedding",
+            f"{training.embedding_size} a fold, "
+            f"{training.embedding_size * protocol.split.folds} ensemble and complete"
+            if protocol.split.folds > 1
+            else str(training.embedding_size),
+        ),
+        ("Batch", f"{training.batch_size} {noun}s; samples per class: {per_class}"),
+        (
+            "Training",
+            f"at most {training.max_epochs} epochs of {epoch}; evaluated every "
+            f"{training.evaluate_every}, patience {training.patience}",
+        ),
+        *_own_facts(experiment),
+        (
+            "Search",
+            _search_fact(protocol) if Stage.SEARCH in stages else "none: all values are fixed",
+        ),
+        (
+            "Reproductions",
+            f"{_runs_fact(protocol)}, fresh seeds; the tuned winner itself is not among them"
+            if Stage.REPRODUCTIONS in stages
+            else f"{_runs_fact(protocol)}, each a network on all trainval classes, fresh seeds",
+        ),
+        ("Seed", str(experiment.seed)),
+        ("Device", data.get("device", "not recorded")),
+        *([("GPU", _gpu_fact(gpus, training.tf32))] if gpus else []),
+        ("Versions", environment.get("versions", "not recorded")),
+        ("Machine", environment.get("machine", "not recorded")),
+    ]
+
+
+def _gpu_fact(gpus: Mapping[str, int], tf32: bool) -> str:
+    ending = f"TF32 {'on' if tf32 else 'off'}"
+    if len(gpus) == 1:
+        return f"{next(iter(gpus))}, {ending}"
+    return "; ".join(
+        f"{gpu}, {ending} ({counted(count, 'trial')})" for gpu, count in sorted(gpus.items())
+    )
+
+
+def _search_fact(protocol: Protocol) -> str:
+    search = protocol.search
+    text = f"{search.trials_text} of {protocol.split.folds} folds, sampler {search.sampler}"
+    if search.repeats > 1:
+        return f"{search.repeats} independent searches per method, each of {text}"
+    if search.retrain_best is not None:
+        return f"one per method of {text}; all its subsets of {search.budget} trials are searches"
+    return f"one per method of {text}"
+
+
+def _runs_fact(protocol: Protocol) -> str:
+    search = protocol.search
+    if search.repeats > 1:
+        return f"{protocol.reproductions} of the winner of each of {search.repeats} searches"
+    if search.retrain_best is not None:
+        return f"{protocol.reproductions} of each of the best {search.retrain_best} trials"
+    return f"{protocol.reproductions} per method"
+
+
+def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
+    """Methods whose network or training is not the experiment's, and in what."""
+    facts = []
+    for method in experiment.methods:
+        pairs = [
+            (experiment.model, experiment.model_of(method)),
+            (experiment.protocol.training, experiment.training_of(method)),
+        ]
+        plain = [[one.model_dump(mode="json") for one in pair] for pair in pairs]
+        values = [
+            (key, value_at(own, key))
+            for common, own in plain
+            for key in differing_keys(common, own)
+        ]
+        keys = [f"{key} {'none' if value is None else value}" for key, value in values]
+        if keys:
+            facts.append((f"Its own: {method.name}", ", ".join(keys)))
+    return facts
+
+
+def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
+    """The data set and how it was divided."""
+    if not data:
+        return [("Data set", "not recorded")]
+    folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])
+    queries = data.get("queries")
+    noun = data["noun"]
+    test = f"{data['test_images']} test {noun}s"
+    if queries is not None:
+        test += f", {queries} queries and {data['test_images'] - queries} in the gallery"
+    tested = protocol.split.test_classes
+    chosen = _CHOSEN[tested] if isinstance(tested, str) else "named in the protocol"
+    facts = [
+        (
+            "Data set",
+            f"{data['name']}: {data['classes']} classes, {data['images']} {noun}s of "
+            f"{_size(data['image_shape'])}",
+        ),
+        (
+            "Classes",
+            f"{data['trainval_classes']} trainval, {data['test_classes']} test: {chosen} ({test})",
+        ),
+    ]
+    if data.get("origin"):
+        facts.insert(1, ("Samples", data["origin"]))
+    if protocol.selects_on == "validation":
+        split = f"rule {protocol.split.rule}; training + validation classes: {folds}"
+        facts.append(("Folds", split))
+    if data.get("input_shape") and data["input_shape"] != data["image_shape"]:
+        facts.append(("Network input", _size(data["input_shape"])))
+    if data.get("lone_images"):
+        facts.append(
+            (f"Classes of one {noun}", f"{data['lone_images']}; their {noun}s are no queries")
+        )
+    if data.get("skipped"):
+        facts.append(("Images left out", _skipped(data["skipped"])))
+    return facts
+
+
+def _size(shape: Sequence[int]) -> str:
+    return " x ".join(map(str, shape)) if shape else "different sizes"
+
+
+def _skipped(files: Sequence[str]) -> str:
+    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+    return f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"

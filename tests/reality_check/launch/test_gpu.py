@@ -1,0 +1,54 @@
+"""A whole experiment on a GPU: in which precision it computes, and what is recorded of the GPU."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+import torch
+from support.spied import TRAINING, Made
+
+from reality_check.models.network import Network
+from reality_check.report.collect import collect
+
+pytestmark = pytest.mark.gpu
+
+
+def switches() -> tuple[str, ...]:
+    """Those of products and of convolutions."""
+    cudnn: Any = torch.backends.cudnn
+    return torch.backends.cuda.matmul.fp32_precision, cudnn.conv.fp32_precision
+
+
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
+@pytest.mark.parametrize(("tf32", "expected"), [(False, "ieee"), (True, "tf32")])
+def test_every_network_computes_in_the_precision_that_is_asked_for(
+    make: Made, tf32: bool, expected: str
+) -> None:
+    seen, before = [], switches()
+
+    def look(module: torch.nn.Module, given: Any) -> None:
+        if isinstance(module, Network) and next(module.parameters()).is_cuda:
+            seen.append(switches())
+
+    protocol = {
+        "base": "quick_one_search",
+        "training": {**TRAINING, "tf32": tf32},
+        "search": {"trials": 1, "sampler": "random"},
+        "reproductions": 1,
+    }
+    methods = [{"base": "contrastive", "samples_per_class": 2}]
+    campaign = make(device="cuda", protocol=protocol, methods=methods)
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(look)
+    try:
+        campaign.work()
+    finally:
+        hook.remove()
+    assert len(seen) > 20
+    assert set(seen) == {(expected, expected)}
+    assert switches() == before
+
+    words = dict(collect(campaign).facts)["GPU"].split(", ")
+    assert words[0] == torch.cuda.get_device_name()
+    assert [word.split()[0] for word in words[1:4]] == ["driver", "CUDA", "cuDNN"]
+    assert words[4:] == ["cudnn.benchmark off", f"TF32 {'on' if tf32 else 'off'}"]
