@@ -2,47 +2,47 @@
 
 from __future__ import annotations
 
-import warnings
-
 import numpy as np
 import torch
 from torch import Tensor
 
 from reality_check.data.images import Images, PixelBatch
-
-#: Share of the free memory of a GPU that the images of one set may take.
-_SHARE = 0.4
-_UPLOAD_BYTES = 1 << 28
+from reality_check.data.residency import place
 
 
 class PixelStore:
     """Images from which batches are drawn, resident on the device where they fit.
 
     On a CPU nothing is copied: batches are gathered from the array, which may be memory-mapped and
-    is then shared by all processes. On a GPU the images are uploaded once if they take at most
-    40 % of its free memory; else each batch is gathered into page-locked memory and sent.
+    is then shared by all processes. On a GPU the array is uploaded, once for all its views, if the
+    processes on it together take at most half of its free memory for that; else each batch is
+    gathered into page-locked memory and sent.
 
     Args:
-        images: a view; only its own images are uploaded.
+        images: a view.
         device: where batches are wanted.
     """
 
     def __init__(self, images: Images, device: torch.device) -> None:
         self.device = device
-        self.resident = device.type == "cpu" or fits(images.nbytes, device)
-        if self.resident and device.type != "cpu":
-            self._pixels, self._offsets = _upload(images, device)
-        else:
-            self._pixels, self._offsets = as_tensor(images.pixels), images.offsets
+        self._placed, self._offsets = place(images.pixels, device), images.offsets
         self._heights, self._widths = images.heights, images.widths
         self._channels = images.channels
-        self._frames = _frames(self._pixels, self._offsets, images.shape)
-        if self._frames is not None:
-            size = self._frames[0].numel()
-            self._rows = torch.from_numpy(self._offsets // size)
+        self._frame = _frame(images)
+        if self._frame is not None:
+            self._rows = torch.from_numpy(self._offsets // int(np.prod(self._frame)))
 
     def __len__(self) -> int:
         return len(self._offsets)
+
+    @property
+    def resident(self) -> bool:
+        """Whether batches are gathered where they are wanted."""
+        return self._pixels.device.type == self.device.type
+
+    @property
+    def _pixels(self) -> Tensor:
+        return self._placed.tensor
 
     def batch(self, rows: np.ndarray) -> PixelBatch:
         """Gather images.
@@ -53,8 +53,9 @@ class PixelStore:
         Returns:
             The images on the device, see :class:`PixelBatch`.
         """
-        if self._frames is not None:
-            return PixelBatch(gather(self._frames, self._rows[torch.from_numpy(rows)], self.device))
+        if self._frame is not None:
+            frames, chosen = _frames(self._pixels, self._frame), self._rows[torch.from_numpy(rows)]
+            return PixelBatch(gather(frames, chosen, self.device))
         heights, widths = self._heights[rows], self._widths[rows]
         sizes = torch.from_numpy(np.stack([heights, widths], axis=1))
         if self._pixels.device.type == "cpu":
@@ -105,46 +106,15 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
     return torch.index_select(samples, 0, index, out=out).to(device, non_blocking=True)
 
 
-def _frames(
-    pixels: Tensor, offsets: np.ndarray, shape: tuple[int, int, int] | None
-) -> Tensor | None:
-    """The flat array as (M, H, W, C) where all images have one size and lie on its raster."""
-    if shape is None:
+def _frame(images: Images) -> tuple[int, int, int] | None:
+    """The shape of all images where they have one and lie on its raster."""
+    if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None
+    return images.shape
+
+
+def _frames(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """The flat array as (M, H, W, C)."""
     size = int(np.prod(shape))
-    if (offsets % size).any():
-        return None
     count = len(pixels) // size
     return pixels[: count * size].view(count, *shape)
-
-
-def fits(nbytes: int, device: torch.device) -> bool:
-    """Whether the samples of one set take no more of a device than they may."""
-    if device.type != "cuda":
-        return True
-    free, _ = torch.cuda.mem_get_info(device)
-    return nbytes <= _SHARE * free
-
-
-def _upload(images: Images, device: torch.device) -> tuple[Tensor, np.ndarray]:
-    """Copy the images of a view, and no others, to the device: flat pixels and new offsets."""
-    sizes = images.sizes
-    ends = np.cumsum(sizes)
-    offsets = ends - sizes
-    flat = torch.empty(int(ends[-1]), dtype=torch.uint8, device=device)
-    first = 0
-    while first < len(images):
-        limit = offsets[first] + _UPLOAD_BYTES
-        last = max(first + 1, int(np.searchsorted(ends, limit, side="right")))
-        part = np.concatenate([images.image(row).reshape(-1) for row in range(first, last)])
-        flat[int(offsets[first]) : int(ends[last - 1])] = torch.from_numpy(part).to(device)
-        first = last
-    return flat, offsets
-
-
-def as_tensor(pixels: np.ndarray) -> Tensor:
-    """An array, which may be read-only, as a tensor of the same memory."""
-    with warnings.catch_warnings():
-        # A read-only array warns; nothing here writes to it.
-        warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
-        return torch.from_numpy(np.asarray(pixels))

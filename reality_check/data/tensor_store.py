@@ -6,7 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reality_check.data.store import as_tensor, fits, gather
+from reality_check.data.residency import place
+from reality_check.data.store import gather
 from reality_check.data.tensors import Tensors
 
 
@@ -14,26 +15,26 @@ class TensorStore:
     """Samples that are no images, from which batches are drawn; resident where they fit.
 
     As with :class:`reality_check.data.store.PixelStore`, nothing is copied on a CPU, and a GPU
-    holds them all if they take at most 40 % of its free memory.
+    holds the whole array where that has room.
 
     Args:
-        tensors: a view; only its own samples are uploaded.
+        tensors: a view.
         device: where batches are wanted.
     """
 
     def __init__(self, tensors: Tensors, device: torch.device) -> None:
         self.device = device
         self._dtype = tensors.input_shape.dtype
-        self.resident = device.type == "cpu" or fits(tensors.nbytes, device)
-        if self.resident and device.type != "cpu":
-            self._values = as_tensor(tensors.array()).to(device)
-            self._rows = torch.arange(len(tensors))
-        else:
-            self._values = as_tensor(tensors.values)
-            self._rows = torch.from_numpy(tensors.rows)
+        self._placed = place(tensors.values, device)
+        self._rows = torch.from_numpy(tensors.rows)
 
     def __len__(self) -> int:
         return len(self._rows)
+
+    @property
+    def resident(self) -> bool:
+        """Whether batches are gathered where they are wanted."""
+        return self._placed.tensor.device.type == self.device.type
 
     def batch(self, rows: np.ndarray) -> Tensor:
         """Gather samples.
@@ -44,5 +45,5 @@ class TensorStore:
         Returns:
             Shape (B, ...) on the device: float32, or the integers of the samples.
         """
-        batch = gather(self._values, self._rows[torch.from_numpy(rows)], self.device)
+        batch = gather(self._placed.tensor, self._rows[torch.from_numpy(rows)], self.device)
         return batch.to(self._dtype)

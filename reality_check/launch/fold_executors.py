@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import gc
 import multiprocessing
 import os
 import signal
@@ -20,7 +21,9 @@ from typing import Any, Protocol
 import torch
 
 from reality_check.data import SampleSet
+from reality_check.data.residency import processes_on_gpu, share_gpu, take_off_gpu
 from reality_check.evaluation.metrics import Diverged
+from reality_check.studies.finished import stamped
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
@@ -63,7 +66,7 @@ class FoldJob:
         strategy: Strategy,
         renew_lease: LeaseCheck = no_lease,
     ) -> FoldResult:
-        """Train it."""
+        """Train it; where a GPU's memory runs out, once more without samples that lie there."""
         validation = None if self.validation is None else dataset.subset(self.validation)
         train = dataset.subset(self.train)
 
@@ -72,7 +75,19 @@ class FoldJob:
 
         progress({"epoch": 0})
         where = (self.folder, device, progress, strategy)
-        return Trainer(self.task, train, validation, *where, renew_lease=renew_lease).run()
+
+        def train_it() -> FoldResult:
+            return Trainer(self.task, train, validation, *where, renew_lease=renew_lease).run()
+
+        try:
+            return train_it()
+        except torch.OutOfMemoryError:
+            # Of several processes the others wait in the middle of a step.
+            if strategy.size > 1 or not take_off_gpu():
+                raise
+        gc.collect()  # the trainer's circles hold its tensors
+        print(stamped(f"{device} is full, so samples leave it; continuing"), flush=True)
+        return train_it()
 
 
 class FoldExecutor(Protocol):
@@ -204,6 +219,7 @@ class ProcessExecutor:
             initargs=(
                 self._load,
                 self._device,
+                processes_on_gpu(),
                 put,
                 self._held_until,
                 os.getpid(),
@@ -292,6 +308,7 @@ _here: dict[str, Any] = {}
 def _begin(
     load: LoadData,
     device: torch.device,
+    on_gpu: int,
     put: Progress,
     held_until: Any,
     parent: int,
@@ -303,6 +320,7 @@ def _begin(
         signal.pthread_sigmask(signal.SIG_UNBLOCK, signals)
     torch.set_num_threads(1)
     keep_freed_memory()
+    share_gpu(on_gpu)
     renew_lease = functools.partial(_wait_for_parent, held_until)
     _here.update(dataset=load(), device=device, on_progress=put, renew_lease=renew_lease)
 

@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from reality_check.data.residency import WORKERS_ON_GPU
 from reality_check.launch.devices import environment
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.study import WorkFailed
@@ -109,6 +110,8 @@ class LocalWorkers:
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
         threads = dict.fromkeys(THREADS, "1")
+        own = self._devices[number]
+        sharing = {WORKERS_ON_GPU: str(self._devices.count(own))}
         log = self.log_path(number)
         log.parent.mkdir(parents=True, exist_ok=True)
         forget_failure(self.out_dir, number)
@@ -118,7 +121,7 @@ class LocalWorkers:
                 stdin=subprocess.DEVNULL,
                 stdout=output,
                 stderr=output,
-                env={**os.environ, **threads, OF_RUN: "1", **environment(self._devices[number])},
+                env={**os.environ, **threads, **sharing, OF_RUN: "1", **environment(own)},
                 # Ctrl-C reaches the parent only, which then ends its workers.
                 start_new_session=True,
             )

@@ -17,6 +17,7 @@ from typing import Any
 import torch
 
 from reality_check.config.source_code import use_sources
+from reality_check.data.residency import WORKERS_ON_GPU, share_gpu
 from reality_check.launch.energy.counters import find_counters
 from reality_check.launch.energy.meter import Meter
 from reality_check.launch.local import write_failure, write_progress
@@ -48,6 +49,9 @@ def work(
     """
     torch.set_num_threads(1)
     keep_freed_memory()
+    # With folds at once this process uploads too, when it scores.
+    processes = folds_at_once + int(folds_at_once > 1)
+    share_gpu(processes * int(os.environ.get(WORKERS_ON_GPU, "1")))
     worker = this_process()
 
     def on_progress(state: dict[str, Any]) -> None:

@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 
+from reality_check.data import residency
 from reality_check.data.images import Images
 from reality_check.data.store import PixelStore
 from reality_check.utils.errors import UsageError
@@ -97,26 +98,10 @@ def test_the_gather_of_a_device_gives_the_same_as_copies() -> None:
     torch.testing.assert_close(gathered, store.batch(rows).pixels)
 
 
-def test_uploads_hold_the_images_of_the_view_only(monkeypatch: pytest.MonkeyPatch) -> None:
-    from reality_check.data import store
-
-    images, singles = many_sizes()
-    view = images[np.array([3, 0, 1])]
-    for limit in (1, 100, 1 << 20):
-        monkeypatch.setattr(store, "_UPLOAD_BYTES", limit)
-        flat, offsets = store._upload(view, CPU)
-        assert flat.numel() == view.nbytes
-        for offset, row in zip(offsets, (3, 0, 1), strict=True):
-            part = flat[offset : offset + singles[row].size].numpy()
-            np.testing.assert_array_equal(part, singles[row].reshape(-1))
-
-
 @pytest.mark.gpu
 @pytest.mark.parametrize("resident", [True, False])
 def test_batches_on_a_gpu(resident: bool, monkeypatch: pytest.MonkeyPatch) -> None:
-    from reality_check.data import store
-
-    monkeypatch.setattr(store, "_SHARE", 0.4 if resident else 0.0)
+    monkeypatch.setattr(residency, "_SHARE", 0.4 if resident else 0.0)
     images, _ = many_sizes()
     array = np.random.default_rng(2).integers(0, 256, (8, 3, 4, 3), dtype=np.uint8)
     for source in (images, Images.from_array(array)):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import json
 import multiprocessing
@@ -17,11 +18,14 @@ from support.gpu_folds import fold_run, glyphs
 
 from reality_check.api import run
 from reality_check.config import load_experiment
+from reality_check.data import make_glyphs
+from reality_check.data.store import PixelStore
 from reality_check.launch.fold_executors import FoldJob, ProcessExecutor
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.worker import join_process_group
 from reality_check.results import ExperimentResults
 from reality_check.training.prepared_experiment import pick_device
+from reality_check.training.strategy import Strategy
 from reality_check.utils.errors import UsageError, WorkFailed
 
 pytestmark = [
@@ -135,3 +139,23 @@ def test_a_run_that_ran_out_of_memory_goes_on(tmp_path: Path, simulated_gpu: Dev
     result = fold_run(tmp_path / "fold", "cuda", max_epochs=2).run()
     assert result.curve[-1]["loss"] == pytest.approx(expected.curve[-1]["loss"], rel=1e-3)
     assert result.epochs_spent == expected.epochs_spent
+
+
+def test_samples_leave_a_gpu_that_is_full(
+    tmp_path: Path, simulated_gpu: Device, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """And the fold run continues from its checkpoint; without samples there it says so."""
+    memory, data = simulated_gpu.memory[0], make_glyphs(16, 8, 32, 0)
+    task = fold_run(tmp_path, "cuda", max_epochs=2).task
+    job = FoldJob(task, 0, tuple(range(10)), tuple(range(10, 16)), tmp_path / "fold")
+    place = (data, torch.device("cuda"), lambda position: None, Strategy())
+    memory.fail_in(600)
+    result = job.run(*place)
+    assert "cuda is full, so samples leave it" in capsys.readouterr().out
+    store = PixelStore(data.samples, torch.device("cuda"))
+    assert not store.resident
+    expected = fold_run(tmp_path / "whole", "cuda", max_epochs=2).run()
+    assert result.curve[-1]["loss"] == pytest.approx(expected.curve[-1]["loss"], rel=1e-3)
+    memory.fail_in(600)
+    with pytest.raises(torch.OutOfMemoryError):
+        dataclasses.replace(job, folder=tmp_path / "again").run(*place)

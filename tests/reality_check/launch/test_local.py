@@ -6,6 +6,7 @@ import json
 import os
 import sys
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -15,6 +16,7 @@ from support.spares import with_popen
 
 from reality_check.api import run
 from reality_check.config import load_experiment
+from reality_check.data.residency import WORKERS_ON_GPU
 from reality_check.launch import local, worker
 from reality_check.launch.local import LocalWorkers
 from reality_check.launch.parallelism import Parallelism
@@ -166,6 +168,18 @@ def test_each_worker_is_given_a_device(
     assert parallelism.device_groups() == [("cuda:1",), ("cuda:3",), ("cuda:1",)]
     # On whatever GPU a worker is: it sees no other.
     assert load_experiment(out / "experiment.yaml").device == "cuda"
+
+
+def test_each_worker_is_told_how_many_have_its_gpu(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    see(monkeypatch, 4)
+    told: list[dict[str, str]] = []
+    popen = SimpleNamespace(Popen=lambda *_, env, **__: told.append(env), DEVNULL=None)
+    monkeypatch.setattr(local, "subprocess", popen)
+    for devices in ((1, 3), ()):
+        LocalWorkers(tmp_path, Parallelism(3, devices=devices))
+    assert [env[WORKERS_ON_GPU] for env in told] == ["2", "1", "2", "3", "3", "3"]
 
 
 def test_without_devices_everything_is_as_the_experiment_says(

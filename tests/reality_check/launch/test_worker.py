@@ -17,6 +17,7 @@ from support.paths import DOCS
 
 from reality_check.api import load_results
 from reality_check.config import load_experiment
+from reality_check.data import residency
 from reality_check.launch import worker
 from reality_check.launch.energy.counters import Counter
 from reality_check.launch.prepare import prepare
@@ -68,6 +69,20 @@ def test_a_worker_of_a_complete_experiment_needs_nothing(
     monkeypatch.setattr(Campaign, "is_complete", lambda self: True)
     monkeypatch.setattr(WorkLoop, "run", lambda self: None)
     assert work(begun, 5) == DONE
+
+
+@pytest.mark.parametrize(("folds", "expected"), [(1, 2), (4, 10)])
+def test_all_processes_that_upload_samples_are_counted(
+    begun: Path, monkeypatch: pytest.MonkeyPatch, folds: int, expected: int
+) -> None:
+    """Of two workers on one GPU, each of which scores and trains folds in other processes."""
+    monkeypatch.setattr(residency, "_sharing", 1)
+    monkeypatch.setenv(residency.WORKERS_ON_GPU, "2")
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 0)
+    here = load_experiment(begun / "experiment.yaml")
+    lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
+    assert work(begun, 5, folds) == USAGE, "no device here"
+    assert residency.processes_on_gpu() == expected
 
 
 @pytest.mark.parametrize(
