@@ -9,6 +9,7 @@ import pytest
 import torch
 from support.gpu_folds import fold_run
 
+from reality_check.config.metrics import METRICS
 from reality_check.evaluation.metrics import Diverged
 from reality_check.training.fold import FoldResult
 from reality_check.utils import checkpoints
@@ -34,6 +35,9 @@ def test_the_first_epoch_is_that_of_the_cpu(tmp_path: Path) -> None:
     }
     losses = {device: result.curve[2]["loss"] for device, result in found.items()}
     assert losses["cuda"] == pytest.approx(losses["cpu"], rel=0.02)
+    for on_gpu, on_cpu in zip(found["cuda"].curve, found["cpu"].curve, strict=True):
+        for metric in METRICS:
+            assert on_gpu[metric] == pytest.approx(on_cpu[metric], abs=0.02), metric
 
 
 class Killed(Exception):

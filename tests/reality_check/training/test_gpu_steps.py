@@ -74,6 +74,8 @@ def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) 
         trainer.train_steps(STEPS)
     looks = STEPS * len(trainer.module.optimizers) if autocast == "fp16" else 0
     assert len(waits) <= MOST_WAITS + looks, waits
+    # Without a scale the gradients of float16 vanish.
+    assert (trainer.module.scaler.get_scale() > 1) == (autocast == "fp16")
     assert {p.grad.dtype for p in trainer.network.parameters()} == {torch.float32}
 
 
