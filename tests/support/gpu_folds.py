@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import simulated_cuda
 import torch
 
 from reality_check.config import Model, Training
@@ -97,9 +99,18 @@ def built(folder: Path, device: str, **options: Any) -> Trainer:
     return trainer
 
 
+_simulation = ExitStack()
+
+
 def glyphs() -> ImageSet:
     """What fold runs train on by default."""
     return make_glyphs(16, 8, 32, 0)
+
+
+def glyphs_on_a_simulated_gpu() -> ImageSet:
+    """The same, in a process of its own that is to see one."""
+    _simulation.enter_context(simulated_cuda.simulated_cuda())
+    return glyphs()
 
 
 def vectors() -> TensorSet:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
-import multiprocessing
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -14,7 +13,7 @@ import pytest
 import simulated_cuda
 import torch
 from simulated_cuda import Device
-from support.gpu_folds import fold_run, glyphs
+from support.gpu_folds import fold_run, glyphs, glyphs_on_a_simulated_gpu
 
 from reality_check.api import run
 from reality_check.config import load_experiment
@@ -80,16 +79,14 @@ def test_an_experiment_on_two_gpus_scores_as_on_a_cpu(tmp_path: Path, tiny: Path
     assert state["device"] == "cuda:1"
 
 
-def test_folds_train_at_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    if simulated_cuda.current() is not None:  # forked processes have it; real CUDA cannot fork
-        fork = multiprocessing.get_context("fork")
-        monkeypatch.setattr(multiprocessing, "get_context", lambda method: fork)
+def test_folds_train_at_once(tmp_path: Path) -> None:
+    load = glyphs if simulated_cuda.current() is None else glyphs_on_a_simulated_gpu
     tasks = [fold_run(tmp_path, "cuda", lr=lr, max_epochs=1).task for lr in (0.01, 0.02)]
     jobs = [
         FoldJob(task, n, tuple(range(10)), tuple(range(10, 16)), tmp_path / f"fold_{n}")
         for n, task in enumerate(tasks)
     ]
-    executor = ProcessExecutor(2, glyphs, torch.device("cuda"))
+    executor = ProcessExecutor(2, load, torch.device("cuda"))
     try:
         results = executor.run(jobs, lambda position: None)
     finally:
