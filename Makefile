@@ -2,6 +2,7 @@
 # make test      sets up everything in .venv; linter, type checker, import rules and the fast tests
 # make test-all  the same with the slow tests: kills, servers, clusters, browser, LaTeX, figures
 # make test-gpu  the tests for GPUs, on a simulated one where there is none; part of make test-all
+# make gpu       measures the GPU of this machine, at most ten minutes: runs/gpu/gpu.md and gpu.json
 # make minimum   the fast tests with the oldest versions that setup.cfg allows; needs Python 3.10
 # make docs      the documentation as a site, in site/
 #
@@ -23,7 +24,7 @@ PYTEST = -m pytest -n $(PROCESSES) --dist loadgroup
 # Where this is set, each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-gpu minimum lint style types docs clean
+.PHONY: demo test test-all test-gpu gpu minimum lint style types docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/reality-check run quickstart --out runs/quickstart --workers $(WORKERS)
@@ -43,6 +44,9 @@ test test-all: style
 # A process of its own: the simulated device replaces parts of torch.
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -p simulated_cuda.plugin -m gpu
+
+gpu: $(VENV)/.installed-dev
+	$(BIN)/python benchmarks/gpu.py
 
 # Everything is taken as old as it may be (tests/minimum.txt); the newest is what `make test` has.
 minimum: $(MINIMUM)/.installed

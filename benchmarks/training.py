@@ -76,6 +76,16 @@ CASES: dict[str, dict[str, Any]] = {
         "batches": (32,),
         "autocast": "bf16",
     },
+    "bn_inception-224": {
+        "model": {"trunk": "bn_inception"},
+        "images": {"classes": 75, "each": 58, "size": 256, "channels": 3},
+        "augmentation": {
+            "resized_crop_scale": (0.16, 1.0),
+            "horizontal_flip": 0.5,
+            "crop_size": 224,
+        },
+        "batches": (32,),
+    },
 }
 
 

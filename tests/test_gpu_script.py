@@ -1,0 +1,49 @@
+"""What `make gpu` runs, in a few seconds."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from pathlib import Path
+from typing import Any
+
+import pytest
+import simulated_cuda
+from support.paths import ROOT
+
+pytestmark = pytest.mark.gpu
+
+
+@pytest.fixture
+def script(monkeypatch: pytest.MonkeyPatch) -> Any:
+    monkeypatch.syspath_prepend(str(ROOT / "benchmarks"))
+    return importlib.import_module("gpu")
+
+
+def test_every_row_has_a_number(script: Any, tmp_path: Path) -> None:
+    parts = ["floors", "evaluation", "networks", "losses"]
+    assert script.main(["--tiny", "--skip-tests", "--out", str(tmp_path), "--parts", *parts]) == 0
+    written = json.loads((tmp_path / "gpu.json").read_text())
+    failed = {row["name"]: row["note"] for row in written["rows"] if row["value"] is None}
+    if simulated_cuda.current() is not None:
+        assert failed.pop("conv4-28, CUDA graph, float32"), "graphs are not simulated"
+    assert not failed
+    assert {row["part"] for row in written["rows"]} == set(parts)
+    page = (tmp_path / "gpu.md").read_text()
+    assert all(f"| {row['part']} | {row['name']} |" in page for row in written["rows"])
+    assert written["GPU"] in page
+
+
+def test_a_failure_is_a_row_and_a_ratio_needs_a_floor(script: Any) -> None:
+    bench = script.Bench(tiny=True)
+
+    def fail() -> float:
+        raise ValueError("a | b\nc")
+
+    failed = bench.measure("part", "fails", "ms", fail)
+    assert (failed.value, failed.note) == (None, "ValueError: a / b c")
+    assert bench.measure("part", "x", "ms", lambda: 3.0, failed).ratio is None
+    two = bench.measure("part", "two", "ms", lambda: 2.0)
+    assert bench.measure("part", "x", "ms", lambda: 3.0, two).ratio == 1.5
+    bench.begun -= script.MEASURING
+    assert bench.measure("part", "late", "ms", lambda: 3.0).note == "left out: no time"
