@@ -21,6 +21,9 @@ BIN := $(VENV)/bin
 PROCESSES = $(CORES)
 PYTEST = -m pytest -n $(PROCESSES) --dist loadgroup
 
+# Python compiles what is imported when it is; all of torch and its friends take a minute.
+QUICKLY := --quiet --no-compile
+
 # Where this is set, each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
@@ -71,16 +74,16 @@ $(VENV)/bin/python:
 	$(PYTHON) -m venv $(VENV)
 
 $(VENV)/.installed: $(VENV)/bin/python setup.cfg pyproject.toml
-	$(BIN)/python -m pip install --quiet "$(TORCH)" -e .
+	$(BIN)/python -m pip install $(QUICKLY) "$(TORCH)" -e .
 	touch $@
 
 $(VENV)/.installed-dev: $(VENV)/.installed
-	$(BIN)/python -m pip install --quiet "$(TORCH)" -e ".[dev]"
+	$(BIN)/python -m pip install $(QUICKLY) "$(TORCH)" -e ".[dev]"
 	touch $@
 
 $(MINIMUM)/.installed: tests/minimum.txt setup.cfg
 	$(PYTHON310) -m venv $(MINIMUM)
-	$(MINIMUM)/bin/python -m pip install --quiet -r tests/minimum.txt -e . \
+	$(MINIMUM)/bin/python -m pip install $(QUICKLY) -r tests/minimum.txt -e . \
 		"pytest>=9,<9.2" "pytest-xdist>=3.5" "hypothesis>=6.100" "jsonschema>=4.18"
 	touch $@
 
