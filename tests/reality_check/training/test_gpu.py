@@ -19,7 +19,9 @@ pytestmark = pytest.mark.gpu
 
 @pytest.mark.parametrize("autocast", ["none", "bf16", "fp16"])
 def test_it_learns_in_every_precision(tmp_path: Path, autocast: str) -> None:
-    result = fold_run(tmp_path, "cuda", max_epochs=6, autocast=autocast).run()
+    result = fold_run(
+        tmp_path, "cuda", max_epochs=6, iterations_per_epoch=5, autocast=autocast
+    ).run()
     losses = [row["loss"] for row in result.curve[2:]]
     assert losses[-1] < losses[0]
     state = checkpoints.load(tmp_path / "model.pt")
