@@ -33,13 +33,13 @@ methods:
       scale: {{low: 4, high: 64, log: true}}  # searched, a plain value is fixed.
     learning_rates:
       loss: {{low: 0.001, high: 0.1, log: true}}  # of the loss's own parameters, if it has any
-    samples_per_class: 1             # images of each class in a batch; pair losses want 4
+    {samples}
     # normalize_embeddings: false    # if the loss trains raw distances
     # miner: {{class: MultiSimilarityMiner, epsilon: 0.1}}
     # phase2: {{factors: {{scale: 0.5}}, lr_factor: 0.1}}
 
   # What it is compared with, under the same budget (names: reality-check show methods).
-  - quick/normalized_softmax
+  - {baseline}
   - quick/contrastive
 
 seed: 0
@@ -59,6 +59,14 @@ model: identity           # one linear layer on them; a perceptron:
                           # {{base: identity, embedder: {{layers: 2, hidden_size: 512}}}}
 protocol: features_quick  # a small budget to try things out; the real one is features (minutes)
 """
+
+#: How batches are made of images; and of features, which often have few classes.
+SAMPLES = "samples_per_class: 1             # images of each class in a batch; pair losses want 4"
+FEW_SAMPLES = (
+    "samples_per_class: 4             # of each class in a batch; 1 needs 32 classes and more"
+)
+BASELINE = "quick/normalized_softmax"
+FEW_BASELINE = "{base: quick/normalized_softmax, samples_per_class: 4}"
 
 LOSS = '''\
 """A loss of my own: additive-margin softmax, as an example to start from."""
@@ -113,8 +121,12 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
     folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
     named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
-    subject = IMAGES if features is None else FEATURES.format(features=json.dumps(features))
-    texts = {file: YAML.format(**named, subject=subject)}
+    if features is None:
+        parts = {"subject": IMAGES, "samples": SAMPLES, "baseline": BASELINE}
+    else:
+        subject = FEATURES.format(features=json.dumps(features))
+        parts = {"subject": subject, "samples": FEW_SAMPLES, "baseline": FEW_BASELINE}
+    texts = {file: YAML.format(**named, **parts)}
     kind = "images" if features is None else "features"
     told = [f"wrote {file}: what is compared, on which {kind}, with which budget"]
     if loss.exists():

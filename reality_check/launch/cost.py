@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -79,9 +80,11 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
     started = time.process_time()  # of importing and reading, which the worker does again
     fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
     comparison = functools.cache(functools.partial(_comparison, prepared, device))
-    measured = [
-        (method, _measure(prepared, method, device, comparison)) for method in experiment.methods
-    ]
+    with _one_thread():
+        measured = [
+            (method, _measure(prepared, method, device, comparison))
+            for method in experiment.methods
+        ]
     fixed += _seconds_of_baselines(prepared, measured[0][1])
     least, most = (
         fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
@@ -144,16 +147,18 @@ def _measure(
     comparison: Callable[[int], _Comparison],
 ) -> _Times:
     trainer = _trainer(prepared, method, device)
-    started = time.perf_counter()
+    seconds = _clock(device)
+    started = seconds()
     trainer.build()  # and all that follows writes nothing
-    build = time.perf_counter() - started
+    build = seconds() - started
     images = trainer.validation_images
     rows = np.arange(min(len(images), 128))
     with allow_tf32(device, trainer.task.training.tf32):
         trainer.train_steps(_WARM_UP)
-        step = _seconds_each(lambda: trainer.train_steps(1))
+        step = _seconds_each(lambda: trainer.train_steps(1), seconds)
         embed_rows = _seconds_each(
-            lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows))
+            lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
+            seconds,
         )
     return _Times(
         build,
@@ -188,19 +193,36 @@ def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -
     count = min(_SAMPLES, len(prepared.test_set))
     labels = np.arange(count) // 4
     embeddings = torch.randn(count, size, generator=torch.Generator().manual_seed(0)).to(device)
-    plain = _seconds_each(lambda: evaluate_both_geometries(embeddings, labels, True)) / 2
+    seconds = _clock(device)
+    plain = _seconds_each(lambda: evaluate_both_geometries(embeddings, labels, True), seconds) / 2
     further = plain
     if set(extra) - set(METRICS):
-        started = time.perf_counter()
+        started = seconds()
         evaluate_both_geometries(embeddings, labels, True, extra)
-        further = (time.perf_counter() - started) / 2
+        further = (seconds() - started) / 2
     return lambda samples, more: (further if more else plain) * (samples / count) ** 2
 
 
-def _seconds_each(do: Callable[[], object]) -> float:
+def _clock(device: torch.device) -> Callable[[], float]:
+    """Seconds of computing on a CPU, which other work on the machine makes no longer."""
+    return time.process_time if device.type == "cpu" else time.perf_counter
+
+
+@contextlib.contextmanager
+def _one_thread() -> Iterator[None]:
+    """As workers compute."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        yield
+    finally:
+        torch.set_num_threads(threads)
+
+
+def _seconds_each(do: Callable[[], object], seconds: Callable[[], float]) -> float:
     """Seconds of one call, the mean of as many as fit into a moment."""
-    started, calls = time.perf_counter(), 0
-    while calls < _STEPS and (calls == 0 or time.perf_counter() - started < _LOOK_SECONDS):
+    started, calls = seconds(), 0
+    while calls < _STEPS and (calls == 0 or seconds() - started < _LOOK_SECONDS):
         do()
         calls += 1
-    return (time.perf_counter() - started) / calls
+    return (seconds() - started) / calls
