@@ -169,6 +169,11 @@ class TrainingModule:
             if name != "loss":
                 self.scaler.unscale_(optimizer)
                 bounded += optimizer.param_groups[0]["params"]
+        if self.scaler.is_enabled():
+            # A part that overflowed is not stepped; its NaN must not become the norm of the others.
+            for parameter in bounded:
+                if parameter.grad is not None:
+                    parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
         if value is not None:
             torch.nn.utils.clip_grad_value_(bounded, value)
         if norm is not None:

@@ -79,6 +79,14 @@ def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) 
     assert {p.grad.dtype for p in trainer.network.parameters()} == {torch.float32}
 
 
+def test_scaled_gradients_are_clipped_at_their_own_size(tmp_path: Path) -> None:
+    trainer = built(tmp_path, "cuda", autocast="fp16", gradient_clip_norm=0.01)
+    trainer.train_steps(STEPS)
+    gradients = [p.grad for p in trainer.network.parameters() if p.grad is not None]
+    norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
+    assert norm.item() == pytest.approx(0.01, rel=0.02)
+
+
 STORES: dict[str, Callable[[], dict[str, Any]]] = {
     "one size": lambda: {"data": coloured(), "augmentation": CROPS},
     "many sizes": lambda: {
