@@ -11,10 +11,11 @@ import sys
 import time
 from pathlib import Path
 
+import numpy as np
 import pytest
 from rich.console import Console
 from support.command import EXPERIMENT, prepare
-from support.in_process import run_command
+from support.in_process import run_command, visiting
 
 from reality_check import __version__
 from reality_check.cli.listings import OWN_TRUNKS, _describe_class
@@ -215,6 +216,19 @@ def test_init_in_another_folder(
     small = ["dataset.classes=40", "dataset.images_per_class=6", "protocol.training.batch_size=8"]
     assert main(["check", "mine.yaml", *small]) == 0
     monkeypatch.delitem(sys.modules, "my_losses")
+
+
+def test_init_on_features_of_few_classes(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Thirty are left with eight to train on in the folds of the protocol that it names."""
+    np.savez(tmp_path / "few.npz", x=np.eye(120, 16, dtype=np.float32), y=np.arange(120) % 30)
+    with visiting(tmp_path):
+        assert main(["init", "--features", "few.npz"]) == 0
+        assert main(["check", "experiment.yaml"]) == 0, capsys.readouterr().err
+        assert main(["init", "again.yaml", "--features", "none.npz"]) == 2
+    assert "it must be a file that is there" in capsys.readouterr().err
+    assert not (tmp_path / "again.yaml").exists()
 
 
 @pytest.mark.parametrize(
