@@ -131,7 +131,9 @@ def _spread(items: list[pytest.Item]) -> list[pytest.Item]:
     step = _SPREAD_OVER * len(files) / max(1, len(waiting))
     places = [round(number * step) for number in range(len(waiting))]
     ordered: list[pytest.Item] = []
-    blocks = list(zip(places, waiting.values(), strict=True))
+    # Groups are of several files, which one process does one after the other: these begin first.
+    longest_first = sorted(waiting, key=lambda block: isinstance(block, Path))
+    blocks = [(place, waiting[block]) for place, block in zip(places, longest_first, strict=True)]
     for number, file in enumerate(files.values()):
         while blocks and blocks[0][0] <= number:
             ordered += blocks.pop(0)[1]

@@ -57,6 +57,7 @@ FEATURES = """\
 dataset: {features}   # .npz, .npy, .safetensors or .parquet: samples x, labels y
 model: identity           # one linear layer on them; a perceptron:
                           # {{base: identity, embedder: {{layers: 2, hidden_size: 512}}}}
+                          # {{base: identity, embedder: {{init: pca}}}} starts from components
 protocol: features_quick  # a small budget to try things out; the real one is features (minutes)
 """
 

@@ -13,6 +13,7 @@ from reality_check.config.classes import one_line
 from reality_check.config.method import Method
 from reality_check.config.metrics import Stage
 from reality_check.config.model import Model
+from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
@@ -193,8 +194,19 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
             loss = build_loss(settings, dataset.num_classes, size)
             _check_retrieved(method, loss, network)
+            _check_trunk_rate(method, protocol, model, network)
             check_first_values(settings, network, loss, training)
             build_optimizers(network, loss, settings, training)
+
+
+def _check_trunk_rate(method: Method, protocol: Protocol, model: Model, network: Network) -> None:
+    """A rate that changes nothing would be one more parameter to search."""
+    searched = "learning_rates.trunk" in search_space(method, protocol, model)
+    if searched and not any(True for _ in network.trunk.parameters()):
+        raise UsageError(
+            f"method {method.name!r}: the learning rate of the trunk is searched, but "
+            f"{model.trunk} has no parameters; write protocol.training.optimizers.trunk.lr: 0."
+        )
 
 
 def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) -> None:

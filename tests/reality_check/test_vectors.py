@@ -25,7 +25,9 @@ model: {base: identity, trunk: TRUNK}
 protocol:
   base: features_quick
   split: {rule: mlrc, folds: 2}
-  training: {batch_size: 12, iterations_per_epoch: 4, max_epochs: 2, embedding_size: 16}
+  training:
+    {batch_size: 12, iterations_per_epoch: 4, max_epochs: 2, embedding_size: 16,
+     optimizers: {trunk: {lr: 0}}}
   search: {trials: 2, budget: 1, retrain_best: 2}
   gallery: 2
 methods:

@@ -32,6 +32,10 @@ pytestmark = [
 
 
 PAGE = DOCS / "cluster.md"
+takes_minutes = pytest.mark.skipif(
+    "REALITY_CHECK_LONG_TESTS" not in os.environ,
+    reason="SLURM waits for minutes by itself; set REALITY_CHECK_LONG_TESTS=1",
+)
 
 
 def search_trials(out: Path) -> list[Any]:
@@ -135,10 +139,7 @@ class TestArray:
         assert len(told) == 1, "the same job went on"
         assert [t for t in search_trials(out) if t.stopped]
 
-    @pytest.mark.skipif(
-        "REALITY_CHECK_LONG_TESTS" not in os.environ,
-        reason="waits for real time limits of minutes; set REALITY_CHECK_LONG_TESTS=1",
-    )
+    @takes_minutes
     def test_a_real_time_limit(self, slurm: Any, tmp_path: Path) -> None:
         """SLURM may send the notice a minute early: not while the worker still starts."""
         made = compose(plain(epochs=400, hours=1 / 30, notice_seconds=35))
@@ -178,6 +179,7 @@ class TestArray:
         assert not set(jobs_of(out)) & set(before)
         search_trials(out)
 
+    @takes_minutes
     def test_the_job_of_the_page_works_and_is_queued_again(
         self, slurm: Any, tmp_path: Path, alone: Scores, monkeypatch: pytest.MonkeyPatch
     ) -> None:
@@ -194,7 +196,7 @@ class TestArray:
         log = out / "logs" / f"worker_{job.strip()}.log"
         slurm.wait_until(lambda: trains_anywhere(out), seconds=120)
         slurm.ask("scancel", "--signal=USR2", job.strip())
-        slurm.wait_until(lambda: log.exists() and log.read_text().count(" begins: ") == 2, 120)
+        slurm.wait_until(lambda: log.exists() and log.read_text().count(" begins: ") == 2)
         slurm.wait_until(lambda: not slurm.ask("squeue", "-h", "-j", job.strip()))
         assert scores(load_results(out)) == alone
         assert len([trial for trial in search_trials(out) if trial.stopped]) == 1

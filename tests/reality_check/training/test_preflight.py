@@ -1,9 +1,12 @@
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable
+from types import ModuleType
 from typing import Any
 
 import pytest
+import torch
 from support.experiments import shipped
 
 from reality_check.config import compose
@@ -37,6 +40,27 @@ def test_what_a_training_would_trip_over_is_told_before_it_begins(
     check_model(compose(RAW), make_images(16))
     with pytest.raises(UsageError, match=words):
         check_model(compose(RAW, [override]), make_images(16))
+
+
+class Pooled(torch.nn.Module):
+    """A trunk of a user's own without parameters."""
+
+    def forward(self, images: torch.Tensor) -> torch.Tensor:
+        return images.mean((2, 3))
+
+
+def test_no_rate_of_a_trunk_without_parameters_is_searched(
+    make_images: Callable[..., ImageSet], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    module = ModuleType("my_trunks")
+    module.Pooled = Pooled  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_trunks", module)
+    experiment = compose({**RAW, "model": {"name": "pooled", "trunk": "my_trunks.Pooled"}})
+    with pytest.raises(UsageError, match=r"Pooled has no parameters; write .*trunk\.lr: 0"):
+        check_model(experiment, make_images(16))
+    check_model(
+        compose(experiment.plain(), ["protocol.training.optimizers.trunk.lr=0"]), make_images(16)
+    )
 
 
 @pytest.mark.parametrize(
