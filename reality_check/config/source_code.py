@@ -6,6 +6,7 @@ A module is the user's own unless it belongs to Python, to an installed package 
 from __future__ import annotations
 
 import ast
+import atexit
 import contextlib
 import functools
 import hashlib
@@ -60,6 +61,7 @@ def _forget(names: set[str]) -> dict[str, ModuleType]:
 
 
 _used = contextlib.ExitStack()
+atexit.register(_used.close)
 
 
 def use_sources(out_dir: Path | None) -> None:

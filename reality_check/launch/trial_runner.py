@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import functools
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -42,6 +43,8 @@ from reality_check.utils.lease import LeaseCheck
 from reality_check.utils.seeds import derive
 
 Progress = Callable[[dict[str, Any]], None]
+#: Values in the course of a trial that the storage gets; each is a transaction of its own.
+_MOST_INTERMEDIATE = 20
 
 
 class TrialRunner:
@@ -258,7 +261,10 @@ class TrialRunner:
 
 
 def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:
-    """By epoch the mean over folds; a fold that has ended counts with the value that it keeps."""
+    """By epoch the mean over folds; a fold that has ended counts with the value that it keeps.
+
+    Of many epochs about every second, third, ...: as many as :data:`_MOST_INTERMEDIATE`.
+    """
     curves = [
         {row["step"]: row[metric] for row in result.curve if row["step"] >= 0} for result in results
     ]
@@ -269,7 +275,8 @@ def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, floa
             for curve, before, result in zip(curves, latest, results, strict=True)
         ]
         means[step] = fmean(latest)
-    return means
+    thinned = list(means)[:: max(1, math.ceil(len(means) / _MOST_INTERMEDIATE))]
+    return {step: means[step] for step in dict.fromkeys([*thinned, *list(means)[-1:]])}
 
 
 @dataclasses.dataclass(frozen=True)

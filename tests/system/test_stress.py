@@ -38,6 +38,10 @@ pytestmark = [
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the workers"),
     pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.usefixtures("blank_figures"),
+    pytest.mark.skipif(
+        "REALITY_CHECK_LONG_TESTS" not in os.environ,
+        reason="eight workers take a minute and a half; set REALITY_CHECK_LONG_TESTS=1",
+    ),
 ]
 
 WORKERS, KILLS, PAUSES = 8, 10, 8
