@@ -44,6 +44,11 @@ from reality_check.utils import checkpoints
 from reality_check.utils.processes import keep_freed_memory
 
 VALIDATION = {"classes": 25, "each": 60}  # as many images as a fold of CUB validates on
+_PHOTOGRAPHS: dict[str, Any] = {
+    "images": {"classes": 75, "each": 58, "size": 256, "channels": 3},
+    "augmentation": {"resized_crop_scale": (0.16, 1.0), "horizontal_flip": 0.5, "crop_size": 224},
+    "batches": (32,),
+}
 CASES: dict[str, dict[str, Any]] = {
     "conv4-28": {
         "model": {"trunk": "conv4", "pooling": "flatten"},
@@ -67,24 +72,12 @@ CASES: dict[str, dict[str, Any]] = {
     },
     "resnet50-224": {
         "model": {"trunk": "resnet50"},
-        "images": {"classes": 75, "each": 58, "size": 256, "channels": 3},
-        "augmentation": {
-            "resized_crop_scale": (0.16, 1.0),
-            "horizontal_flip": 0.5,
-            "crop_size": 224,
-        },
-        "batches": (32,),
+        **_PHOTOGRAPHS,
         "autocast": "bf16",
     },
     "bn_inception-224": {
         "model": {"trunk": "bn_inception"},
-        "images": {"classes": 75, "each": 58, "size": 256, "channels": 3},
-        "augmentation": {
-            "resized_crop_scale": (0.16, 1.0),
-            "horizontal_flip": 0.5,
-            "crop_size": 224,
-        },
-        "batches": (32,),
+        **_PHOTOGRAPHS,
     },
 }
 

@@ -275,8 +275,9 @@ def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, floa
             for curve, before, result in zip(curves, latest, results, strict=True)
         ]
         means[step] = fmean(latest)
-    thinned = list(means)[:: max(1, math.ceil(len(means) / _MOST_INTERMEDIATE))]
-    return {step: means[step] for step in dict.fromkeys([*thinned, *list(means)[-1:]])}
+    steps = list(means)
+    kept = {*steps[:: math.ceil(len(steps) / _MOST_INTERMEDIATE) or 1], *steps[-1:]}
+    return {step: mean for step, mean in means.items() if step in kept}
 
 
 @dataclasses.dataclass(frozen=True)

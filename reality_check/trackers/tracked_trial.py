@@ -25,7 +25,6 @@ class TrackedTrial:
     """A trial of a search, a reproduction or a final run that is complete.
 
     Attributes:
-        experiment: its name.
         method: as the experiment names it; ``without training`` for the rows of that kind.
         stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
         name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
@@ -38,7 +37,6 @@ class TrackedTrial:
         seconds: that it took.
     """
 
-    experiment: str
     method: str
     stage: str
     name: str
@@ -55,7 +53,6 @@ def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
     trial = work.study.complete()[index]
     folders = tuple(_fold_folders(campaign.out_dir, work, index))
     return TrackedTrial(
-        experiment=campaign.experiment.name,
         method=work.method or "without training",
         stage=work.stage.value,
         name=unit_name(work.stage, {"trial_index": index, "search": work.search}),

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Protocol, cast
 
 from reality_check.config.plugins import find_plugin, plugins
-from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.campaign import Campaign
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest, one_line
@@ -88,15 +88,16 @@ class Tracking:
         for work in campaign.ready_stages() if self._factories else ():
             for index, trial in sorted(work.study.complete().items()):
                 attempt = f"{work.study.name} {index} {trial.number}"
-                for name, told in self._told.items():
-                    if name not in self.problems and attempt not in told.attempts:
-                        tell = functools.partial(self._tell, name, campaign, work, index)
-                        if self._attempt(name, tell):
-                            told.add(attempt)
-                            self.sent[name] += 1
+                read = functools.cache(functools.partial(tracked, campaign, work, index))
+                left = [name for name, told in self._told.items() if attempt not in told.attempts]
+                for name in left:
+                    tell = functools.partial(self._tell, name, read)
+                    if name not in self.problems and self._attempt(name, tell):
+                        self._told[name].add(attempt)
+                        self.sent[name] += 1
 
-    def _tell(self, name: str, campaign: Campaign, work: StageWork, index: int) -> None:
-        self._tracker(name).log(tracked(campaign, work, index))
+    def _tell(self, name: str, read: Callable[[], TrackedTrial]) -> None:
+        self._tracker(name).log(read())
 
     def _tracker(self, name: str) -> Tracker:
         if name not in self._trackers:

@@ -74,7 +74,7 @@ class PageLocked:
         return None
 
     def upload_from(self, tensor: Tensor, place: str) -> None:
-        """A copy from page-locked memory begins, and the host goes on."""
+        """A copy from page-locked memory begins, and the host continues."""
         block = self._block_of(tensor)
         assert block is not None
         start = tensor.data_ptr() - block.ctypes.data
@@ -86,7 +86,7 @@ class PageLocked:
         self._uploads.append(Upload(kept, weakref.ref(block), span, block[span].tobytes(), place))
 
     def download(self, value: Tensor, to: Tensor) -> Tensor:
-        """A copy from a GPU begins, and the host goes on; the bytes arrive when it waits."""
+        """A copy from a GPU begins, and the host continues; the bytes arrive when it waits."""
         with plainly():
             to.view(-1).view(torch.uint8).fill_(_NOT_YET)
             self._downloads.append((value.clone(), to))

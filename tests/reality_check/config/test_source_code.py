@@ -213,7 +213,7 @@ def edited(tmp_path: Path) -> Iterator[Path]:
 
 @pytest.mark.parametrize("imported", [True, False])
 def test_copies_are_found_only_while_they_are_asked_for(edited: Path, imported: bool) -> None:
-    """A notebook may open an old result before it goes on with the loss as it is now."""
+    """A notebook may open an old result and then continue with the loss as it is now."""
     if imported:
         mine = find_class("edited.Mine", "loss")
     with sources_of(edited):

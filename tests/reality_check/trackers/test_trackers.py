@@ -21,7 +21,7 @@ from reality_check.trackers.database import DatabaseTracker
 from reality_check.trackers.mlflow import MLflowTracker
 from reality_check.trackers.tensorboard import TensorBoardTracker
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
-from reality_check.trackers.tracking import BUILT_IN
+from reality_check.trackers.tracking import BUILT_IN, Tracker
 from reality_check.trackers.wandb import WandbTracker
 from reality_check.utils.errors import UsageError
 
@@ -55,6 +55,12 @@ def trials(ran: Path) -> dict[str, TrackedTrial]:
         for index in work.study.complete()
     ]
     return {f"{trial.method}, {trial.name}": trial for trial in every}
+
+
+def tell_all(tracker: Tracker, trials: dict[str, TrackedTrial]) -> None:
+    """Of all trials, and of one of them twice."""
+    for trial in [*trials.values(), trials["normalized_softmax, trial 2"]]:
+        tracker.log(trial)
 
 
 def test_all_that_is_finished_is_told(ran: Path, trials: dict[str, TrackedTrial]) -> None:
@@ -93,9 +99,7 @@ def test_all_that_is_finished_is_told(ran: Path, trials: dict[str, TrackedTrial]
 def test_tensorboard_has_a_run_for_each_training(
     tmp_path: Path, trials: dict[str, TrackedTrial]
 ) -> None:
-    tracker = TensorBoardTracker("tiny", tmp_path)
-    for trial in [*trials.values(), trials["normalized_softmax, trial 2"]]:
-        tracker.log(trial)  # one of them twice
+    tell_all(TensorBoardTracker("tiny", tmp_path), trials)
     top = tmp_path / "tensorboard"
     runs = {str(file.parent.relative_to(top)) for file in top.rglob("events.*")}
     folds = ["trial 01", "trial 02", "reproduction 01"]
@@ -125,9 +129,8 @@ def test_mlflow_has_a_run_for_each_trial(
     tmp_path: Path, trials: dict[str, TrackedTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
-    for trial in trials.values():
-        MLflowTracker("tiny", tmp_path).log(trial)
-    MLflowTracker("tiny", tmp_path).log(trials["normalized_softmax, trial 2"])
+    tell_all(MLflowTracker("tiny", tmp_path), trials)
+    tell_all(MLflowTracker("tiny", tmp_path), trials)  # as another command does
     client = MlflowClient()
     experiment = client.get_experiment_by_name("tiny")
     runs = {run.info.run_name: run for run in client.search_runs([experiment.experiment_id])}
@@ -161,9 +164,7 @@ def test_wandb_keeps_runs_without_a_network(
 def test_one_database_has_the_records_of_all_trainings(
     tmp_path: Path, trials: dict[str, TrackedTrial]
 ) -> None:
-    tracker = DatabaseTracker("tiny", tmp_path)
-    for trial in [*trials.values(), trials["normalized_softmax, trial 2"]]:
-        tracker.log(trial)  # one of them twice
+    tell_all(DatabaseTracker("tiny", tmp_path), trials)
     database = sqlite3.connect(tmp_path / "records.db")
     folds = "SELECT id FROM experiment_ids WHERE experiment_name = ?"
     accuracies = database.execute(
