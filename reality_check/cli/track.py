@@ -22,7 +22,8 @@ examples:
   reality-check track runs/quickstart tensorboard
   MLFLOW_TRACKING_URI=http://host:5000 reality-check track runs/quickstart mlflow
 
-exit status: 0 all is sent, 1 something could not be sent
+exit status: 0 all is sent, 1 something could not be sent, 2 there is no such
+folder or tracker
 """
 
 
@@ -31,7 +32,7 @@ def add_parser(commands: Commands) -> None:
     title = "send finished trials to TensorBoard, MLflow or Weights & Biases"
     command = add_command(commands, "track", run, title, _DETAILS)
     command.add_argument("dir", metavar="DIR", help="output folder, e.g. runs/quickstart")
-    command.add_argument("trackers", metavar="NAME", nargs="+", help="of a tracker")
+    command.add_argument("trackers", metavar="NAME", nargs="+", help="of a tracker, as below")
 
 
 def run(options: argparse.Namespace) -> int:
