@@ -22,6 +22,13 @@ class ClassSampler(torch.nn.Module):
     checkpoint continues the sequence.
     When torch.distributed runs, all ranks keep the classes of all ranks and draw the same others.
 
+    How many classes are kept is a shape, which the host has to know. Where it depends on how many
+    the batch has, counting these waits for the GPU, unless ``classes_per_step`` is set.
+
+    Attributes:
+        classes_per_step: How many classes there are in every step, of all ranks, where that is
+            known, as with class-balanced batches; None: they are counted.
+
     Args:
         num_classes: Number of classes C.
         ratio: Share of classes kept, in (0, 1).
@@ -41,6 +48,7 @@ class ClassSampler(torch.nn.Module):
         self.ratio = ratio
         # As it is written, where floats make ceil(0.07 x 100) an 8; torch.compile follows integers.
         self._share_of = Fraction(repr(ratio)).limit_denominator(10**11).as_integer_ratio()
+        self.classes_per_step: int | None = None
         self.ratio_of = _checks.one_of("class_sample_ratio_of", ratio_of, ("all", "negatives"))
         # Not a random number: with and without sampling a loss starts with the same weights.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
@@ -75,8 +83,16 @@ class ClassSampler(torch.nn.Module):
         if self.ratio_of == "all":
             kept = self._share(self.num_classes)
             # Counting the classes of the batch waits for the device, so only where it matters.
-            return kept if kept >= most_present else max(kept, int(present.sum()))
-        return self._beside(int(present.sum()))
+            return kept if kept >= most_present else max(kept, self._num_present(present))
+        return self._beside(self._num_present(present))
+
+    def _num_present(self, present: Tensor) -> int:
+        known = self.classes_per_step
+        if known is None:
+            return int(present.sum())
+        # Fewer would make a sample's class one that is not there.
+        torch._assert_async(present.sum() == known, f"not {known} classes in this step")
+        return known
 
     def _beside(self, present: int) -> int:
         return present + self._share(self.num_classes - present)

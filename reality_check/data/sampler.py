@@ -25,6 +25,9 @@ class ClassBalancedSampler:
         samples_per_class: K.
         seed: non-negative seed of the random order.
 
+    Attributes:
+        classes_per_batch: P.
+
     Raises:
         UsageError: if the batch size is no multiple of K, or needs more classes than there are.
     """
@@ -34,7 +37,7 @@ class ClassBalancedSampler:
     ) -> None:
         classes, ranks = np.unique(np.asarray(labels), return_inverse=True)
         _check_batch(batch_size, samples_per_class, len(classes))
-        self._classes_per_batch = batch_size // samples_per_class
+        self.classes_per_batch = batch_size // samples_per_class
         self._samples_per_class = samples_per_class
         self._generator = np.random.default_rng(seed)
         self._class_decks = _Deck(np.arange(len(classes)), np.array([len(classes)]))
@@ -47,7 +50,7 @@ class ClassBalancedSampler:
         Returns:
             int64, shape (batch_size,): K consecutive indices for each class of the batch.
         """
-        classes = self._class_decks.draw(0, self._classes_per_batch, self._generator)
+        classes = self._class_decks.draw(0, self.classes_per_batch, self._generator)
         return self._image_decks.draw_from_each(classes, self._samples_per_class, self._generator)
 
     def state_dict(self) -> dict[str, Any]:
@@ -80,9 +83,14 @@ class ShuffledSampler:
         batch_size: length of a batch.
         seed: non-negative seed of the random order.
 
+    Attributes:
+        classes_per_batch: None, since it differs.
+
     Raises:
         UsageError: if there are fewer images than a batch holds.
     """
+
+    classes_per_batch = None
 
     def __init__(self, labels: np.ndarray, batch_size: int, seed: int) -> None:
         if not 1 <= batch_size <= len(labels):

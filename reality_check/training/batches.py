@@ -7,8 +7,9 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
+from torch import Tensor, nn
 
+from pml_extensions.losses._class_sampler import ClassSampler
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.sample_set import SampleSet
@@ -81,6 +82,12 @@ class Batches:
         images = self._pipeline.training_batch(own.reshape(-1), flat)
         labels = self.labels[torch.from_numpy(rows).to(self.labels.device, non_blocking=True)]
         return images, labels
+
+    def tell_classes_per_step(self, loss: nn.Module) -> None:
+        """Tell what samples classes how many a batch has: to count them would wait for a GPU."""
+        for part in loss.modules():
+            if isinstance(part, ClassSampler):
+                part.classes_per_step = self._sampler.classes_per_batch
 
     def evaluation_batches(self, rows: np.ndarray) -> Iterator[Tensor]:
         """Some of the training samples as evaluation sees them, in order."""

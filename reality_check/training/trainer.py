@@ -136,6 +136,7 @@ class Trainer:
         self.batches = Batches(
             task, self.train_set, augmentation, shape, self.device, self.strategy
         )
+        self.batches.tell_classes_per_step(self.loss)
         if self.validation is not None:
             self.validation_images = Pipeline(self.validation, augmentation, shape, self.device)
         self.progress = FoldProgress(task)

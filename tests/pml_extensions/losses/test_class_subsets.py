@@ -178,6 +178,14 @@ def test_how_many_classes_are_kept(ratio: float, of: Any, expected: int) -> None
     assert {0, 5, 9, 39} <= set(kept.tolist())
 
 
+def test_a_wrong_number_of_classes_is_refused() -> None:
+    x, labels = batch()
+    loss = seeded(LOSSES["normalized"], class_sample_ratio=0.1, class_sample_ratio_of="negatives")
+    loss.class_sampler.classes_per_step = known = len(labels.unique()) - 1
+    with pytest.raises(RuntimeError, match=f"not {known} classes in this step"):
+        loss(x, labels)
+
+
 @pytest.mark.parametrize("optimizer", ["SGD", "SparseAdam", "Adagrad"])
 def test_optimizers_take_sparse_gradients(optimizer: str) -> None:
     x, labels = batch()

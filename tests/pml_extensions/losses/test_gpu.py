@@ -10,7 +10,7 @@ import pytest
 import torch
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners
-from support.waits import no_waits
+from support.waits import no_waits, waits_counted
 from torch import Tensor
 
 from pml_extensions.losses import (
@@ -98,6 +98,32 @@ def test_half_precision_is_that_of_the_embeddings_alone(
     expected = [value, *others]
     torch.testing.assert_close([found, *found_others], expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found_grad, grad.to(dtype))
+
+
+#: How many are kept depends on the batch: 6 are too few for it, or a share of the others is added.
+COUNTED: dict[str, dict[str, Any]] = {
+    "fewer than the batch": {"class_sample_ratio": 0.1},
+    "of the negatives": {"class_sample_ratio": 0.1, "class_sample_ratio_of": "negatives"},
+}
+
+
+@pytest.mark.parametrize("option", COUNTED)
+def test_classes_whose_number_is_known_are_not_counted(option: str) -> None:
+    x, labels = (tensor.cuda() for tensor in batch())
+    classes = len(labels.unique())
+
+    def step(known: int | None) -> list[Tensor]:
+        torch.manual_seed(0)
+        loss = LOSSES["normalized"](**COUNTED[option]).cuda()
+        loss.class_sampler.classes_per_step = known
+        leaf = x.clone().requires_grad_()
+        with waits_counted() as waits:
+            value = loss(leaf, labels)
+            value.backward()
+        assert len(waits) == (known is None)
+        return [value.detach(), leaf.grad, loss.proxies.grad]
+
+    torch.testing.assert_close(step(classes), step(None))
 
 
 def test_a_label_out_of_range_is_named_if_asked() -> None:

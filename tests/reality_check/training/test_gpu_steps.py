@@ -19,7 +19,10 @@ MOST_WAITS = 1
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
     "chunked": {"loss": "NormalizedSoftmaxLoss", "arguments": {"class_chunk_size": 4}},
-    "sampled": {"loss": "ProxyNCAPlusPlusLoss", "arguments": {"class_sample_ratio": 1.0}},
+    "sampled": {
+        "loss": "ProxyNCAPlusPlusLoss",
+        "arguments": {"class_sample_ratio": 0.3, "class_sample_ratio_of": "negatives"},
+    },
     "sgsl": {"loss": "StopGradientSoftmaxLoss", "arguments": {"join_mode": "latch"}},
     "warped": {"loss": "WarpedSoftmaxLoss", "arguments": {"alpha": 2.5, "k1": 0.7, "k2": 1.3}},
     "heated": {"loss": "HeatedUpSoftmaxLoss", "arguments": {"normalization": "bn"}},
