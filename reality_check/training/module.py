@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -81,6 +82,7 @@ class TrainingModule:
         }
         self._trunk_frozen = False
         self._forward = self.strategy.parallel(self.network)
+        self._together = Together(self.optimizers.values())
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
         )
@@ -153,10 +155,9 @@ class TrainingModule:
 
     def _update(self) -> None:
         self._clip()
-        for name, optimizer in self.optimizers.items():
-            # The scaler refuses an optimiser none of whose parameters has a gradient.
-            if has_gradient(optimizer) and not (self._trunk_frozen and name == "trunk"):
-                self.scaler.step(optimizer)
+        frozen = ("trunk",) if self._trunk_frozen else ()
+        self._together.active = [o for name, o in self.optimizers.items() if name not in frozen]
+        self.scaler.step(self._together)
         self.scaler.update()
 
     def _clip(self) -> None:
@@ -164,16 +165,11 @@ class TrainingModule:
         value, norm = self.training.gradient_clip, self.training.gradient_clip_norm
         if value is None and norm is None:
             return
+        self.scaler.unscale_(self._together)
         bounded = []
         for name, optimizer in self.optimizers.items():
             if name != "loss":
-                self.scaler.unscale_(optimizer)
                 bounded += optimizer.param_groups[0]["params"]
-        if self.scaler.is_enabled():
-            # A part that overflowed is not stepped; its NaN must not become the norm of the others.
-            for parameter in bounded:
-                if parameter.grad is not None:
-                    parameter.grad.nan_to_num_(0.0, 0.0, 0.0)
         if value is not None:
             torch.nn.utils.clip_grad_value_(bounded, value)
         if norm is not None:
@@ -218,10 +214,27 @@ def keeps_statistics(loss: nn.Module) -> bool:
     return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
 
 
-def has_gradient(optimizer: torch.optim.Optimizer) -> bool:
-    """Whether there is anything for it to do."""
-    groups = optimizer.param_groups
-    return any(p.grad is not None for group in groups for p in group["params"])
+class Together(torch.optim.Optimizer):
+    """Several optimisers as one: either all of them take a step, or float16 overflowed somewhere.
+
+    To look for that makes the host wait, and a GradScaler looks once for each optimiser.
+
+    Args:
+        optimizers: of different parameters.
+
+    Attributes:
+        active: those that take the next step.
+    """
+
+    def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self.active = list(optimizers)
+        groups = [group for optimizer in self.active for group in optimizer.param_groups]
+        super().__init__([p for group in groups for p in group["params"]], {})
+
+    def step(self, closure: Any = None) -> None:
+        """Take a step with each."""
+        for optimizer in self.active:
+            optimizer.step()
 
 
 def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:

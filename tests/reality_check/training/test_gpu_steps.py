@@ -11,6 +11,7 @@ import torch
 from simulated_cuda import Device
 from support.gpu_folds import COLOURFUL, built, coloured, vectors
 from support.waits import waits_counted
+from torch import Tensor
 
 pytestmark = pytest.mark.gpu
 STEPS = 4
@@ -67,7 +68,7 @@ def test_miners_choose_what_they_choose_on_a_cpu(
 
 @pytest.mark.parametrize("autocast", ["bf16", "fp16"])
 def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) -> None:
-    """GradScaler looks once at each optimiser whether a gradient is finite."""
+    """GradScaler looks once a step whether all gradients are finite."""
     trainer = built(tmp_path, "cuda", autocast=autocast)
     seen: list[torch.dtype] = []
     trainer.loss.register_forward_pre_hook(lambda _, given: seen.append(given[0].dtype))
@@ -75,7 +76,7 @@ def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) 
     assert seen == [torch.float32] * STEPS, "a loss of others would compute in half precision"
     with waits_counted() as waits:
         trainer.train_steps(STEPS)
-    looks = STEPS * len(trainer.module.optimizers) if autocast == "fp16" else 0
+    looks = STEPS if autocast == "fp16" else 0
     assert len(waits) <= MOST_WAITS + looks, waits
     # Without a scale the gradients of float16 vanish.
     assert (trainer.module.scaler.get_scale() > 1) == (autocast == "fp16")
@@ -84,10 +85,31 @@ def test_half_precision_waits_for_its_scale_only(tmp_path: Path, autocast: str) 
 
 def test_scaled_gradients_are_clipped_at_their_own_size(tmp_path: Path) -> None:
     trainer = built(tmp_path, "cuda", autocast="fp16", gradient_clip_norm=0.01)
+    trainer.module.scaler = torch.amp.GradScaler("cuda", init_scale=256.0)
     trainer.train_steps(STEPS)
+    assert trainer.module.scaler.get_scale() == 256, "no step overflowed"
     gradients = [p.grad for p in trainer.network.parameters() if p.grad is not None]
     norm = torch.stack([gradient.norm() for gradient in gradients]).norm()
     assert norm.item() == pytest.approx(0.01, rel=0.02)
+
+
+@pytest.mark.parametrize("clip", [None, 0.01])
+def test_a_step_that_overflows_is_taken_by_no_part(tmp_path: Path, clip: float | None) -> None:
+    """Gradients of the loss are float32 and would not overflow by themselves."""
+    trainer = built(tmp_path, "cuda", autocast="fp16", gradient_clip_norm=clip)
+    trainer.module.scaler = torch.amp.GradScaler("cuda", init_scale=2.0**24)
+    parts = (trainer.network.trunk, trainer.network.embedder, trainer.loss)
+
+    def state() -> list[Tensor]:
+        return [p.detach().cpu().clone() for part in parts for p in part.parameters()]
+
+    before = state()
+    trainer.train_steps(1)
+    assert trainer.module.scaler.get_scale() == 2.0**23
+    assert all(map(torch.equal, state(), before))
+    trainer.module.scaler = torch.amp.GradScaler("cuda", init_scale=256.0)
+    trainer.train_steps(1)
+    assert not any(map(torch.equal, state(), before))
 
 
 STORES: dict[str, Callable[[], dict[str, Any]]] = {
