@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import gc
 import multiprocessing
 import os
 import signal
@@ -21,9 +20,9 @@ from typing import Any, Protocol
 import torch
 
 from reality_check.data import SampleSet
-from reality_check.data.residency import processes_on_gpu, share_gpu, take_off_gpu
+from reality_check.data.residency import processes_on_gpu, share_gpu
 from reality_check.evaluation.metrics import Diverged
-from reality_check.studies.finished import stamped
+from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
@@ -79,15 +78,9 @@ class FoldJob:
         def train_it() -> FoldResult:
             return Trainer(self.task, train, validation, *where, renew_lease=renew_lease).run()
 
-        try:
+        if strategy.size > 1:  # the others wait in the middle of a step
             return train_it()
-        except torch.OutOfMemoryError:
-            # Of several processes the others wait in the middle of a step.
-            if strategy.size > 1 or not take_off_gpu():
-                raise
-        gc.collect()  # the trainer's circles hold its tensors
-        print(stamped(f"{device} is full, so samples leave it; continuing"), flush=True)
-        return train_it()
+        return once_more_if_full(device, train_it)
 
 
 class FoldExecutor(Protocol):

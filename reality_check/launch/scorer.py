@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import functools
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from statistics import fmean
+from typing import Concatenate, ParamSpec, TypeVar
 
 import numpy as np
 import torch
@@ -26,12 +28,29 @@ from reality_check.evaluation.categories import (
 )
 from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
+from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.models.network import Network, preprocessing
 from reality_check.models.pipeline import Pipeline, build_pipeline
 from reality_check.studies.output_folder import fold_folder, query_scores_path
 from reality_check.training.fold_checkpoints import MODEL
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.utils.seeds import derive
+
+Asked = ParamSpec("Asked")
+Found = TypeVar("Found")
+
+
+def _once_more_if_full(
+    method: Callable[Concatenate[Scorer, Asked], Found],
+) -> Callable[Concatenate[Scorer, Asked], Found]:
+    """A method of the scorer that samples on a full GPU make room for."""
+
+    @functools.wraps(method)
+    def scored(scorer: Scorer, *args: Asked.args, **kwargs: Asked.kwargs) -> Found:
+        work = functools.partial(method, scorer, *args, **kwargs)
+        return once_more_if_full(scorer._prepared.device, work)
+
+    return scored
 
 
 class Scorer:
@@ -47,6 +66,7 @@ class Scorer:
         self._out_dir = out_dir
         self._pipelines: dict[tuple[Preprocessing | None, str, bool], Pipeline] = {}
 
+    @_once_more_if_full
     def score(
         self, method: PreparedMethod, stage: Stage, trial_index: int
     ) -> tuple[dict[str, Metrics], list[torch.Tensor]]:
@@ -90,6 +110,7 @@ class Scorer:
                     scores[category].update(renamed(metrics, TRAINVAL, names))
         return scores, embeddings
 
+    @_once_more_if_full
     def embed_test_rows(
         self, method: PreparedMethod, stage: Stage, trial_index: int, rows: np.ndarray
     ) -> list[torch.Tensor]:
@@ -123,6 +144,7 @@ class Scorer:
         path = query_scores_path(self._out_dir, method.name, stage, trial_index)
         write_query_scores(path, scores)
 
+    @_once_more_if_full
     def score_baselines(self, trial_index: int) -> dict[str, dict[str, float]]:
         """Untrained networks of the trial's seeds, mean over folds; in trial 0 raw input too."""
         prepared, protocol = self._prepared, self._prepared.protocol

@@ -3,9 +3,14 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+import torch
+from simulated_cuda import Device
 from support.spied import Made
 
+from reality_check.config.metrics import Stage
 from reality_check.evaluation import baselines
+from reality_check.launch import scorer as scorers
+from reality_check.models.network import build_network
 
 
 def test_baselines_see_the_test_images_through_one_pipeline(
@@ -26,3 +31,36 @@ def test_baselines_see_the_test_images_through_one_pipeline(
     assert len(scorer._pipelines) == 1
     assert {"raw pixels", "untrained trunk"} <= set(first)
     assert "raw pixels" not in second
+
+
+@pytest.mark.gpu
+@pytest.mark.parametrize("what", ["reproduction", "baselines"])
+def test_samples_leave_a_gpu_that_is_full(
+    what: str,
+    make: Made,
+    simulated_gpu: Device,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """What is scored is scored once more; without samples there the error is the caller's."""
+    campaign = make(device="cuda")
+    scorer, method = campaign.runner.scorer, campaign.runner.prepared.method("contrastive")
+    monkeypatch.setattr(
+        scorers, "load_kept", lambda *which: build_network(method.model, which[-1], 4, seed=0)
+    )
+
+    def scored() -> Any:
+        if what == "baselines":
+            return scorer.score_baselines(1)
+        return scorer.score(method, Stage.REPRODUCTIONS, 0)[0]["ensemble"]
+
+    expected = scored()
+    simulated_gpu.memory[0].fail_in(15)
+    found = scored()
+    for name, value in expected.items():
+        assert found[name] == pytest.approx(value), name
+    assert "cuda is full, so samples leave it; continuing" in capsys.readouterr().out
+    assert not any(images.store.resident for images in scorer._pipelines.values())
+    simulated_gpu.memory[0].fail_in(15)
+    with pytest.raises(torch.OutOfMemoryError):
+        scored()
