@@ -19,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from pml_extensions.functional import allow_tf32
 from reality_check.data import ClassBalancedSampler
 from reality_check.papers.figures._figure import Settings
 from reality_check.papers.figures._images import Images
@@ -117,6 +118,7 @@ def train(
 
     A training that was broken off resumes from its last checkpoint and then comes out as if it had
     not been, because each epoch has a seed of its own. A damaged file is trained again.
+    On a GPU it computes as protocols do by default, without TF32.
 
     Args:
         training: what to train.
@@ -129,7 +131,7 @@ def train(
     """
     device = torch.device("cuda" if torch.cuda.is_available() else "cpu")
     file = settings.folder / "runs" / f"{_key(training, images, device)}.pt"
-    with torch.random.fork_rng(devices=[]):
+    with torch.random.fork_rng(devices=[]), allow_tf32(device, False):
         run = _Run(training, images, device, measure, settings.log)
         run.restore(_load(file, settings.log))
         while not run.finished:
@@ -150,7 +152,8 @@ def embed(network: nn.Module, images: Images) -> Tensor:
     network.eval()
     starts = range(0, len(images), _EVALUATED_AT_ONCE)
     rows = [slice(start, start + _EVALUATED_AT_ONCE) for start in starts]
-    parts = [network(images.batch(part, device)).float().cpu() for part in rows]
+    with allow_tf32(device, False):
+        parts = [network(images.batch(part, device)).float().cpu() for part in rows]
     network.train(was)
     return torch.cat(parts)
 

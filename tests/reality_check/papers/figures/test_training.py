@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -205,3 +206,26 @@ def test_the_callers_random_numbers_are_left_alone(
     before = torch.get_rng_state()
     train(training, images, settings_of(tmp_path))
     assert torch.equal(torch.get_rng_state(), before)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
+def test_float32_is_float32_on_a_gpu(images: Images, training: Training, tmp_path: Path) -> None:
+    cudnn: Any = torch.backends.cudnn
+    seen = []
+
+    def look(module: nn.Module, given: Any) -> None:
+        if isinstance(module, Tiny):
+            seen.append((given[0].is_cuda, cudnn.conv.fp32_precision))
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(look)
+    before = cudnn.conv.fp32_precision
+    cudnn.conv.fp32_precision = "tf32"
+    try:
+        train(training, images, settings_of(tmp_path)).embed(images)
+        assert cudnn.conv.fp32_precision == "tf32", "of others nothing changes"
+    finally:
+        hook.remove()
+        cudnn.conv.fp32_precision = before
+    assert len(seen) == training.epochs * len(images) // training.batch_size + 1
+    assert set(seen) == {(True, "ieee")}
