@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import gc
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from simulated_cuda import Device
+from support.gpu_folds import coloured
 
 from reality_check.data import residency
 from reality_check.data.images import Images
@@ -101,6 +103,36 @@ def test_where_others_were_faster_batches_are_sent(
     np.testing.assert_array_equal(
         store.batch(np.array([2])).pixels.cpu().numpy(), every.array()[[2]]
     )
+
+
+MANY_SIZES = ((20, 24), (18, 30), (25, 16))
+
+
+@pytest.mark.parametrize("kind", ["one size", "many sizes", "tensors"])
+def test_what_is_sent_is_gathered_in_page_locked_memory(
+    kind: str, simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not copied there: that takes as long as to send it."""
+    monkeypatch.setattr(residency, "free_memory", lambda device: 0)
+
+    def refuse(*arguments: Any, **keywords: Any) -> None:
+        raise AssertionError("copied into page-locked memory")
+
+    monkeypatch.setattr(torch.Tensor, "pin_memory", refuse)
+    rows = np.array([4, 1, 5])
+    stores: list[Any]
+    if kind == "tensors":
+        every = Tensors.from_array(np.arange(400, dtype=np.float32).reshape(-1, 4))
+        stores = [TensorStore(every, torch.device(name)) for name in ("cpu", "cuda")]
+        expected, found = (store.batch(rows) for store in stores)
+    else:
+        pixels = coloured(MANY_SIZES if kind == "many sizes" else MANY_SIZES[:1]).images
+        stores = [PixelStore(pixels, torch.device(name)) for name in ("cpu", "cuda")]
+        expected, found = (store.batch(rows).pixels for store in stores)
+    assert not stores[1].resident
+    assert [way for way, _ in simulated_gpu.uploads] == ["pinned"]
+    assert not simulated_gpu.waits
+    torch.testing.assert_close(found.cpu(), expected)
 
 
 def test_samples_can_be_taken_off() -> None:
