@@ -231,7 +231,7 @@ class Together(torch.optim.Optimizer):
         groups = [group for optimizer in self.active for group in optimizer.param_groups]
         super().__init__([p for group in groups for p in group["params"]], {})
 
-    def step(self, closure: Any = None) -> None:
+    def step(self, closure: Any = None) -> Any:
         """Take a step with each."""
         for optimizer in self.active:
             optimizer.step()
