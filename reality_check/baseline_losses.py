@@ -1,13 +1,26 @@
-"""Losses of the papers' tables that are nobody's contribution there, and that PML lacks.
+"""Losses to compare with: baselines of the papers' tables, and newer ones that PML lacks.
 
 Named in a YAML by their import path, e.g. ``reality_check.baseline_losses.LinearSoftmaxLoss``.
 """
 
 from __future__ import annotations
 
+from typing import Any
+
 import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
+
+from pml_extensions.functional import (
+    View,
+    at_least_float32,
+    cross_entropy,
+    pairwise_distances,
+    unit_vectors,
+    without_autocast,
+)
+from pml_extensions.losses import NormalizedSoftmaxLoss
 
 
 class LinearSoftmaxLoss(torch.nn.Module):
@@ -73,6 +86,155 @@ class RingLoss(BaseMetricLossFunction):
         losses = 0.5 * (lengths - self.radius).square()
         indices = torch.arange(len(losses), device=losses.device)
         return {"loss": {"losses": losses, "indices": indices, "reduction_type": "element"}}
+
+
+class CenterContrastiveLoss(NormalizedSoftmaxLoss):
+    r"""CCL: a softmax over cosines to class centers, with a margin, and a pull to the own center.
+
+    .. math::
+        L = \frac{1}{N} \sum_i -\ln \frac{e^{s (\cos_{i y_i} - m)}}
+        {e^{s (\cos_{i y_i} - m)} + \sum_{j \ne y_i} e^{s \cos_{ij}}}
+        + \lambda \|\hat x_i - \hat c_{y_i}\|^2, \qquad \cos_{ij} = \hat x_i \cdot \hat c_j
+
+    "Center Contrastive Loss for Metric Learning" (Cai, Xiong & Tian 2023, arXiv 2308.00458), Eq. 5,
+    as described in two independent implementations: the paper itself was not at hand. Theirs drops
+    the constant 2 lambda of the squared distance. The centers are parameters, as proxies are. No
+    source says which s, m and lambda the paper took, so that the defaults are ours; those
+    implementations have s 16 and 64, m 0 and 0.2, lambda 2 and 1.
+
+    The reducer gets both terms as sub-losses of each sample, ``contrastive_loss`` and
+    ``center_loss`` (with lambda).
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        scale: s, multiplies the cosines; above 0.
+        margin: m, taken from the cosine to the own center.
+        center_weight: lambda, weight of the second term.
+        **kwargs: Those of ``NormalizedSoftmaxLoss`` but its temperature, which is 1 / s.
+    """
+
+    sub_losses = ("contrastive_loss", "center_loss")
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        scale: float = 16.0,
+        margin: float = 0.1,
+        center_weight: float = 1.0,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(num_classes, embedding_size, temperature=1 / scale, **kwargs)
+        self.margin, self.center_weight = margin, center_weight
+        self.add_to_recordable_attributes(list_of_names=["margin", "center_weight"], is_stat=False)
+
+    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Any) -> dict[str, Tensor]:
+        x = self._compared(embeddings)  # of length s
+        sums = self._class_sums(x, rows(self.proxies), labels, View(self.similarity))
+        own = self.similarity.paired(x, sums.own_proxies)
+        return {
+            "contrastive_loss": cross_entropy(own - self.margin / self.temperature, sums.others[0]),
+            "center_loss": 2 * self.center_weight * (1 - self.temperature * own),
+        }
+
+
+class PotentialFieldLoss(BaseMetricLossFunction):
+    r"""PFML: the potential energy of samples and proxies that attract and repel each other.
+
+    .. math::
+        U = \sum_a \Big( \sum_{b \ne a,\, y_b = y_a} -\max(d_{ab}, \delta)^{-\alpha}
+        + \sum_{y_b \ne y_a} \min(d_{ab}, \delta)^{-\alpha} \Big)
+
+    over the points a: the N unit-length embeddings of the batch and M proxies of each class, with
+    Euclidean distances d. "Potential Field Based Deep Metric Learning" (Bhatnagar & Ahuja, CVPR
+    2025, arXiv 2405.18560), Eq. 1, 2 and 6, as described in a summary and two independent
+    implementations that agree: the paper itself was not at hand. What none of them says is ours:
+    U is divided by N; proxies start normal (a direction at random); and below a tenth of
+    delta a repulsion goes on along its tangent, so that points that nearly coincide get a force
+    that is large and not infinite.
+
+    The reducer gets the energy of each sample, ``sample_loss``, and that of all proxies over N,
+    ``proxy_loss``, already reduced. Mined pairs have no say: all points interact.
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        proxies_per_class: M (paper: 15 for CUB and Cars, 2 for SOP).
+        alpha: Power by which potentials decay, above 0 (paper: best at 3 to 6).
+        delta: Distance below which nothing attracts and above which nothing repels (paper: 0.1 to
+            0.3); above 0.
+        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
+    """
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        proxies_per_class: int = 15,
+        alpha: float = 4.0,
+        delta: float = 0.2,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        if not (alpha > 0 and delta > 0):
+            raise ValueError(f"alpha and delta must be above 0, but got {alpha=} and {delta=}.")
+        self.alpha, self.delta = alpha, delta
+        self.proxies = torch.nn.Parameter(
+            torch.randn(num_classes, proxies_per_class, embedding_size)
+        )
+        self.add_to_recordable_attributes(list_of_names=["alpha", "delta"], is_stat=False)
+
+    def forward(self, embeddings: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss as PML does, computed in float32 at least whatever training runs in."""
+        with without_autocast(embeddings):
+            loss: Tensor = super().forward(at_least_float32(embeddings), *args, **kwargs)
+        return loss
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: object,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> dict[str, dict[str, Any]]:
+        """Return PML's loss dictionary; called by ``forward``."""
+        c_f.labels_required(labels)
+        c_f.ref_not_supported(embeddings, labels, ref_emb, ref_labels)
+        assert labels is not None
+        if len(embeddings) == 0:
+            return self.zero_losses()
+        count, (classes, each, _) = len(embeddings), self.proxies.shape
+        owners = torch.arange(classes, device=labels.device).repeat_interleave(each)
+        points = unit_vectors(torch.cat((embeddings, self.proxies.flatten(0, 1).to(embeddings))))
+        energies = self._energies(points, torch.cat((labels, owners.to(labels))))
+        return {
+            "sample_loss": {
+                "losses": energies[:count],
+                "indices": c_f.torch_arange_from_size(embeddings),
+                "reduction_type": "element",
+            },
+            "proxy_loss": {
+                "losses": energies[count:].sum() / count,
+                "indices": None,
+                "reduction_type": "already_reduced",
+            },
+        }
+
+    def _energies(self, points: Tensor, labels: Tensor) -> Tensor:
+        """Return the energy of each point in the field of the others."""
+        distances = pairwise_distances(points, points.clone())  # torch.compile wants two tensors
+        attraction = -distances.clamp(min=self.delta).pow(-self.alpha)
+        near = distances.clamp(max=self.delta)
+        floored = near.clamp(min=self.delta / 10)
+        slope = -self.alpha * floored.pow(-self.alpha - 1)
+        repulsion = floored.pow(-self.alpha) + slope * (near - floored)
+        energies = torch.where(labels[:, None] == labels, attraction, repulsion)
+        return energies.sum(dim=1) - energies.diagonal()
+
+    def _sub_loss_names(self) -> list[str]:
+        return ["sample_loss", "proxy_loss"]
 
 
 class UniformByWidth:

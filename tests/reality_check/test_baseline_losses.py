@@ -1,14 +1,23 @@
-"""The baselines of the papers' tables, against plain loops."""
+"""The losses to compare with, against plain loops."""
 
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import pytest
 import torch
+from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
 
-from reality_check.baseline_losses import LinearSoftmaxLoss, RingLoss, UniformByWidth
+from pml_extensions.testing import LossContract, ProxyLossContract
+from reality_check.baseline_losses import (
+    CenterContrastiveLoss,
+    LinearSoftmaxLoss,
+    PotentialFieldLoss,
+    RingLoss,
+    UniformByWidth,
+)
 from reality_check.config import compose
 from reality_check.training.methods import MethodSettings, build_loss
 from reality_check.utils.errors import UsageError
@@ -61,6 +70,102 @@ def test_proxies_start_uniformly_within_one_over_the_root_of_the_width() -> None
     UniformByWidth()(proxies)
     assert float(proxies.abs().max()) <= 0.25
     assert float(proxies.std()) == pytest.approx(0.25 / math.sqrt(3), rel=0.05)
+
+
+def unit(vector: list[float]) -> list[float]:
+    length = math.sqrt(sum(v * v for v in vector))
+    return [v / length for v in vector]
+
+
+def test_center_contrast_has_a_margin_and_a_pull_to_the_own_center() -> None:
+    x, labels = batch()
+    torch.manual_seed(1)
+    loss = CenterContrastiveLoss(
+        3, 4, scale=5.0, margin=0.3, center_weight=0.7, reducer=DoNothingReducer()
+    )
+    found = loss(x, labels)
+    centers = [unit(row) for row in loss.proxies.tolist()]
+    for i, (row, label) in enumerate(zip(x.tolist(), labels.tolist(), strict=True)):
+        point = unit(row)
+        cosines = [sum(a * b for a, b in zip(point, c, strict=True)) for c in centers]
+        logits = [5 * (cosine - 0.3 * (j == label)) for j, cosine in enumerate(cosines)]
+        contrast = math.log(sum(math.exp(z) for z in logits)) - logits[label]
+        pull = 0.7 * sum((a - c) ** 2 for a, c in zip(point, centers[label], strict=True))
+        assert float(found["contrastive_loss"]["losses"][i]) == pytest.approx(contrast, rel=1e-5)
+        assert float(found["center_loss"]["losses"][i]) == pytest.approx(pull, rel=1e-5)
+
+
+def potential(d: float, same: bool, alpha: float, delta: float) -> float:
+    """Eq. 1 and 2 case by case."""
+    if same:
+        return -1 / delta**alpha if d < delta else -1 / d**alpha
+    return 1 / d**alpha if d < delta else 1 / delta**alpha
+
+
+@pytest.mark.parametrize(("alpha", "delta"), [(2.0, 0.9), (4.5, 0.4)])
+def test_the_potential_field_counts_every_ordered_pair(alpha: float, delta: float) -> None:
+    x, labels = batch()
+    torch.manual_seed(1)
+    loss = PotentialFieldLoss(3, 4, 2, alpha, delta)
+    points = [(unit(row), label) for row, label in zip(x.tolist(), labels.tolist(), strict=True)]
+    points += [(unit(row), c) for c, rows in enumerate(loss.proxies.tolist()) for row in rows]
+    energy = sum(
+        potential(math.dist(a, b), i == j, alpha, delta)
+        for k, (a, i) in enumerate(points)
+        for m, (b, j) in enumerate(points)
+        if k != m
+    )
+    assert float(loss(x, labels)) == pytest.approx(energy / 6, rel=1e-5)
+
+
+def test_the_potential_field_by_hand() -> None:
+    """Two samples and their proxies, on a circle: two repelled, one of them closely, one drawn."""
+    loss = PotentialFieldLoss(2, 2, 1, alpha=2.0, delta=0.5)
+    loss.proxies.data = torch.tensor([[[0.6, 0.8]], [[-1.0, 0.0]]])
+    x, labels = torch.tensor([[1.0, 0.0], [0.8, 0.6]]), torch.tensor([0, 1])
+    # Squared distances: 0.4 (apart), 0.8 (own), 4 (apart), 0.08 (apart), 3.6 (own), 3.2 (apart).
+    pairs = 4 - 1 / 0.8 + 4 + 1 / 0.08 - 1 / 3.6 + 4
+    assert float(loss(x, labels)) == pytest.approx(2 * pairs / 2, rel=1e-5)
+
+
+def test_nothing_pulls_within_delta_and_nothing_pushes_beyond() -> None:
+    x = torch.tensor([[1.0, 0.0], [0.995, 0.1], [-1.0, 0.0]], requires_grad=True)
+    loss = PotentialFieldLoss(2, 2, 1, delta=0.2)
+    loss.proxies.data = torch.tensor([[[1.0, 0.0]], [[-1.0, 0.0]]])
+    loss(x, torch.tensor([0, 0, 1])).backward()
+    assert not x.grad.any()
+    loss.zero_grad()
+    nearly = torch.tensor([[1.0, 0.0], [1.0, 1e-5]], requires_grad=True)
+    loss(nearly, torch.tensor([0, 1])).backward()
+    assert nearly.grad.isfinite().all()
+    assert nearly.grad[0, 1] > 0 > nearly.grad[1, 1], "downhill, the two go apart"
+
+
+def test_wrong_powers_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"alpha and delta must be above 0, but got alpha=0"):
+        PotentialFieldLoss(2, 2, alpha=0)
+
+
+class Quick:
+    compile_backend = "aot_eager"
+    fast_gradcheck = True
+
+    @pytest.mark.slow
+    def test_compiling_changes_nothing(self) -> None:
+        super().test_compiling_changes_nothing()
+
+
+class TestCenterContrast(Quick, ProxyLossContract):
+    def make_loss(self, **kwargs: Any) -> CenterContrastiveLoss:
+        return CenterContrastiveLoss(self.num_classes, self.embedding_size, **kwargs)
+
+
+class TestPotentialField(Quick, LossContract):
+    def make_loss(self, **kwargs: Any) -> PotentialFieldLoss:
+        # delta 1, so that among a few random points some repel each other
+        return PotentialFieldLoss(
+            self.num_classes, self.embedding_size, 2, alpha=3.0, delta=1.0, **kwargs
+        )
 
 
 def settings(**arguments: object) -> MethodSettings:

@@ -35,6 +35,8 @@ FURTHER = [
     "proxy_nca_plus_plus",
     "hist",
     "proxy_anchor",
+    "ccl",
+    "pfml",
 ]
 #: Losses that compare images with each other, not with proxies or weights of classes.
 OF_IMAGES = {
@@ -49,6 +51,7 @@ OF_IMAGES = {
     "multi_similarity_miner",
     "grad_ml",
     "hist",
+    "pfml",
 }
 
 LR = ("log", 1e-6, 1)
