@@ -138,7 +138,7 @@ def _numbers(parts: Sequence[str]) -> Iterator[str]:
 def markdown_table() -> str:
     """The table of ``docs/papers.md``: a row for each experiment and each figure that is drawn."""
     done, checked = measured(), checked_on_small_data()
-    header = ["item", "config or command", "networks", "published", "measured", "status"]
+    header = ["item", "config or command", "networks", "published", "notes"]
     blocks = []
     configs = paper_configs()
     for paper in dict.fromkeys(config.paper for config in configs):
@@ -159,11 +159,11 @@ def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list
     for name, figure in FIGURES.items():
         if name.startswith(begin):
             [item] = items_in(figure.source)
-            status = f"run here, small ({figure.needs})" if figure.needs else "run here (formulas)"
-            status += _small(checked, paper, item)
-            picture = "[picture and numbers](paper_figures.md)"
+            drawn = f"small ({figure.needs})" if figure.needs else "formulas"
+            notes = [drawn, *_small(checked, paper, item)]
+            picture = "[picture](paper_figures.md)"
             command = f"`reality-check figure {name}`"
-            rows.append([item, command, "—", "a picture", picture, status])
+            rows.append([item, command, "—", picture, "; ".join(notes)])
     return rows
 
 
@@ -172,19 +172,21 @@ def _cells(
     done: Mapping[str, str],
     checked: Mapping[tuple[str, str], Sequence[str]],
 ) -> list[str]:
-    status = "run here" if config.name in done else f"runnable with {config.dataset}"
-    status += f"; {len(config.gaps)} gaps" if len(config.gaps) > 1 else "; 1 gap" * len(config.gaps)
+    notes = [f"measured: {done[config.name]}"] if config.name in done else []
+    if config.gaps:
+        notes.append(f"{len(config.gaps)} gap{'s' * (len(config.gaps) > 1)}")
     return [
         config.item,
         f"`{config.name.partition('/')[2]}`",
         str(config.trainings),
-        config.published or "nothing that is measured here",
-        done.get(config.name, "—"),
-        status + _small(checked, config.paper, config.item.partition(",")[0]),
+        config.published or "—",
+        "; ".join([*notes, *_small(checked, config.paper, config.item.partition(",")[0])]),
     ]
 
 
-def _small(checked: Mapping[tuple[str, str], Sequence[str]], paper: str, item: str) -> str:
-    """The replications that check claims of an item, as the end of its status."""
-    names = checked.get((paper.partition("_")[0], item), ())
-    return "; claims on small data: " + ", ".join(f"`{name}`" for name in names) if names else ""
+def _small(
+    checked: Mapping[tuple[str, str], Sequence[str]], paper: str, item: str
+) -> Iterator[str]:
+    """The replications that check claims of an item, as its last note."""
+    if names := checked.get((paper.partition("_")[0], item), ()):
+        yield "claims: " + ", ".join(f"`{name}`" for name in names)
