@@ -33,31 +33,41 @@ class Than(Strict):
     """Where the second method of a pair is measured; null is where the first one is."""
 
     category: Category | None = None
+    """Null is the first method's."""
     metric: str | None = None
+    """Null is the first method's."""
 
 
 class Claim(Strict):
     """A claim of a paper as comparisons of methods: every pair in every category and metric.
 
     With d the first method's mean minus the second's, ``above`` says d > 0, ``not_below`` says
-    d > -margin and ``equal`` says -margin < d < margin. ``margin`` is a part of the second one's
-    score, such as ``5 %``, or in percentage points, of ``separability`` in its own unit; for
-    ``above`` a difference that is certainly within the margin refutes the claim. ``than`` compares
-    with another category or metric, as in "binary codes retrieve as well as floats".
-    ``overturned_by`` says what was run after the verdict and turned it around. How it is decided:
+    d > -margin and ``equal`` says -margin < d < margin; for ``above`` a difference that is
+    certainly within the margin refutes the claim. How it is decided:
     :mod:`reality_check.papers.claims`.
     """
 
     name: Name
+    """Name of the claim."""
     source: str
+    """Where it is claimed."""
     text: str
+    """The claim in words."""
     pairs: list[tuple[str, str]] = Field(min_length=1)
+    """[first, second]: methods that are compared."""
     test: Test = "above"
+    """above, not_below or equal: what the first is said to be, next to the second."""
     margin: float | str = "5 %"
+    """A part of the second one's score, such as 5 %, or a number of percentage points; of
+    separability in its own unit."""
     categories: list[Category] = Field(default=["aggregate"], min_length=1)
+    """In which categories."""
     metrics: list[str] = Field(default=[PRIMARY], min_length=1)
+    """By which metrics."""
     than: Than = Field(default_factory=Than)
+    """Another category or metric for the second method, as where binary codes face floats."""
     overturned_by: str | None = None
+    """What was run after the verdict and turned it around."""
 
     @field_validator("margin")
     @classmethod

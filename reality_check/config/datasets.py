@@ -6,35 +6,45 @@ from typing import Annotated, Any, Literal
 
 from pydantic import Field
 
-from reality_check.config.types import DataPath, Download, MayDiffer, Name
+from reality_check.config.types import DataName, DataPath, Download, MayDiffer, Whole
 from reality_check.config.values import Strict
 
 
 class GlyphsData(Strict):
     """The embedded data set: distorted characters of the fonts inside matplotlib."""
 
-    name: Name = "glyphs"
+    name: DataName = "glyphs"
     reader: Literal["glyphs"]
     classes: Annotated[int, Field(ge=8, le=400)] = 240
+    """Number of characters, each a class."""
     images_per_class: Annotated[int, Field(ge=2, le=1000)] = 24
+    """Drawings of each character."""
     size: Annotated[int, Field(ge=16, le=128)] = 32
+    """Side of the square images, in pixels."""
     seed: int = 0
+    """Draws the distortions."""
 
 
 class FilesData(Strict):
     """What all data sets of image files have in common: how the files are decoded."""
 
     path: DataPath
+    """Where the data lie; ~ and ${VARIABLE} are expanded, a .zip file is read as it is."""
     size: Annotated[int, Field(ge=8, le=1024)] = 256
+    """Short side of the decoded images, in pixels."""
     channels: Literal[1, 3] = 3
+    """3: RGB, 1: grey; every image is converted."""
     resize: Literal["short_side", "square", "none"] = "short_side"
+    """short_side: the short side becomes `size`, the whole image is kept. square: then the centre
+    is cut out. none: as in the file."""
     on_broken: Literal["error", "skip"] = "error"
+    """What an unreadable image does. error: it is named. skip: left out and counted."""
 
 
 class ImageFolderData(FilesData):
     """A folder, or a .zip file, with one sub-folder of images per class."""
 
-    name: Name
+    name: DataName
     reader: Literal["image_folder"]
     size: Annotated[int, Field(ge=8, le=1024)] = 64
 
@@ -42,76 +52,85 @@ class ImageFolderData(FilesData):
 class CsvData(FilesData):
     """A CSV file with the columns path, label and, if wanted, split."""
 
-    name: Name
+    name: DataName
     reader: Literal["csv"]
+    path: DataPath
+    """A CSV file with the columns path, label and split."""
 
 
 class OmniglotData(FilesData):
     """Omniglot: 964 background characters, and 659 to evaluate on."""
 
-    name: Name = "omniglot"
+    name: DataName = "omniglot"
     reader: Literal["omniglot"]
     size: Annotated[int, Field(ge=8, le=1024)] = 28
     channels: Literal[1, 3] = 1
     download: Download = False
-    check_counts: bool = True
+    check_counts: Whole = True
 
 
 class MnistData(Strict):
     """MNIST or Fashion-MNIST from their idx files: 10 classes, 28 x 28."""
 
-    name: Name
+    name: DataName
     reader: Literal["mnist", "fashion_mnist"]
     path: DataPath
+    """Folder of the four idx files."""
     download: Download = False
-    check_counts: bool = True
+    check_counts: Whole = True
 
 
 class CUB200Data(FilesData):
     """CUB-200-2011: the folder CUB_200_2011 as it is in its archive."""
 
-    name: Name = "cub200"
+    name: DataName = "cub200"
     reader: Literal["cub200"]
     download: Download = False
-    check_counts: bool = True
+    check_counts: Whole = True
 
 
 class Cars196Data(FilesData):
     """Cars196: car_ims with cars_annos.mat, cars_train and cars_test with devkit, or car_data."""
 
-    name: Name = "cars196"
+    name: DataName = "cars196"
     reader: Literal["cars196"]
-    check_counts: bool = True
+    check_counts: Whole = True
 
 
 class OnlineProductsData(FilesData):
     """Stanford Online Products: the folder Stanford_Online_Products as it is in its archive."""
 
-    name: Name = "stanford_online_products"
+    name: DataName = "stanford_online_products"
     reader: Literal["stanford_online_products"]
     download: Download = False
-    check_counts: bool = True
+    check_counts: Whole = True
 
 
 class InShopData(FilesData):
     """In-Shop Clothes Retrieval: Img/img and Eval/list_eval_partition.txt."""
 
-    name: Name = "in_shop"
+    name: DataName = "in_shop"
     reader: Literal["in_shop"]
-    check_counts: bool = True
+    check_counts: Whole = True
 
 
 class NpzData(Strict):
     """One .npz file: images uint8 (N, H, W[, C]), integer labels (N,), class_names."""
 
-    name: Name
+    name: DataName
     reader: Literal["npz"]
     path: DataPath
+    """The .npz file."""
     images: str = "images"
+    """Name of its array of images, uint8 (N, H, W) or (N, H, W, C)."""
     labels: str = "labels"
+    """Name of its array of integer labels, (N,)."""
     class_names: str = "class_names"
+    """Name of its array of class names, if it has one."""
     where: dict[str, int | list[int]] | None = None
+    """Rows to keep: the values that an array of one integer a row may have."""
     test: dict[str, int | list[int]] | None = None
+    """Rows of the official test, by such an array; the others train."""
 
 
 class TensorsData(Strict):
@@ -120,13 +139,18 @@ class TensorsData(Strict):
     What each key means: :func:`reality_check.data.read_tensors`.
     """
 
-    name: Name
+    name: DataName
     reader: Literal["tensors"]
     path: DataPath
+    """The .npz, .npy, .safetensors or .parquet file, or the folder of save_to_disk."""
     x: str | None = None
+    """Name of the samples; null finds x, X, features, embeddings, vectors, images or data."""
     y: str | None = None
+    """Name of the labels; null finds y, labels, label, targets or target."""
     names: str | None = None
+    """Name of the samples' names, if they have any."""
     class_names: str | None = None
+    """Name of the class names, by integer label, if there are any."""
 
 
 class TorchDatasetData(Strict):
@@ -135,13 +159,16 @@ class TorchDatasetData(Strict):
     What each key means: :func:`reality_check.data.read_torch_dataset`.
     """
 
-    name: Name
+    name: DataName
     reader: Literal["torch_dataset"]
     dataset: str
+    """Import path, such as my_data.Birds, or torchvision:NAME or pml:NAME."""
     arguments: Annotated[dict[str, Any], MayDiffer("runs", ("root", "path"))] = Field(
         default_factory=dict
     )
+    """Keyword arguments of its constructor."""
     size: Annotated[int, Field(ge=8, le=1024)] | None = None
+    """Images are resized to squares of so many pixels; null: all have one size."""
 
 
 class FunctionData(Strict):
@@ -151,10 +178,12 @@ class FunctionData(Strict):
     :class:`reality_check.data.TensorSet`.
     """
 
-    name: Name
+    name: DataName
     reader: Literal["function"]
     function: str
+    """Import path, such as my_data.read, or a name that an installed package adds."""
     arguments: Annotated[dict[str, Any], MayDiffer("runs", ("path",))] = Field(default_factory=dict)
+    """Keyword arguments of the function."""
 
 
 Dataset = Annotated[

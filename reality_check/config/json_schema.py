@@ -7,14 +7,17 @@ mappings, bases, variants. Where a base may give a key the schema asks for none,
 
 from __future__ import annotations
 
+import ast
+import inspect
+import itertools
 from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.descriptions import DESCRIPTIONS
 from reality_check.config.named import GROUPS
 from reality_check.config.plugins import plugins
 from reality_check.config.schema import Experiment
+from reality_check.config.values import Strict
 from reality_check.utils.config_files import config_files
 
 Schema = dict[str, Any]
@@ -24,6 +27,7 @@ _WHOLE = ("Range", "Choices")
 _STRING: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
+_READER = "How the images are read: docs/datasets.md."
 _BASE = "A name or a file that this starts from; the keys beside it are what differs."
 #: What the schema's classes take besides, and turn into what they declare.
 _ALSO: dict[tuple[str, str], list[Schema]] = {
@@ -46,8 +50,11 @@ def json_schema(beside: Path | None = None) -> Schema:
     top = Experiment.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top
-    for name, definition in definitions.items():
-        _adapt(name, definition)
+    classes: list[type[Strict]] = [Strict]
+    for part in classes:
+        classes += part.__subclasses__()
+        if part.__name__ in definitions:
+            _adapt(definitions[part.__name__], part)
     for key, group in GROUPS.items():
         names = _names(config_files(group, beside), key)
         mappings = _mappings(top["properties"][key])
@@ -75,8 +82,9 @@ def json_schema(beside: Path | None = None) -> Schema:
     }
 
 
-def _adapt(name: str, definition: Schema) -> None:
+def _adapt(definition: Schema, part: type[Strict]) -> None:
     """Describe the keys, and leave those open that a base may give."""
+    name, texts = part.__name__, _texts(part)
     if name not in _WHOLE:
         definition.pop("required", None)
     definition.pop("title", None)
@@ -87,7 +95,27 @@ def _adapt(name: str, definition: Schema) -> None:
         if also:
             kept = {part: value.pop(part) for part in [*value] if part != "default"}
             value["anyOf"] = [*kept.pop("anyOf", [kept]), *also]
-        value["description"] = DESCRIPTIONS[name][key]
+        value.setdefault("description", texts.get(key, _READER if key == "reader" else ""))
+
+
+def _texts(part: type[Strict]) -> dict[str, str]:
+    """By key, what the code of a class, or of one that it is made from, has below it.
+
+    Pydantic's ``use_attribute_docstrings`` reads it at every start, which takes 75 ms.
+    """
+    found = {}
+    for cls in reversed(part.__mro__):
+        if issubclass(cls, Strict):
+            (code,) = ast.parse(inspect.getsource(cls)).body
+            assert isinstance(code, ast.ClassDef)
+            for line, text in itertools.pairwise(code.body):
+                match line, text:
+                    case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(
+                        value=ast.Constant(str(said))
+                    ):
+                        alias = part.model_fields[key].alias or key
+                        found[alias] = " ".join(said.split())
+    return found
 
 
 def _mappings(value: Schema) -> list[Schema]:
@@ -118,7 +146,7 @@ def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> Non
     for unwanted in ("type", "additionalProperties"):
         method["properties"]["model"].pop(unwanted, None)  # pydantic 2.7 has but one
     properties["methods"] = {
-        "description": DESCRIPTIONS["Experiment"]["methods"],
+        "description": properties["methods"]["description"],
         "anyOf": [
             {"type": "array", "items": one, "minItems": 1},
             {**of_all, "description": "On top of a base: changes by method, or of all."},

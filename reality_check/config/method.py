@@ -23,16 +23,17 @@ from reality_check.utils.text import nearest
 
 
 class LearningRates(Strict):
-    """A method's own learning rates; ``null`` means the protocol's.
-
-    ``loss_parts`` gives parameters of the loss a rate apart, by the method of the loss that returns
-    them: ``{hypergraph_parameters: 6.0e-4}``.
-    """
+    """A method's own learning rates; ``null`` means the protocol's."""
 
     trunk: Tunable = None
+    """Of the trunk; null is the protocol's, 0 freezes it."""
     embedder: Tunable = None
+    """Of the head and the embedder."""
     loss: Tunable = None
+    """Of the loss's own parameters."""
     loss_parts: dict[str, Tunable] = Field(default_factory=dict)
+    """Of parameters that a method of the loss returns, by that method's name:
+    {hypergraph_parameters: 6.0e-4}."""
 
     _check = field_validator("trunk", "embedder", "loss")(check_learning_rate)
 
@@ -47,17 +48,16 @@ class LearningRates(Strict):
 
 
 class SecondPhase(Strict):
-    """What changes when validation has reached its first plateau.
-
-    ``arguments`` replaces values of the loss, ``factors`` multiplies its first-phase values;
-    ``lr_factor`` multiplies the learning rates of trunk and embedder, ``loss_lr_factor`` that of
-    the loss (default: the same).
-    """
+    """What changes when validation has reached its first plateau."""
 
     arguments: Arguments = Field(default_factory=dict)
+    """Values of the loss that are replaced."""
     factors: Arguments = Field(default_factory=dict)
+    """What multiplies the first phase's values of the loss."""
     lr_factor: Tunable = 0.1
+    """What multiplies the learning rates of trunk and embedder."""
     loss_lr_factor: Tunable = None
+    """What multiplies the loss's learning rate; null: lr_factor."""
 
     _check_factors = field_validator("lr_factor", "loss_lr_factor")(check_learning_rate)
 
@@ -83,18 +83,21 @@ _OF_KINDS = {
 class ValueSchedule(Strict):
     """How a value of the loss changes during a training, by a factor of what it begins with.
 
-    ``step`` multiplies by ``factor`` after each of the epochs ``at``, or after each ``every``
-    epochs. ``linear`` and ``cosine`` lead from 1 to ``factor`` within ``epochs`` (null:
-    ``max_epochs``), and it stays there. ``per`` says whether it changes each epoch or each
-    iteration. ``every``, ``epochs`` and ``factor`` may be searched.
+    ``every``, ``epochs`` and ``factor`` may be searched.
     """
 
     kind: Literal["constant", "step", "linear", "cosine"]
+    """constant, step, linear or cosine."""
     at: list[PositiveInt] = Field(default_factory=list)
+    """Of steps: after which epochs."""
     every: Tunable = None
+    """Of steps: after each so many epochs."""
     epochs: Tunable = None
+    """Of linear and cosine: how long it changes; null: max_epochs."""
     factor: Tunable = None
+    """What a step multiplies by, or what a line or a cosine leads to from 1, and stays at."""
     per: Literal["epoch", "iteration"] = "epoch"
+    """Whether it changes each epoch or each iteration."""
 
     @field_validator("every", "epochs")
     @classmethod
@@ -136,70 +139,74 @@ def _ends(value: Any) -> list[Any]:
 class BeforeTraining(Strict):
     """What is fitted to the training images before the first step.
 
-    ``batch_statistics`` takes one pass over them in training mode that learns nothing, so that
-    BatchNorms begin with statistics of theirs; then ``proxies: class_means`` starts each proxy of
-    the loss at the mean embedding of its class, at unit length.
+    The statistics come first.
     """
 
     batch_statistics: bool = False
+    """One pass that learns nothing but the statistics of BatchNorms."""
     proxies: Literal["random", "class_means"] = "random"
+    """Where those of the loss begin: random, or class_means of the embeddings, at unit length."""
 
 
 class Start(Strict):
-    """Where a search begins: with the winner of a simpler method's search of the same number.
-
-    ``neutral`` gives the parameters that the simpler method does not have, by dotted name, the
-    values that make this method the simpler one: ``{arguments.alpha: 1}``.
-    """
+    """Where a search begins: with the winner of a simpler method's search of the same number."""
 
     method: Name
+    """Name of the simpler method."""
     neutral: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
+    """By dotted name, values that make this method the simpler one: {arguments.alpha: 1}."""
 
 
 class WarmStart(Strict):
-    """What the first trial of each search uses: in place of it a YAML may name an output folder.
-
-    ``values`` are by dotted name; ``folder`` says whose best trial they are.
-    """
+    """What the first trial of each search uses: in place of it a YAML may name an output folder."""
 
     values: dict[str, str | bool | int | float | None] = Field(min_length=1)
+    """Of the first trial of each search, by dotted name."""
     folder: str | None = None
+    """The output folder whose best trial they are."""
 
 
 class Method(Strict):
-    """A loss with its fixed arguments, its search space and, if need be, a miner.
-
-    ``samples_per_class: null`` draws images without regard to their classes. ``model`` changes keys
-    of the experiment's model for this method alone: for experiments about heads and trunks (see
-    :meth:`Model.changed`). ``starts_from`` puts the winner of another method's search in as the
-    first trial of this one's, and ``warm_start`` the values of the best trial in another output
-    folder, where the method has the same name. ``control_of`` names the method that this is a
-    second copy of, with seeds of its own; the experiment's ``controls`` make such. ``training`` is
-    a training of its own; in a YAML it names the keys of the protocol's that differ. Reports point
-    all of these out.
-    ``schedules`` changes values of the loss by name, bit by bit: ``{alpha: {kind: step, every: 10,
-    factor: 0.7}}``. ``trials`` of each search is filled in where the protocol has
-    ``trials_per_parameter``.
-    """
+    """A loss with its fixed arguments, its search space and, if need be, a miner."""
 
     name: Name
+    """Name of the method, of its folder and in the report."""
     loss: str
+    """A name (reality-check show losses) or an import path such as my_losses.MyLoss."""
     arguments: Arguments = Field(default_factory=dict)
+    """Of the loss's constructor. A plain value is fixed; {low: 0, high: 1} is searched, also with
+    log: true or int: true; {choices: [a, b]} too."""
     miner: Arguments | None = None
+    """A name (reality-check show miners), or {class: NAME, argument: value}."""
     samples_per_class: PositiveInt | None = 4
+    """Images of each class in a batch; null: without regard to classes."""
     learning_rates: LearningRates = Field(default_factory=LearningRates)
+    """The method's own, where they are not the protocol's."""
     loss_weight_decay: Annotated[float, Field(ge=0)] | None = None
+    """Of the loss's own parameters; null is the protocol's."""
     normalize_embeddings: bool = True
+    """Whether embeddings have length 1 when they are measured."""
     before_training: BeforeTraining = Field(default_factory=BeforeTraining)
+    """What is fitted to the training images before the first step."""
     schedules: dict[str, ValueSchedule] = Field(default_factory=dict)
+    """Values of the loss that change gradually, by name: {alpha: {kind: step, every: 10, factor:
+    0.7}}."""
     phase2: SecondPhase | None = None
+    """What changes when validation has reached its first plateau."""
     model: dict[str, Any] = Field(default_factory=dict)
+    """Keys of the experiment's model that differ for this method alone."""
     training: Training | None = None
+    """Keys of the protocol's training that differ for this method alone."""
     trials: PositiveInt | None = None
+    """Trials of each of its searches; written by trials_per_parameter."""
     starts_from: Start | None = None
+    """The method whose winners are the first trials of this one's searches."""
     warm_start: WarmStart | None = None
+    """Values of each search's first trial, or the folder where this method's best has them."""
     control_of: Name | None = None
+    """The method that this is a second copy of, with seeds of its own; written by `controls`."""
     note: str = ""
+    """Shown in the report."""
 
     @model_validator(mode="after")
     def _one_change(self) -> Self:

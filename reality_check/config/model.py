@@ -51,20 +51,24 @@ _PARTS = ("pooling", "normalization", "embedder")
 class Embedder(Strict):
     """What turns features into embeddings: a linear layer, or a perceptron of more ``layers``.
 
-    ``init`` is that of the last layer: ``kaiming_fan_out`` draws weights of deviation
-    sqrt(2 / size), bias 0; ``pca`` starts a single layer from the principal components of the
-    training features. ``skip_if_equal`` leaves the layer out where the features have the
-    embedding's width already. ``layers``, ``hidden_size``, ``hidden_normalization`` and
-    ``dropout`` may be searched: :class:`pml_extensions.modules.MLPEmbedder`.
+    The latter is a :class:`pml_extensions.modules.MLPEmbedder`.
     """
 
     layers: Searchable[PositiveInt] = 1
+    """Linear layers: 1, or a perceptron of more. May be searched, as the next three."""
     hidden_size: Searchable[PositiveInt] = 512
+    """Width of the perceptron's layers but the last."""
     hidden_normalization: Searchable[Literal["none", "batch_norm", "layer_norm"]] = "none"
+    """Behind those: none, batch_norm or layer_norm."""
     dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
+    """Probability of setting an input of a linear layer to 0."""
     bias: bool = True
+    """Whether the layer has one."""
     init: Literal["default", "kaiming_fan_out", "pca"] = "default"
+    """Of the last layer. default: torch's. kaiming_fan_out: deviation sqrt(2 / size), bias 0. pca:
+    a single layer starts from the principal components of the training features."""
     skip_if_equal: bool = False
+    """Leaves the layer out where the features have the embedding's width."""
 
     @model_validator(mode="after")
     def _allowed(self) -> Self:
@@ -101,9 +105,13 @@ class Input(Strict):
     """Changes of what enters the trunk; null is what its weights were trained with."""
 
     mean: tuple[float, ...] | None = None
+    """Subtracted from the pixels: a number, or one for each of 3 channels."""
     std: tuple[float, ...] | None = None
+    """Divides what is left: a number, or one for each of 3 channels."""
     scale: float | None = None
+    """Value of a white pixel before mean and std: 1 or 255."""
     bgr: bool | None = None
+    """Whether the trunk takes blue, green, red."""
 
     @field_validator("mean", "std", mode="before")
     @classmethod
@@ -115,27 +123,36 @@ class Input(Strict):
 
 
 class Model(Strict):
-    """Trunk, head and embedder. The width of the embedding is the protocol's.
-
-    ``trunk`` and ``weights``: see docs/trunks.md. ``head`` is a paper's head by name; it stands for
-    ``pooling``, ``normalization`` and ``embedder``, which are null then. ``neck: batch_norm`` is a
-    BatchNorm without scale and shift behind the embedder, and its output the embedding;
-    ``heated_up_softmax`` is one with the eps and momentum of that paper's code.
-    """
+    """Trunk, head and embedder. The width of the embedding is the protocol's."""
 
     name: Annotated[Name, TABLE_NEUTRAL]
+    """What reports call the network."""
     trunk: str = "conv4"
+    """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """Keyword arguments of the trunk."""
     weights: str = "none"
+    """none, imagenet, a tag of torchvision or timm, or the path of a file."""
     last_stride: Literal[1, 2] = 2
+    """1 takes the stride off the trunk's last stage: maps twice as large."""
     remove_last_bn_relu: Literal["no", "paper", "official"] = "no"
+    """Takes off the trunk's last BatchNorm and ReLU: paper or official."""
     head: str | None = None
+    """A paper's head by name, instead of pooling, normalization and embedder, which are null
+    then."""
     bn_relu_modules: Annotated[int, Field(ge=0)] = 0
+    """Pairs of BatchNorm and ReLU before the neck of SGSL's heads."""
     pooling: Literal["average", "max", "average_plus_max", "gem", "flatten"] | None = None
+    """How maps become vectors."""
     normalization: Literal["none", "layer_norm", "batch_norm"] | None = None
+    """What follows the pooling."""
     embedder: Embedder | None = None
+    """The last linear layer."""
     neck: Literal["none", "batch_norm", "heated_up_softmax"] = "none"
+    """A BatchNorm without scale and shift behind the embedder: batch_norm with torch's eps and
+    momentum, or heated_up_softmax with those of that paper."""
     preprocessing: Input = Field(default_factory=Input)
+    """Changes of what the weights were trained with."""
 
     @field_validator("weights", mode="before")
     @classmethod

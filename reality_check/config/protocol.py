@@ -30,21 +30,21 @@ ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if isinstance(v, int
 class Split(Strict):
     """Which classes train, validate and test (protocol section 1).
 
-    ``test_classes`` is ``half`` (the second half of the sorted classes, the protocol's rule) or
-    ``official`` (those that the data set's own split tests on). The rule ``halves`` trains on the
-    first half of the others and validates on the second, as the only fold.
-
-    Classes may be named instead: ``test_classes`` lists them, and so does ``validation`` for each
-    fold; each fold trains on all others that are not tested. In place of the mapping stands the
-    path of a YAML file that holds it.
+    In place of the mapping may stand the path of a YAML file that holds it.
     """
 
     test_classes: Literal["half", "official"] | Annotated[list[ClassName], Field(min_length=2)] = (
         "half"
     )
+    """half: the second half of the sorted ones. official: those that the data set's own split tests
+    on. Or a list of their names."""
     rule: Literal["mlrc", "kfold", "halves", "own"] = "mlrc"
+    """mlrc: the published folds. kfold: folds of equal size. halves: the first half trains, the
+    second validates, as the only fold. own: those of validation."""
     validation: list[Annotated[list[ClassName], Field(min_length=2)]] | None = None
+    """Names of the classes that validate in each fold; all others that are not tested train."""
     folds: Annotated[int, Field(ge=1, le=20, validate_default=True)] = 4
+    """Number of class-disjoint folds; 1 with the rule halves, and those of validation."""
 
     @model_validator(mode="before")
     @classmethod
@@ -100,21 +100,27 @@ class Search(Strict):
     ``repeats`` independent searches of ``trials`` trials each end with a winner each, which is
     retrained; what is said about a loss is about the means of searches. With ``budget`` there is
     one random search, and what a search of so many trials gives is estimated from all subsets of
-    its trials; its best ``retrain_best`` trials are retrained (by default as few as that takes).
-    ``trials_per_parameter`` gives every method so many trials for each value that it searches,
-    instead of ``trials``. ``sampler`` is a key of :data:`SAMPLERS`, or the import path of a
-    subclass of Optuna's ``BaseSampler``, which is built anew for every trial and keeps nothing but
-    what is in the study.
+    its trials. A sampler is built anew for every trial and keeps nothing but what is in the study.
     """
 
     trials: PositiveInt = 50
+    """Sets of hyper-parameters that each method tries; the same budget for all."""
     trials_per_parameter: PositiveInt | None = None
+    """Trials for each value that a method searches, in place of trials."""
     repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
+    """Independent searches of each method; a verdict is about their means."""
     sampler: str = "tpe"
+    """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
+    or the import path of one."""
     sampler_arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments of the sampler."""
     startup_trials: Annotated[int, Field(ge=1)] = 10
+    """First trials that are drawn at random; at least as many as a method has hyper-parameters to
+    search."""
     retrain_best: PositiveInt | None = None
+    """With budget: how many of the best trials are retrained; by default as few as it takes."""
     budget: PositiveInt | None = None
+    """Number of trials of a search that is estimated for, from all subsets of one random search."""
 
     @field_validator("sampler")
     @classmethod
@@ -208,55 +214,60 @@ class Complete(Strict):
     """The category trained on all trainval classes."""
 
     round_epochs_up_to: PositiveInt = 5
+    """Rounds the number of epochs, a mean over the folds, up."""
 
 
 class PublishedSetup(Strict):
-    """What the published protocol used beyond our options; only compared, in the report.
-
-    ``model`` is one of ``configs/models/``, ``images`` how the data set decodes its files.
-    ``methods`` lists folders of ``configs/methods/`` whose methods replace those of the same name,
-    the first folder first: search ranges that were published for one data set.
-    """
+    """What the published protocol used beyond our options; only compared, in the report."""
 
     model: str | None = None
+    """The published network, a name of `reality-check show models`."""
     dataset: list[str] | None = None
+    """The published data sets, by reader."""
     images: dict[str, Any] = Field(default_factory=dict)
+    """How the published data set decodes its files."""
     methods: list[str] = Field(default_factory=list)
+    """Folders of configs/methods/ with search ranges that were published for this data set; their
+    methods replace those of the same name, the first folder first."""
 
 
 class Protocol(Strict):
     """The rules that all methods of an experiment share.
 
-    ``selects_on`` says by which data the epoch of the scored weights is chosen. ``validation``: by
-    the validation classes of the folds, in the search and the reproductions. ``last``: by none, the
-    training ends at ``max_epochs``. ``test``: by the test classes, as many papers did, so that the
-    results are no estimate of anything; every report of it says so. With the last two one network
+    Where it ``selects_on`` the last epoch, or on the test classes as many papers did, one network
     is trained on all trainval classes (``categories: [complete]``) and nothing is searched.
-    ``selects_by`` is the metric of the validation classes that chooses epochs and trials; verdicts
-    are about MAP@R whatever it is.
-
-    ``reproductions`` is how often each winner of a search, or each of the retrained trials, is
-    trained again.
-
-    ``final_metrics`` are measured on the test classes beside the protocol's three metrics; nothing
-    is selected by them (names: :mod:`reality_check.config.metrics`). ``gallery`` is a number of
-    test images whose nearest neighbours the report shows for each method.
+    Verdicts are about MAP@R, whatever it ``selects_by``.
     """
 
     name: Annotated[Name, TABLE_NEUTRAL]
+    """What reports call the rules."""
     reference: Name
+    """The protocol of the package that deviations are counted against."""
     note: Annotated[str, TABLE_NEUTRAL] = ""
+    """Shown in the report."""
     split: Split = Field(default_factory=Split)
+    """Which classes train, validate and test."""
     selects_on: Literal["validation", "last", "test"] = "validation"
+    """What chooses the epoch of the scored weights. validation: classes of the folds. last: none,
+    the last epoch. test: the test classes, which is no estimate of anything."""
     selects_by: str = PRIMARY
+    """The validation metric that chooses epochs and trials, e.g. recall_at_1."""
     training: Training
+    """How each network is trained."""
     search: Search = Field(default_factory=Search)
+    """The hyper-parameter search of every method."""
     reproductions: PositiveInt = 10
+    """Retrainings with fresh seeds of each winner, or each retrained trial."""
     categories: list[Category] = Field(default=["aggregate", "ensemble"], min_length=1)
+    """How a reproduction is scored: aggregate, ensemble, complete."""
     complete: Complete = Field(default_factory=Complete)
+    """The networks trained on all classes but the test's."""
     final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
+    """Metrics measured beside MAP@R, RP and P@1; nothing is selected by them."""
     gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
+    """Test images whose nearest neighbours the report shows for each method."""
     published: PublishedSetup = Field(default_factory=PublishedSetup)
+    """What the published protocol used; only compared, in the report."""
 
     @field_validator("categories")
     @classmethod

@@ -48,20 +48,24 @@ PAPERS = {
 class PublishedResults(Strict):
     """The published figures of one table, and what is known to be wrong or different about it.
 
-    Nothing of it changes what is computed. ``results`` holds figures by category, method and
-    metric, in percent (separability: a ratio); ``spread`` says what the second number of a figure
-    is. ``notes`` are errata and readings, ``gaps`` what this configuration does otherwise than the
-    paper because it cannot do it. ``config`` is set by the loader: the shipped file that the
-    experiment is, or was made from.
+    Nothing of it changes what is computed.
     """
 
     paper: str
+    """Folder of configs/papers/, or a citation."""
     item: str
+    """The table or figure."""
     spread: str = ""
+    """What the second number of a figure is."""
     notes: list[str] = Field(default_factory=list)
+    """Errata, and how unclear places were read."""
     gaps: list[str] = Field(default_factory=list)
+    """What this experiment does otherwise than the paper because it cannot do it."""
     results: dict[str, dict[str, dict[str, Figure]]] = Field(default_factory=dict)
+    """Figures by category, method and metric: a number or [value, spread], in percent
+    (separability: a ratio)."""
     config: str | None = None
+    """Written by a run: the file that the experiment was made from."""
 
     @property
     def source(self) -> str:

@@ -38,25 +38,39 @@ class Experiment(Strict):
     """One YAML: a data set, a model, a protocol, and the methods to compare."""
 
     name: Annotated[Name, TABLE_NEUTRAL]
+    """Name of the experiment and of its folder, runs/NAME; by default the file's."""
     dataset: Dataset
+    """The images: a name (reality-check show datasets) or a mapping with a reader."""
     model: Model
+    """The network: a name (reality-check show models) or a mapping with a trunk."""
     protocol: Protocol
+    """The rules that all methods share: a name (reality-check show protocols), or a mapping with a
+    base and what differs."""
     methods: Annotated[list[Method], TABLE_NEUTRAL] = Field(min_length=1)
-    #: Methods that run a second time under another name, with other seeds.
+    """What is compared: names (reality-check show methods) and mappings with a loss."""
     controls: Annotated[list[Name], TABLE_NEUTRAL] = Field(default_factory=list)
+    """Methods to run a second time under another name, with other seeds."""
     claims: list[Claim] = Field(default_factory=list)
+    """What the experiment is to show, written down before it runs; decided by tests."""
     published_results: Annotated[PublishedResults | None, RESULT_NEUTRAL] = None
-    #: Which of its file's variants this is.
+    """Figures that a paper printed, to be shown beside the measured ones."""
     variant: str | None = None
+    """Which of the file's `variants` is taken."""
     seed: Annotated[int, Field(ge=0), TABLE_NEUTRAL] = 0
+    """Every random choice derives from it."""
     device: Annotated[str, RESULT_NEUTRAL] = "auto"
+    """auto, cpu, mps, cuda or cuda:N. auto takes a GPU where there is one."""
     storage: Annotated[str | None, TABLE_NEUTRAL] = None
+    """Database of the searches: postgresql+psycopg://USER@HOST/NAME, where several machines work.
+    By default studies.db in the output folder."""
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
-    #: Before the names of this experiment's studies, where several share a storage; set by `run`.
+    """What one worker's job asks of a SLURM cluster."""
     studies: Annotated[str | None, RESULT_NEUTRAL] = None
+    """Written by a run: what begins the names of its studies in a shared storage."""
     code: Annotated[dict[str, str], MayDiffer("runs", ("data set from",))] = Field(
         default_factory=dict
     )
+    """Written by a run: fingerprints of the images and of your own code."""
 
     @field_validator("device")
     @classmethod

@@ -16,27 +16,28 @@ class Slurm(Strict):
     """What one worker's job asks of the cluster. It may change between two runs.
 
     Keys that are left out are not asked for, so the cluster's own defaults hold.
-
-    Attributes:
-        hours: time limit of a job. A worker that reaches it writes its checkpoint and is queued
-            again.
-        notice_seconds: how long before the time limit a worker is told.
-        gpus: of a job; 1 unless ``device: cpu``.
-        memory: of a job, as SLURM writes it: ``16G``.
-        setup: shell lines before the worker starts, such as ``module load cuda``.
-        extra: other options of ``sbatch``, without the leading dashes.
     """
 
     partition: str | None = None
+    """Where jobs are queued."""
     hours: Annotated[float, Field(gt=0)] = 24.0
+    """Time limit of a job; a worker that reaches it is queued again."""
     notice_seconds: Annotated[int, Field(ge=5)] = 120
+    """How long before the limit a worker is told to write its checkpoint."""
     gpus: Annotated[int, Field(ge=0)] | None = None
+    """Of a job; by default 1, or 0 with device: cpu."""
     cpus: PositiveInt = 2
+    """Cores of a job."""
     memory: str | None = None
+    """Of a job, as SLURM writes it: 16G."""
     account: str | None = None
+    """Who is charged."""
     qos: str | None = None
+    """Quality of service."""
     setup: list[str] = Field(default_factory=list)
+    """Shell lines before the worker starts, such as module load cuda."""
     extra: dict[str, str | int | bool] = Field(default_factory=dict)
+    """Other options of sbatch, without the leading dashes."""
 
     @property
     def minutes(self) -> int:

@@ -19,16 +19,16 @@ _USUAL = ("SGD", "Adam", "AdamW", "RMSprop")
 
 
 class Optimizer(Strict):
-    """An optimiser. ``lr`` may be a range: then every method searches it.
-
-    ``name`` is one of ``torch.optim`` or the import path of a class, which is called with the
-    parameters and ``lr``, with ``weight_decay`` where it takes one, and with ``arguments``.
-    """
+    """An optimiser. Its class is called with ``weight_decay`` where it takes one."""
 
     name: Name = "RMSprop"
+    """One of torch.optim, or the import path of a class."""
     lr: Tunable
+    """Learning rate; a range is searched by every method."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
+    """L2 penalty (AdamW: decoupled)."""
     arguments: dict[str, Any] = Field(default_factory=dict)
+    """Further keyword arguments, such as momentum."""
 
     @field_validator("name")
     @classmethod
@@ -63,8 +63,11 @@ class Optimizers(Strict):
     """The three optimisers of a fold run."""
 
     trunk: Optimizer
+    """Of the trunk's parameters."""
     embedder: Optimizer
+    """Of the head's and the embedder's parameters."""
     loss: Optimizer
+    """Of the loss's own parameters, such as proxies."""
 
 
 #: Keys of an augmentation that are for vectors; all others are for images.
@@ -79,23 +82,41 @@ class Augment(Strict):
     """
 
     rotation: Annotated[float, Field(ge=0, le=180)] = 0.0
+    """Largest angle, in degrees."""
     scale: tuple[float, float] = (1.0, 1.0)
+    """[low, high]: enlargement of the content, drawn log-uniformly."""
     shear: Annotated[float, Field(ge=0, le=60)] = 0.0
+    """Largest shear angle along each axis, in degrees."""
     translation: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Largest shift along each axis, as a fraction of the side."""
     horizontal_flip: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability of mirroring left and right."""
     resized_crop_scale: tuple[float, float] | None = None
+    """[low, high]: fraction of the area that a random crop keeps."""
     resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
+    """[low, high]: width / height of that crop."""
     random_crop: bool = False
+    """Whether the crop lies anywhere instead of in the centre."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """b draws the factor from [1 - b, 1 + b]."""
     contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """The same, for the blend with the mean grey."""
     saturation: Annotated[float, Field(ge=0, le=10)] = 0.0
+    """The same, for the blend with the grey image."""
     hue: Annotated[float, Field(ge=0, le=0.5)] = 0.0
+    """Largest turn of the hue, in full circles."""
     grayscale: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """Probability of turning a colour image grey."""
     crop_size: PositiveInt | None = None
+    """Side of what enters the trunk, in pixels; null keeps the image's size."""
     resize: PositiveInt | tuple[PositiveInt, PositiveInt] | None = None
+    """Before the crop: the short side, or [height, width], in pixels."""
     interpolation: Literal["bilinear", "bicubic"] = "bilinear"
+    """Of resizing and of crops."""
     noise: Annotated[float, Field(ge=0)] = 0.0
+    """Of vectors: deviation, as a fraction of the vector's root mean square."""
     dropout: Annotated[float, Field(ge=0, lt=1)] = 0.0
+    """Of vectors: probability of setting a value to 0."""
 
     def of_images(self) -> dict[str, Any]:
         """The options that have a meaning for images."""
@@ -145,21 +166,29 @@ _OF_KINDS = {
 class Schedule(Strict):
     """How the learning rates of all parts change during a training, by a common factor.
 
-    ``step`` multiplies by ``factor`` after each of the epochs ``at``, or after each ``every``
-    epochs. ``cosine`` and ``polynomial`` fall from 1 to ``end`` at ``max_epochs``, the latter as
-    (1 - share)^power. ``per`` says whether they change each epoch or each iteration. During the
-    first ``warmup_iterations`` all of it is multiplied by a line from ``warmup_start`` to 1.
+    ``cosine`` and ``polynomial`` fall from 1 to ``end`` at ``max_epochs``, the latter as
+    (1 - share)^power. During the first ``warmup_iterations`` all of it is multiplied by a line from
+    ``warmup_start`` to 1.
     """
 
     kind: Literal["constant", "step", "cosine", "polynomial"] = "constant"
+    """constant, step, cosine or polynomial."""
     at: list[PositiveInt] = Field(default_factory=list)
+    """step: the epochs after which the factor multiplies."""
     every: PositiveInt | None = None
+    """step: the number of epochs after which the factor multiplies."""
     factor: Annotated[float, Field(gt=0)] = 0.1
+    """step: what multiplies the learning rates."""
     end: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """cosine, polynomial: the factor reached at max_epochs."""
     power: Annotated[float, Field(gt=0)] = 1.0
+    """polynomial: the exponent."""
     per: Literal["epoch", "iteration"] = "epoch"
+    """Whether cosine and polynomial change each epoch or each iteration."""
     warmup_iterations: Annotated[int, Field(ge=0)] = 0
+    """First iterations, in which the rates rise."""
     warmup_start: Annotated[float, Field(ge=0, le=1)] = 0.0
+    """The factor that the rise begins with."""
 
     @model_validator(mode="after")
     def _fits_together(self) -> Self:
@@ -202,35 +231,46 @@ def check_steps(schedule: Any) -> None:
 
 
 class Training(Strict):
-    """How one fold run trains.
-
-    An epoch is a number of iterations, or ``pass``: as many whole batches as the training images
-    fill. ``freeze_batchnorm`` keeps the running statistics of the trunk; ``with_affine`` its scales
-    and shifts too. ``freeze_trunk_epochs`` trains embedder and loss alone at first.
-    ``second_phase_epochs`` lets the second phase of a method begin so many epochs before the end,
-    from the latest weights, instead of when patience is exhausted, from the best ones.
-    ``gradient_clip`` bounds each component of the network's gradient, ``gradient_clip_norm`` its
-    length.
-    """
+    """How one fold run trains."""
 
     batch_size: Annotated[int, Field(ge=2)] = 32
+    """Images of a batch."""
     iterations_per_epoch: PositiveInt | Literal["pass"] = 100
+    """Batches of an epoch, or pass: as many whole ones as the training images fill."""
     max_epochs: PositiveInt = 1000
+    """Epochs at most, of all phases."""
     evaluate_every: PositiveInt = 2
+    """Epochs between two validations."""
     patience: Annotated[int, Field(ge=0)] | None = 9
+    """Epochs past the best validation that end a phase; null: none ends early."""
     embedding_size: PositiveInt = 128
+    """Width of the embedding; an ensemble has one for each fold."""
     freeze_batchnorm: bool | Literal["with_affine"] = True
+    """Keeps the running statistics of the trunk's BatchNorm; with_affine its scales and shifts
+    too."""
     freeze_trunk_epochs: Annotated[int, Field(ge=0)] = 0
+    """First epochs that train embedder and loss alone."""
     optimizers: Optimizers
+    """One each for trunk, embedder and loss."""
     schedule: Schedule = Field(default_factory=Schedule)
+    """How the learning rates change."""
     augmentation: Augment = Field(default_factory=Augment)
+    """Random changes of a training image."""
     phases: Literal["method", "two"] = "method"
+    """method: a second phase for methods that have one. two: for all."""
     second_phase_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
+    """Part of max_epochs that is kept for the second phase."""
     second_phase_epochs: PositiveInt | None = None
+    """Lets a second phase begin so many epochs before the end, from the latest weights, instead of
+    when patience is exhausted, from the best ones."""
     autocast: Literal["none", "bf16", "fp16"] = "none"
+    """Mixed precision of the network; losses compute in float32."""
     tf32: bool = False
+    """Whether float32 on a GPU may be TF32, whose numbers have 10 bits instead of 23."""
     gradient_clip: Annotated[float, Field(gt=0)] | None = None
+    """Bounds each component of the network's gradient."""
     gradient_clip_norm: Annotated[float, Field(gt=0)] | None = None
+    """Bounds the length of the network's gradient."""
 
     @model_validator(mode="after")
     def _phases_fit(self) -> Self:

@@ -50,7 +50,13 @@ RESULT_NEUTRAL = MayDiffer("runs")
 TABLE_NEUTRAL = MayDiffer("experiments")
 #: Where files lie, and whether they are fetched: that they are the same ones, a fingerprint tells.
 DataPath = Annotated[str, RESULT_NEUTRAL]
-Download = Annotated[bool, RESULT_NEUTRAL]
+Download = Annotated[
+    bool, RESULT_NEUTRAL, Field(description="Whether to fetch what is missing into `path`.")
+]
+Whole = Annotated[
+    bool, Field(description="Whether the data set must be whole: all its classes and images.")
+]
+DataName = Annotated[Name, Field(description="What reports call the data set.")]
 
 
 def check_learning_rate(value: Any) -> Any:

@@ -19,21 +19,22 @@ from typing_extensions import Self
 
 
 class Strict(BaseModel):
-    """A model that refuses unknown keys."""
+    """A model that refuses unknown keys; the text below a key says in editors what it means."""
 
     model_config = ConfigDict(extra="forbid", populate_by_name=True)
 
 
 class Range(Strict):
-    """A searched number between ``low`` and ``high`` (inclusive).
-
-    ``log`` samples on a logarithmic scale; ``int`` samples whole numbers.
-    """
+    """A searched number between ``low`` and ``high`` (inclusive)."""
 
     low: float
+    """Smallest value."""
     high: float
+    """Largest value."""
     log: bool = False
+    """Whether it is searched on a logarithmic scale."""
     integer: bool = Field(default=False, alias="int")
+    """Whether only whole numbers are tried."""
 
     @model_validator(mode="after")
     def _check(self) -> Self:
@@ -59,6 +60,7 @@ class Choices(Strict):
     """A searched choice between the listed plain values."""
 
     choices: list[str | bool | int | float | None] = Field(min_length=2)
+    """The values that are tried."""
 
     def middle(self) -> Any:
         """The first choice."""

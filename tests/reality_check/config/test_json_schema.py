@@ -11,7 +11,6 @@ import pytest
 from reality_check.cli.listings import print_listing
 from reality_check.cli.starter import SCHEMA, write_starter
 from reality_check.config import config_files, load_experiment
-from reality_check.config.descriptions import DESCRIPTIONS
 from reality_check.config.json_schema import json_schema
 from reality_check.config.yaml_text import parse_yaml, read_yaml
 
@@ -104,16 +103,12 @@ def test_what_is_missing_is_found(schema: dict[str, Any]) -> None:
     assert not problems(schema, {**starter, "base": "quickstart"})
 
 
-def test_every_key_is_described_and_nothing_else(schema: dict[str, Any]) -> None:
-    described = {name: set(keys) for name, keys in DESCRIPTIONS.items()}
-    assert described["Experiment"] <= set(schema["definitions"]["Experiment"]["properties"])
+def test_every_key_is_described(schema: dict[str, Any]) -> None:
     for name, definition in schema["definitions"].items():
-        keys = set(definition["properties"])
-        assert keys <= described[name] | {"base", "variants"}, name
         for key, value in definition["properties"].items():
             assert value["description"].endswith("."), f"{name}.{key}"
             assert len(value["description"]) > 10, f"{name}.{key}"
-    assert set(described) == set(schema["definitions"])
+            assert "\n" not in value["description"], f"{name}.{key}"
 
 
 def test_names_are_offered(
