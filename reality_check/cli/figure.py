@@ -34,7 +34,7 @@ def add_parser(commands: Commands) -> None:
     """Add the command."""
     title = "draw a figure of one of the papers"
     command = add_command(commands, "figure", run, title, _DETAILS)
-    command.add_argument("name", metavar="NAME", help="one of `reality-check show figures`")
+    command.add_argument("name", metavar="FIGURE", help="one of `reality-check show figures`")
     command.add_argument(
         "--out",
         type=Path,

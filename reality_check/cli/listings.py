@@ -229,7 +229,7 @@ def _print_figures() -> int:
     for figure in FIGURES.values():
         table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
     Console().print(table)
-    print("reality-check figure NAME draws one.")
+    print("reality-check figure FIGURE draws one.")
     return DONE
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import re
 import shlex
 import sys
@@ -62,6 +63,8 @@ _ADDERS = (
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks
+        completion.answer(build_parser())
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parse(given)
     options.again = shlex.join(["reality-check", *given])
@@ -98,7 +101,6 @@ def build_parser() -> Parser:
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )
-    parser.set_defaults(program=parser)  # for completion
     parser.add_argument("--version", action="version", version=f"reality-check {__version__}")
     commands = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
     for add_parser in _ADDERS:

@@ -15,6 +15,7 @@ import torch
 
 #: Where Linux shows the counters of processors (RAPL; Intel's and AMD's).
 RAPL = Path("/sys/class/powercap")
+_INSTALL = "pip install 'pml-extensions[energy]'"
 _ZONES = {"package": "processors", "dram": "memory"}
 
 
@@ -53,6 +54,8 @@ def find_counters(
         for index in range(device.index or 0, (device.index or 0) + count):
             try:
                 found.append(_gpu(index))
+            except ImportError:
+                missing.append(f"GPU {index} tells none without nvidia-ml-py ({_INSTALL}).")
             except Exception as error:  # whatever it is, no training shall fail for it
                 missing.append(f"GPU {index} tells none ({type(error).__name__}: {error}).")
     return found, missing

@@ -1,7 +1,7 @@
 """Figures of the papers behind the losses, drawn again from formulas or from trainings.
 
 Each module that is listed gets its numbers first (``compute``) and draws from them alone
-(``draw``); ``reality-check figure NAME`` writes picture, numbers and caption.
+(``draw``); ``reality-check figure FIGURE`` writes picture, numbers and caption.
 """
 
 from reality_check.papers.figures._figure import (

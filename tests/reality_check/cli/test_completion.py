@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import io
 import os
 import pty
 import select
+import shlex
 import shutil
 import sys
 import time
@@ -12,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from reality_check.cli.completion import LISTINGS, SCRIPTS, complete
+from reality_check.cli.completion import LISTINGS, SHELLS, answer
 from reality_check.cli.listings import print_listing
 from reality_check.cli.main import build_parser, main
 from reality_check.config import load_experiment
@@ -33,7 +35,17 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def offered(*words: str) -> list[str]:
-    return complete(build_parser(), words)
+    """What a shell is given for a line whose last word is unfinished."""
+    line, stream = f"reality-check {shlex.join(words[:-1])} {words[-1]}", io.StringIO()
+    asked = {"_ARGCOMPLETE": "1", "_ARGCOMPLETE_IFS": "\n"}
+    asked |= {"COMP_LINE": line, "COMP_POINT": str(len(line.encode()))}
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in asked.items():
+            patch.setenv(name, value)
+        patch.setattr(os, "fdopen", None)  # argcomplete would take a file of pytest's for its log
+        with pytest.raises(SystemExit):
+            answer(build_parser(), output_stream=stream, exit_method=sys.exit)
+    return sorted(word.rstrip() for word in stream.getvalue().split("\n") if word)
 
 
 @pytest.mark.parametrize(
@@ -48,7 +60,6 @@ def offered(*words: str) -> list[str]:
         (["run", "--out", "runs/s"], ["runs/second/"]),
         (["run", "quickstart", "--launcher", ""], ["local", "slurm"]),
         (["run", "quickstart", "--la"], ["--launcher"]),
-        (["run", "--workers", "2", "--workers"], []),
         (["run", "--workers", ""], []),
         (["run", "--workers", "2", "quickst"], ["quickstart"]),
         (["run", "quickstart", "dataset=b"], ["dataset=birds"]),
@@ -56,7 +67,7 @@ def offered(*words: str) -> list[str]:
         (["run", "quickstart", "device=c"], ["device=cpu", "device=cuda"]),
         (["run", "quickstart", "no.key=1"], []),
         (["status", "ru"], ["runs/"]),
-        (["status", "runs/"], ["runs/first try/", "runs/second/"]),
+        (["status", "runs/"], [r"runs/first\ try/", "runs/second/"]),
         (["status", "runs/second", ""], []),
         (["show", "loss"], ["losses"]),
         (["show", "quicks"], ["quickstart"]),
@@ -71,9 +82,9 @@ def test_what_is_offered(words: list[str], expected: list[str]) -> None:
     assert offered(*words) == expected
 
 
-def test_every_command_and_none_of_the_hidden_options_is_offered() -> None:
+def test_every_command_is_offered() -> None:
     commands = set(build_parser()._actions[-1].choices or ())
-    assert set(offered("")) == commands | {"--help", "--version"}
+    assert set(offered("")) == commands
     assert offered("completion", "--") == ["--help"]
 
 
@@ -90,21 +101,9 @@ def test_what_is_offered_exists(capsys: pytest.CaptureFixture[str]) -> None:
         load_experiment("quickstart", named[:1])
 
 
-def test_bash_is_given_what_it_replaces(capsys: pytest.CaptureFixture[str]) -> None:
-    def line(text: str) -> list[str]:
-        assert main(["completion", "bash", "--line", text]) == 0
-        return capsys.readouterr().out.split("\n")[:-1]
-
-    assert line("reality-check run quickstart dataset=bi") == ["birds"]
-    assert line("reality-check status runs/fi") == [r"runs/first\ try/"]
-    assert line(r"reality-check status runs/first\ t") == [r"runs/first\ try/"]
-    assert line("reality-check status 'runs/first t") == [r"runs/first\ try/"]
-    assert line("reality-check run quickstart ")[0] == "dataset="
-
-
 def test_another_shell_is_refused(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["completion", "tcsh"]) == 2
-    assert "there is no completion for 'tcsh'; write bash or zsh or fish" in capsys.readouterr().err
+    assert "there is no completion for 'tcsh'; write bash, zsh or fish" in capsys.readouterr().err
 
 
 class Terminal:
@@ -116,7 +115,8 @@ class Terminal:
         script = programs / "reality-check"
         script.write_text(
             "#!/bin/sh\n"
-            f'[ "$1" = completion ] && exec "{sys.executable}" -m reality_check "$@"\n'
+            f'[ "$1" = completion ] || [ "$_ARGCOMPLETE" ] && '
+            f'exec "{sys.executable}" -m reality_check "$@"\n'
             f'printf "%s|" "$@" > "{folder}/called"\n'
         )
         script.chmod(0o755)
@@ -159,7 +159,7 @@ class Terminal:
         ),
         (["fish", "--no-config", "-i"], "reality-check completion fish | source"),
     ],
-    ids=list(SCRIPTS),
+    ids=SHELLS,
 )
 def test_a_real_shell_completes(shell: list[str], start: str, here: Path) -> None:
     if shutil.which(shell[0]) is None:

@@ -129,12 +129,22 @@ def test_a_gpu_without_a_counter_is_named(tmp_path: Path, monkeypatch: pytest.Mo
 def test_without_a_driver_no_training_fails(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    pytest.importorskip("pynvml", reason="nvidia-ml-py is not installed")
     monkeypatch.setattr(
         torch.cuda, "get_device_properties", lambda index: SimpleNamespace(uuid="aa")
     )
     found, missing = find_counters(GPU, rapl=tmp_path)
     assert found == []
     assert missing[1].startswith("GPU 1 tells none (NVML")
+
+
+def test_without_its_library_a_gpu_tells_what_to_install(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    found, missing = find_counters(GPU, rapl=tmp_path)
+    assert found == []
+    assert missing[1].endswith("(pip install 'pml-extensions[energy]').")
 
 
 @pytest.mark.gpu
