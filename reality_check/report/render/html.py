@@ -1,233 +1,132 @@
-"""``report.html``: one page with everything in it; it asks for nothing from any network."""
+"""``report.html``: one page with everything in it; it asks for nothing from any network.
+
+The HTML is in the templates beside this file: ``page.html.j2``, and ``blocks.html.j2`` with a macro
+for each kind of block, named like its class.
+"""
 
 from __future__ import annotations
 
 import base64
 import hashlib
+import html
 import io
-from collections.abc import Sequence
+import math
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from functools import lru_cache
 from importlib import resources
 
+from jinja2 import Environment, FunctionLoader, StrictUndefined
+from markupsafe import Markup
 from PIL import Image
 
 from reality_check.report.figures.plotting import ReportFigure, inline_svg
-from reality_check.report.render._elements import Html, element, escape, join
-from reality_check.report.render._html_tables import comparison, plain
-from reality_check.report.render._trials import trials
-from reality_check.report.sections.blocks import (
-    Alarming,
-    Block,
-    Box,
-    Bullets,
-    Code,
-    ComparisonTables,
-    Facts,
-    Filter,
-    Folded,
-    Gallery,
-    Heading,
-    Note,
-    PlainTable,
-    Section,
-    Strong,
-    Text,
-    Trials,
-    Verdict,
-    WholeReport,
-)
-
-#: The page may use its own styles, its one script and images inside itself, nothing else.
-_POLICY = (
-    "default-src 'none'; style-src 'unsafe-inline'; img-src data:; script-src 'sha256-{}'; "
-    "form-action 'none'; base-uri 'none'"
-)
+from reality_check.report.sections.blocks import Alarming, Block, Section, Strong, Trials
+from reality_check.report.tables import CLOSE_MARK
+from reality_check.report.text import NOTHING
 
 #: Larger galleries are set into the page as WebP; the PNG stays in figures/.
 _LARGE_GALLERY = 120_000
 _WEBP = {"quality": 76, "method": 4}
 #: Pixels of a point of a figure where there is room: letters of 7.5 points are then 12.5 high.
 _PIXELS = 1.67
+_SECONDS = {"d": 86400.0, "h": 3600.0, "min": 60.0, "s": 1.0}
 
 
 def report_html(title: str, sections: Sequence[Section]) -> str:
     """Return a page of sections under a title, with links to them."""
-    tools = element(
-        "p",
-        element("button", "Unfold all", type="button", id="folds", hidden=""),
-        element("button", "Dark theme", type="button", id="theme", hidden=""),
-        class_="tools",
-    )
-    body = element(
-        "body",
-        element("a", "Skip to the report", href="#main", class_="skip"),
-        element("header", element("h1", title), tools),
-        _contents(sections),
-        element("main", *map(_section, sections), id="main", tabindex="-1"),
-        element(
-            "footer", element("p", "Written by reality-check. This file is all there is to it.")
-        ),
-    )
-    return "<!DOCTYPE html>\n" + element("html", _head(title), body, lang="en") + "\n"
-
-
-def _head(title: str) -> Html:
-    files = resources.files("reality_check.report.render")
-    style = files.joinpath("style.css").read_text("utf-8")
-    script = files.joinpath("script.js").read_text("utf-8")
+    style, script = Markup(_read("style.css")), Markup(_read("script.js"))
     digest = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
-    return join(
-        Html('<head><meta charset="utf-8">'),
-        Html(f'<meta http-equiv="Content-Security-Policy" content="{_POLICY.format(digest)}">'),
-        Html('<meta name="viewport" content="width=device-width, initial-scale=1">'),
-        Html('<meta name="color-scheme" content="light dark">'),
-        element("title", f"{title} – reality check"),
-        element("style", Html(style)),
-        element("script", Html(script)),
-        Html("</head>\n"),
+    page = _templates().get_template("page.html.j2")
+    return page.render(title=title, sections=sections, style=style, script=script, digest=digest)
+
+
+def sort_value(text: str) -> float | None:
+    """The number that a cell is sorted by: its first one; a duration in seconds.
+
+    ``"1 h 7 min"`` is 4020, ``"25.25 ± 0.13"`` 25.25, ``"−0.50 to 1.20"`` -0.5, ``"< 0.001"`` just
+    below 0.001.
+
+    Returns:
+        ``None`` where there is no number.
+    """
+    units = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
+    if units:
+        parts = re.findall(r"([\d.]+) (d|h|min|s)", text)
+        return sum(float(count) * _SECONDS[unit] for count, unit in parts)
+    number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)
+    if number is None:
+        return None
+    value = float(number[2].replace("−", "-"))
+    return math.nextafter(value, -math.inf) if number[1] else value
+
+
+@lru_cache(maxsize=1)
+def _templates() -> Environment:
+    environment = Environment(
+        loader=FunctionLoader(_joined), autoescape=True, undefined=StrictUndefined
+    )
+    environment.filters |= {"breakable": _breakable, "sort_value": sort_value}
+    environment.tests |= {
+        "strong": lambda piece: isinstance(piece, Strong),
+        "alarming": lambda piece: isinstance(piece, Alarming),
+    }
+    environment.globals |= {
+        "CLOSE_MARK": CLOSE_MARK,
+        "NOTHING": NOTHING,
+        "blocks": _blocks,
+        "isfinite": math.isfinite,
+        "panels": _panels,
+        "picture": _picture,
+        "trial_lines": _trial_lines,
+    }
+    return environment
+
+
+def _joined(name: str) -> str:
+    """A template without its line breaks and indentation, which a browser would show as spaces."""
+    return "".join(line.strip() for line in _read(name).splitlines())
+
+
+def _read(name: str) -> str:
+    return resources.files("reality_check.report.render").joinpath(name).read_text("utf-8")
+
+
+def _blocks(blocks: Iterable[Block]) -> Markup:
+    macros = _templates().get_template("blocks.html.j2").module
+    return Markup().join(
+        getattr(macros, "str" if isinstance(block, str) else type(block).__name__)(block)
+        for block in blocks
     )
 
 
-def _contents(sections: Sequence[Section]) -> Html:
-    links = [
-        element("li", element("a", section.heading, href=f"#{section.anchor}"))
-        for section in sections
-    ]
-    return element("nav", element("ol", *links), aria_label="Contents", id="contents")
+def _breakable(name: str) -> Markup:
+    """A name that may be broken after its underscores, dots and hyphens only."""
+    return Markup(re.sub(r"([_.-])(?=[^\W\d])", r"\1<wbr>", html.escape(name)))
 
 
-def _section(section: Section) -> Html:
-    identifier = f"{section.anchor}-heading"
-    attributes = {"id": section.anchor, "aria_labelledby": identifier}
-    if section.kind:
-        attributes["class_"] = f"box {section.kind}"
-    head = element("h2", section.heading, id=identifier)
-    return element("section", head, *_blocks(section.blocks), **attributes)
-
-
-def _blocks(blocks: Sequence[Block]) -> list[Html]:
-    return list(map(_block, blocks))
-
-
-def _block(block: Block) -> Html:  # one line a kind of block
-    match block:
-        case str():
-            return element("p", block)
-        case Heading():
-            return element("h3", block.text)
-        case Bullets():
-            lines = [element("li", *_line(line)) for line in block.lines]
-            return element("ul", *lines) if lines else Html("")
-        case Note():
-            return element("p", *_line(block.text), class_="note")
-        case Verdict(blocks=(str() as sentence,)):
-            return element("p", sentence, class_="verdict")
-        case Verdict():
-            return element("div", *_blocks(block.blocks), class_="verdict")
-        case Facts():
-            pairs = (
-                element("div", element("dt", name), element("dd", text))
-                for name, text in block.pairs
-            )
-            return element("dl", *pairs, class_="facts")
-        case PlainTable():
-            return plain(block)
-        case ComparisonTables():
-            tables = (comparison(table, block.origins) for table in block.tables)
-            return element("div", *tables, class_="tables")
-        case Filter():
-            return _filter(block)
-        case Code():
-            return element("pre", block.text, tabindex="0")
-        case ReportFigure():
-            return _figure(block)
-        case Trials():
-            return trials(block)
-        case Gallery():
-            return element("figure", _picture(block), element("figcaption", block.method))
-        case WholeReport():
-            path = f"{block.folder}/report.html"
-            return element("p", "The whole report: ", element("a", path, href=path))
-        case Box():
-            return element("div", *_blocks(block.blocks), class_=f"box {block.kind}")
-        case Folded():
-            anchor = {"id": block.anchor} if block.anchor else {}
-            title = element("summary", block.title)
-            return element("details", title, *_blocks(block.blocks), **anchor)
-
-
-def _line(text: Text) -> list[Html]:
-    return [_piece(piece) for piece in ((text,) if isinstance(text, str) else text)]
-
-
-def _piece(piece: str) -> Html:
-    match piece:
-        case Alarming():
-            return element("strong", piece, class_="serious")
-        case Strong():
-            return element("strong", piece)
-        case _:
-            return escape(piece)
-
-
-def _figure(figure: ReportFigure) -> Html:
-    """A figure's panels as SVG in the page's colours, as many in a row as it has room for."""
+def _panels(figure: ReportFigure) -> Iterator[tuple[Markup, str]]:
+    """A figure's panels as SVG in the page's colours, each with its width in pixels."""
     digest = hashlib.sha256(f"{figure.folder}{figure.stem}".encode()).hexdigest()
-    panels = [
-        element("div", Html(svg), style=f"--width: {_PIXELS * points:.0f}px")
-        for svg, points in inline_svg(figure.files["svg"], f"f{digest[:8]}-")
-    ]
-    return element(
-        "figure",
-        element("div", *panels, class_="panels", role="img", aria_label=figure.alt),
-        element("figcaption", figure.caption),
-    )
+    for svg, points in inline_svg(figure.files["svg"], f"f{digest[:8]}-"):
+        yield Markup(svg), f"{_PIXELS * points:.0f}"
 
 
-def _picture(gallery: Gallery) -> Html:
-    kind, content = _compact(gallery.png)
-    source = f"data:image/{kind};base64,{base64.b64encode(content).decode()}"
-    return Html(f'<img src="{source}" alt="{escape(gallery.alt)}">')
+def _picture(png: bytes) -> str:
+    """A photograph's address; WebP, so that a page of many galleries stays small enough to send."""
+    kind = "png"
+    if len(png) > _LARGE_GALLERY:
+        kind, stream = "webp", io.BytesIO()
+        with Image.open(io.BytesIO(png)) as image:
+            image.convert("RGB").save(stream, "WEBP", **_WEBP)
+        png = stream.getvalue()
+    return f"data:image/{kind};base64,{base64.b64encode(png).decode()}"
 
 
-def _compact(png: bytes) -> tuple[str, bytes]:
-    """Photographs as WebP, so that a page with many galleries stays small enough to send."""
-    if len(png) <= _LARGE_GALLERY:
-        return "png", png
-    stream = io.BytesIO()
-    with Image.open(io.BytesIO(png)) as image:
-        image.convert("RGB").save(stream, "WEBP", **_WEBP)
-    return "webp", stream.getvalue()
-
-
-def _filter(block: Filter) -> Html:
-    """The controls of the comparison, which a script shows: without it they do nothing."""
-    categories = list(dict.fromkeys(table.category for table in block.tables))
-    metrics = list(dict.fromkeys(metric for table in block.tables for metric in table.metrics))
-    search = element(
-        "label",
-        "Methods whose name contains ",
-        Html('<input type="search" name="method" autocomplete="off" spellcheck="false">'),
-    )
-    return element(
-        "form",
-        search,
-        _ticks("Categories", "category", categories),
-        _ticks("Metrics", "metric", metrics),
-        element("button", "Show all", type="reset"),
-        element("output", aria_live="polite"),
-        class_="filter",
-        aria_label="Filter the comparison",
-        hidden="",
-    )
-
-
-def _ticks(legend: str, name: str, values: Sequence[str]) -> Html:
-    boxes = [
-        element(
-            "label",
-            Html(f'<input type="checkbox" name="{name}" value="{escape(value)}" checked> '),
-            value,
-        )
-        for value in values
-    ]
-    return element("fieldset", element("legend", legend), *boxes)
+def _trial_lines(trials: Trials) -> Iterator[tuple[str, str]]:
+    """Each trial's path, which is empty for one that has no value yet, and its opacity."""
+    for row, score in enumerate(trials.axes[-1].places):
+        places = [axis.places[row] for axis in trials.axes]
+        spots = (f"{8 + 364 * (p or 0.0):.1f} {24 + 54 * n}" for n, p in enumerate(places))
+        path = "" if None in places else "M" + "L".join(spots)
+        yield path, f"{0.15 + 0.6 * (score or 0.0):.2f}"

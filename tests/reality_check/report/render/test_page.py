@@ -14,8 +14,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reality_check.report.render._html_tables import sort_value
-from reality_check.report.render.html import report_html
+from reality_check.report.render.html import report_html, sort_value
 from reality_check.report.sections.blocks import Gallery, Section
 
 
