@@ -120,7 +120,13 @@ class GradMLLoss(Float32Loss):
 
     @num_unused_samples.setter
     def num_unused_samples(self, value: Tensor | int) -> None:
-        self._num_unused_samples = value
+        held = vars(self).get("_num_unused_samples")
+        if not isinstance(held, Tensor) or getattr(value, "device", held.device) != held.device:
+            self._num_unused_samples = value
+        elif isinstance(value, Tensor):
+            held.copy_(value)  # into its place, where a CUDA graph writes too
+        else:
+            held.fill_(value)
 
     def compute_loss(
         self,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import dataclasses
 import functools
 import multiprocessing
 import os
@@ -19,6 +20,7 @@ from typing import Any, Protocol
 
 import torch
 
+from reality_check.config.training import Training
 from reality_check.data import SampleSet
 from reality_check.data.residency import processes_on_gpu, share_gpu
 from reality_check.evaluation.metrics import Diverged
@@ -56,6 +58,10 @@ class FoldJob:
     train: tuple[int, ...]
     validation: tuple[int, ...] | None
     folder: Path
+
+    def trained_as(self, training: Training) -> FoldJob:
+        """The same with another training, such as one with settings for a GPU."""
+        return dataclasses.replace(self, task=dataclasses.replace(self.task, training=training))
 
     def run(
         self,

@@ -26,15 +26,18 @@ from reality_check.launch.fold_executors import (
 )
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.studies.campaign import StageWork
+from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
+    gpu_speed_path,
     place,
     remove_checkpoints,
     trial_folder,
 )
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
+from reality_check.training.gpu_speed import chosen
 from reality_check.training.methods import MethodSettings
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
@@ -115,7 +118,9 @@ class TrialRunner:
             lambda position: self.on_progress({**about, **position}),
         )
         try:
-            return do_one(trial)
+            result = do_one(trial)
+            attributes = {**result.attributes, **trial.about_gpu}
+            return dataclasses.replace(result, attributes=attributes)
         except Diverged as error:
             context.renew_lease()
             index, search = context.trial_index, work.search
@@ -257,7 +262,33 @@ class TrialRunner:
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
         renew_lease: LeaseCheck = trial.context.renew_lease
-        return self.executor.run(jobs, trial.on_progress, renew_lease)
+        jobs, words = self._for_gpu(trial.method, jobs)
+        results = self.executor.run(jobs, trial.on_progress, renew_lease)
+        if words is not None:
+            remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
+            trial.about_gpu["gpu_settings"] = "; ".join((words, *remarks))
+        return results
+
+    def _for_gpu(
+        self, method: PreparedMethod, jobs: list[FoldJob]
+    ) -> tuple[list[FoldJob], str | None]:
+        """The jobs with settings that make their steps fast; and in words, on a GPU."""
+        prepared, asked = self.prepared, method.training.gpu
+        if prepared.device.type != "cuda":
+            return jobs, None
+        words = ""
+        if self.strategy.size == 1 and asked.left_open:
+            choice = chosen(
+                gpu_speed_path(self.out_dir, method.name),
+                jobs[0].task,
+                prepared.dataset.subset(jobs[0].train),
+                prepared.device,
+                lambda holder: print(stamped(f"{holder} tries settings of its GPU"), flush=True),
+            )
+            asked, words = choice.complete(asked), choice.described()
+        training = method.training.model_copy(update={"gpu": asked})
+        settings = training.on_device("cuda").described()
+        return [job.trained_as(training) for job in jobs], f"{settings}{words}"
 
 
 def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:
@@ -290,3 +321,4 @@ class _Trial:
     context: TrialContext
     params: dict[str, Any]
     on_progress: Progress
+    about_gpu: dict[str, str] = dataclasses.field(default_factory=dict)

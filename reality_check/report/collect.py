@@ -61,7 +61,7 @@ def collect(campaign: Campaign) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
         deviations=tuple(find_deviations(experiment, methods, finished, parallel, steps)),
-        facts=tuple(run_facts(experiment, data, environment, _gpus(stages))),
+        facts=tuple(run_facts(experiment, data, environment, _gpus(stages), _gpu_settings(stages))),
         config=experiment.plain(),
         queries=read_query_scores(
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
@@ -94,6 +94,16 @@ def _gpus(stages: Studies) -> Counter[str]:
     """On how many attempts each kind of GPU, with its driver and libraries, has worked."""
     trials = (trial for study in stages.values() for trial in study.trials())
     return Counter(trial.gpu for trial in trials if trial.gpu is not None)
+
+
+def _gpu_settings(stages: Studies) -> dict[str, Counter[str]]:
+    """By method, on how many attempts what made steps on a GPU faster."""
+    found: dict[str, Counter[str]] = {}
+    for (method, _, _), study in stages.items():
+        settings = [t.gpu_settings for t in study.trials() if t.gpu_settings is not None]
+        if settings:
+            found.setdefault(method, Counter()).update(settings)
+    return found
 
 
 def _parallel_methods(stages: Studies) -> list[str]:

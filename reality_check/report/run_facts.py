@@ -19,6 +19,7 @@ def run_facts(
     data: Mapping[str, Any],
     environment: Mapping[str, Any],
     gpus: Mapping[str, int],
+    gpu_settings: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[tuple[str, str]]:
     """Return how an experiment was run.
 
@@ -27,6 +28,7 @@ def run_facts(
         data: what :meth:`PreparedExperiment.describe_data` kept; may be empty.
         environment: of the worker that opened the first search.
         gpus: on how many attempts each kind of GPU has worked.
+        gpu_settings: by method, on how many attempts what made steps on a GPU faster.
     """
     protocol, training = experiment.protocol, experiment.protocol.training
     stages = protocol.stages
@@ -69,6 +71,7 @@ def run_facts(
         ("Seed", str(experiment.seed)),
         ("Device", data.get("device", "not recorded")),
         *([("GPU", _gpu_fact(gpus, training.tf32))] if gpus else []),
+        *([("GPU settings", _settings_fact(gpu_settings))] if gpu_settings else []),
         ("Versions", environment.get("versions", "not recorded")),
         ("Machine", environment.get("machine", "not recorded")),
     ]
@@ -81,6 +84,18 @@ def _gpu_fact(gpus: Mapping[str, int], tf32: bool) -> str:
     return "; ".join(
         f"{gpu}, {ending} ({counted(count, 'trial')})" for gpu, count in sorted(gpus.items())
     )
+
+
+def _settings_fact(by_method: Mapping[str, Mapping[str, int]]) -> str:
+    """Methods with one word for all their trials share it."""
+    methods: dict[str, list[str]] = {}
+    for method, counts in by_method.items():
+        words = [
+            words if len(counts) == 1 else f"{words} ({counted(count, 'trial')})"
+            for words, count in sorted(counts.items())
+        ]
+        methods.setdefault("; ".join(words), []).append(method)
+    return ". ".join(f"{', '.join(names)}: {words}" for words, names in methods.items())
 
 
 def _search_fact(protocol: Protocol) -> str:

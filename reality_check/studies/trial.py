@@ -41,6 +41,7 @@ class StoredTrial:
         worker: the process that signed it.
         device: what it runs on.
         gpu: kind of GPU, its driver and libraries.
+        gpu_settings: what made its steps on the GPU faster, and what could not.
         processes: how many processes train it at a time.
         seconds: how long it took, or up to its last heartbeat.
         duplicate: whether another attempt holds its index.
@@ -71,6 +72,7 @@ class StoredTrial:
     worker: Mapping[str, Any] | None = None
     device: str | None = None
     gpu: str | None = None
+    gpu_settings: str | None = None
     processes: int = 1
     seconds: float | None = None
     duplicate: bool = False

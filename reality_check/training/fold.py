@@ -13,7 +13,7 @@ from pydantic import BaseModel
 
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
-from reality_check.config.training import Training
+from reality_check.config.training import GpuSettings, Training
 from reality_check.training.methods import MethodSettings
 
 
@@ -49,9 +49,12 @@ class FoldTask:
         """SHA-256 of all that differs from its default.
 
         A checkpoint of another task must not be continued. That of the same task must be, also
-        after a class was renamed, or an option that the task does not use was added.
+        after a class was renamed, or an option that the task does not use was added, and on another
+        device.
         """
-        text = json.dumps(_without_defaults(self), sort_keys=True, default=repr)
+        training = self.training.model_copy(update={"gpu": GpuSettings()})
+        plain = _without_defaults(dataclasses.replace(self, training=training))
+        text = json.dumps(plain, sort_keys=True, default=repr)
         return hashlib.sha256(text.encode()).hexdigest()
 
 
@@ -102,6 +105,7 @@ class FoldResult:
         seconds: wall time, training and evaluation.
         curve: one row per evaluation, see
             :class:`reality_check.training.progress.FoldProgress`.
+        remarks: what was not done as asked for, though the result is as good.
     """
 
     value: float
@@ -111,3 +115,4 @@ class FoldResult:
     seconds: float
     curve: tuple[dict[str, Any], ...]
     cut_short: tuple[int, ...] = ()
+    remarks: tuple[str, ...] = ()

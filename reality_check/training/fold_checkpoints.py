@@ -23,6 +23,9 @@ CHECKPOINT_SECONDS = 30.0
 #: Files of a fold run: its last two checkpoints, and the network of a finished one.
 LATEST, PREVIOUS, MODEL = "latest.pt", "latest-previous.pt", "model.pt"
 
+#: Of a result, which files keep as lists.
+_TUPLES = ("curve", "cut_short", "remarks")
+
 _log = logging.getLogger(__name__)
 
 State = dict[str, Any]
@@ -83,7 +86,7 @@ class FoldCheckpoints:
                     if self._task.keep_model:
                         checkpoints.check(self.folder / MODEL)
                     result = state["result"]
-                    tuples = {key: tuple(result[key]) for key in ("curve", "cut_short")}
+                    tuples = {key: tuple(result[key]) for key in _TUPLES}
                     return FoldResult(**{**result, **tuples})
                 self._load_best(state)
                 return state
@@ -142,7 +145,7 @@ class FoldCheckpoints:
         self._renew_lease()
         if self._task.keep_model:
             checkpoints.save(self.folder / MODEL, network)
-        plain = {**vars(result), "curve": list(result.curve), "cut_short": list(result.cut_short)}
+        plain = vars(result) | {key: list(getattr(result, key)) for key in _TUPLES}
         done = {"finished": True, "task": self._task.fingerprint(), "result": plain}
         checkpoints.save(self.folder / LATEST, done)
         self._remove_best()

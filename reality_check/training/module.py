@@ -2,30 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+import contextlib
+from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from reality_check.config.classes import (
-    build,
-    constructor_arguments,
-    find_class,
-    required_arguments,
-)
-from reality_check.config.training import Optimizer, Training
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
 from reality_check.models.network import Network, autocast, build_network
+from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import (
-    LOSS_PART,
-    MethodSettings,
     SecondPhaseSettings,
     build_loss,
     build_miner,
     enter_second_phase,
+)
+from reality_check.training.optimizers import (
+    Together,
+    build_optimizers,
+    load_state,
 )
 from reality_check.training.schedules import ScheduledValues, rate_factor
 from reality_check.training.strategy import BATCH_NORM, Strategy
@@ -56,13 +54,9 @@ class TrainingModule:
         settings, self.training = task.settings, task.training
         self.device = device
         self.strategy = strategy or Strategy()
+        self._gpu = self.training.on_device(device.type)
         network = build_network(task.model, shape, task.embedding_size, task.network_seed)
-        # Convolutions in half precision want the channels last.
-        self._format = (
-            torch.channels_last
-            if device.type == "cuda" and self.training.autocast != "none"
-            else torch.contiguous_format
-        )
+        self._format = torch.channels_last if self._gpu.channels_last else torch.contiguous_format
         self.network: Network = network.to(device)
         if self._format == torch.channels_last:
             movable: Any = self.network  # older stubs of torch do not know memory_format here
@@ -75,7 +69,9 @@ class TrainingModule:
         self.miner = build_miner(settings)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
-        self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
+        self.optimizers = build_optimizers(
+            self.network, self.loss, settings, self.training, self._gpu.fused_optimizers is True
+        )
         self._rates = {
             name: [float(group["lr"]) for group in optimizer.param_groups]
             for name, optimizer in self.optimizers.items()
@@ -83,6 +79,10 @@ class TrainingModule:
         self._trunk_frozen = False
         self._forward = self.strategy.parallel(self.network)
         self._together = Together(self.optimizers.values())
+        if self._gpu.compile:
+            compiled: Any = torch.compile(self._forward)
+            self._forward = compiled
+        self.captured = self._captured_step() if self._gpu.cuda_graph else None
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
         )
@@ -124,6 +124,13 @@ class TrainingModule:
             Diverged: the loss fails on embeddings that are not finite.
             UsageError: the loss is not a scalar tensor that depends on the embeddings.
         """
+        with cudnn_benchmark(self.device, self._gpu.cudnn_benchmark is True):
+            value = (self.captured or self._set_gradients)(images, labels)
+            self._update()
+        return value
+
+    def _set_gradients(self, images: Tensor, labels: Tensor) -> Tensor:
+        """The forward pass, the loss, which is returned, and the backward pass."""
         embeddings = self._embed(images)
         try:
             value = loss_value(self.loss, self.miner, embeddings, labels)
@@ -135,8 +142,38 @@ class TrainingModule:
         for optimizer in self.optimizers.values():
             optimizer.zero_grad(set_to_none=True)
         self.scaler.scale(value).backward()
-        self._update()
         return value.detach()
+
+    def _captured_step(self) -> CapturedStep:
+        """The same by a CUDA graph, where there can be one."""
+        why_not = "several processes train the network" if self.strategy.size > 1 else None
+        if self.scheduled:
+            why_not = "the method changes values of the loss during the training"
+        exact = self.training.autocast == "none" and not self.training.tf32
+        return CapturedStep(
+            self._set_gradients,
+            {
+                "trunk": self.network.trunk,
+                "head": self.network.head,
+                "embedder": self.network.embedder,
+                "loss": self.loss,
+                "miner": self.miner,
+            },
+            self.device,
+            tolerance=1e-4 if exact else 1e-2,
+            watched=not self._gpu.compile,
+            why_not=why_not,
+        )
+
+    def release(self) -> None:
+        """Drop a recorded step, with the memory of the GPU that it holds."""
+        if self.captured is not None:
+            self.captured.forget()
+
+    def remarks(self) -> tuple[str, ...]:
+        """What was not done as asked for."""
+        why_not = None if self.captured is None else self.captured.why_not
+        return () if why_not is None else (f"no CUDA graph, since {why_not}",)
 
     def _embed(self, images: Tensor) -> Tensor:
         """The embeddings of the full batch."""
@@ -184,6 +221,7 @@ class TrainingModule:
         if second is None:
             return
         enter_second_phase(self.loss, second)
+        self.release()
         for name, optimizer in self.optimizers.items():
             factor = second.loss_lr_factor if name == "loss" else second.lr_factor
             self._rates[name] = [rate * factor for rate in self._rates[name]]
@@ -204,37 +242,15 @@ class TrainingModule:
         self.network.load_state_dict(state["network"])
         self.loss.load_state_dict(state["loss"])
         self.scheduled.forget()
+        self.release()
         for name, optimizer in self.optimizers.items():
-            optimizer.load_state_dict(state["optimizers"][name])
+            load_state(optimizer, state["optimizers"][name])
         self.scaler.load_state_dict(state["scaler"])
 
 
 def keeps_statistics(loss: nn.Module) -> bool:
     """Whether a loss normalises batches, so that seeing some changes it."""
     return any(name.endswith("running_mean") for name, _ in loss.named_buffers())
-
-
-class Together(torch.optim.Optimizer):
-    """Several optimisers as one: either all of them take a step, or float16 overflowed somewhere.
-
-    To look for that makes the host wait, and a GradScaler looks once for each optimiser.
-
-    Args:
-        optimizers: of different parameters.
-
-    Attributes:
-        active: those that take the next step.
-    """
-
-    def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
-        self.active = list(optimizers)
-        groups = [group for optimizer in self.active for group in optimizer.param_groups]
-        super().__init__([p for group in groups for p in group["params"]], {})
-
-    def step(self, closure: Any = None) -> Any:
-        """Take a step with each."""
-        for optimizer in self.active:
-            optimizer.step()
 
 
 def freeze_batchnorm(module: nn.Module, with_affine: bool = False) -> None:
@@ -272,68 +288,15 @@ def loss_value(
     return value.squeeze()
 
 
-def build_optimizers(
-    network: Network, loss: nn.Module, settings: MethodSettings, training: Training
-) -> dict[str, torch.optim.Optimizer]:
-    """The optimisers of trunk, embedder and, if it has parameters, of the loss."""
-    configs = training.optimizers
-    parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
-        "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
-        "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
-        "loss": (loss, configs.loss, settings.loss_weight_decay),
-    }
-    built = {}
-    for name, (module, config, decay) in parts.items():
-        parameters = [p for p in module.parameters() if p.requires_grad]
-        if parameters:
-            groups = [{"params": parameters}]
-            if name == "loss":
-                groups = _groups_of_loss(loss, parameters, settings)
-            try:
-                built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
-            except UsageError as error:
-                raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
-    return built
-
-
-def _groups_of_loss(
-    loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
-) -> list[dict[str, Any]]:
-    """The parameters of a loss; those with a learning rate of their own in groups apart."""
-    groups: list[dict[str, Any]] = []
-    for key, rate in settings.learning_rates.items():
-        if not key.startswith(LOSS_PART):
-            continue
-        name = key.removeprefix(LOSS_PART)
-        part = getattr(loss, name, None)
-        if not callable(part):
-            raise UsageError(
-                f"learning_rates.loss_parts names {name!r}, but {type(loss).__name__} has no such "
-                "method that returns parameters; remove it."
-            )
-        groups.append({"params": list(part()), "lr": rate})
-    apart = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in parameters if id(p) not in apart]
-    return [{"params": rest}, *groups] if rest else groups
-
-
-def _optimizer(
-    config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
-) -> torch.optim.Optimizer:
-    cls, what = find_class(config.name, "optimizer"), f"optimiser {config.name}"
-    takes_decay = "weight_decay" in constructor_arguments(cls)[0]
-    if decay and not takes_decay:
-        raise UsageError(f"{what} has no weight_decay, but it is {decay:g}; write 0.")
-    given = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
-    optimizer = build(cls, config.arguments, what, given)
-    if not isinstance(optimizer, torch.optim.Optimizer):
-        raise UsageError(
-            f"{what} is none: it must be a subclass of torch.optim.Optimizer; got "
-            f"{type(optimizer).__name__}."
-        )
-    if "closure" in required_arguments(optimizer.step):
-        raise UsageError(
-            f"{what} needs the loss several times a step (a closure), and a training gives it "
-            "once; take another one."
-        )
-    return optimizer
+@contextlib.contextmanager
+def cudnn_benchmark(device: torch.device, on: bool) -> Iterator[None]:
+    """Have cuDNN try several algorithms of each convolution meanwhile, or not."""
+    if device.type != "cuda":
+        yield
+        return
+    before = torch.backends.cudnn.benchmark
+    torch.backends.cudnn.benchmark = on
+    try:
+        yield
+    finally:
+        torch.backends.cudnn.benchmark = before

@@ -30,7 +30,8 @@ from reality_check.training.methods import (
     middle_params,
     search_space,
 )
-from reality_check.training.module import build_optimizers, loss_value
+from reality_check.training.module import loss_value
+from reality_check.training.optimizers import build_optimizers
 from reality_check.training.schedules import ScheduledValues
 from reality_check.utils.errors import UsageError
 

@@ -72,6 +72,10 @@ class ScheduledValues:
         self._first = {name: current_value(loss, name, "schedule") for name in schedules}
         self._now: dict[str, float] = {}
 
+    def __bool__(self) -> bool:
+        """Whether there is any."""
+        return bool(self._schedules)
+
     def set(self, iteration: int, iterations_per_epoch: int) -> None:
         """Give the loss the values of an iteration.
 

@@ -6,6 +6,7 @@ from its last checkpoint; on a CPU its result is then bit-identical to an uninte
 
 from __future__ import annotations
 
+import dataclasses
 import time
 from collections.abc import Callable
 from pathlib import Path
@@ -113,6 +114,7 @@ class Trainer:
                 self.records.discard()  # the folder is another worker's
             raise
         finally:
+            self.module.release()
             if self.records is not None:
                 self.records.close()
 
@@ -297,7 +299,7 @@ class Trainer:
         return self.checkpoints.best
 
     def _finish(self) -> FoldResult:
-        result = self.progress.result()
+        result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
         if self._is_main:
             network = self.network.state_dict()
             if self.validation is not None:

@@ -31,21 +31,19 @@ def describe_environment() -> dict[str, str]:
 
 
 def describe_gpu(device: torch.device, driver: Path = _DRIVER) -> str:
-    """A CUDA device's name, driver, libraries and whether cuDNN tries algorithms, for people."""
+    """A CUDA device's name, driver and libraries, for people."""
     import torch  # only those who have a device need it, which takes a second
 
     try:
         found = re.search(r"\b\d{3,}(\.\d+)+", driver.read_text())
     except OSError:
         found = None
-    cudnn = torch.backends.cudnn
     return ", ".join(
         (
             torch.cuda.get_device_name(device),
             f"driver {'unknown' if found is None else found[0]}",
             f"CUDA {torch.version.cuda}",
-            f"cuDNN {cudnn.version()}",
-            f"cudnn.benchmark {'on' if cudnn.benchmark else 'off'}",
+            f"cuDNN {torch.backends.cudnn.version()}",
         )
     )
 

@@ -10,6 +10,7 @@ from typing import Any
 
 import torch
 
+from simulated_cuda._graphs import Recording, refuse_in_a_graph
 from simulated_cuda._memory import Memory
 from simulated_cuda._pinned import PageLocked
 from simulated_cuda._random import Generators
@@ -33,11 +34,13 @@ class Device:
         uploads: copies from the host that did not make it wait, by (kind, where); the kind is
             ``"pinned"`` or ``"pageable"`` (which in truth hides a wait of the driver).
         current: number of the current GPU.
+        recording: the graph that is being recorded, if one is.
     """
 
     def __init__(self, gpus: int, memory: int) -> None:
         self._gpus = gpus
         self.current = 0
+        self.recording: Recording | None = None
         self.memory = [Memory(memory) for _ in range(gpus)]
         self.random = Generators(gpus)
         self.page_locked = PageLocked()
@@ -60,6 +63,7 @@ class Device:
         for counts in (self.waits, self.operations, self.uploads):
             counts.clear()
         self._debug_mode, self._broken = "default", ""
+        self.recording, self.random.broken = None, False
         self.page_locked.forget()
         for memory in self.memory:
             memory.reset()
@@ -68,6 +72,7 @@ class Device:
         """The host waits until the GPU has done all that it was told."""
         self.raise_if_broken()
         place = where()
+        refuse_in_a_graph(self, what, place)
         self.waits[what, place] += 1
         self.page_locked.arrive()
         if self._debug_mode == "error":
@@ -78,6 +83,7 @@ class Device:
 
     def upload(self, kind: str) -> None:
         """Note a copy to the GPU that the host does not wait for."""
+        refuse_in_a_graph(self, f"{kind} upload", where())
         self.uploads[kind, where()] += 1
 
     def set_debug_mode(self, mode: int | str) -> None:

@@ -10,7 +10,8 @@ import torch
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from simulated_cuda._device import Device
+from simulated_cuda._device import Device, where
+from simulated_cuda._graphs import computed, plain_tensors, refuse_in_a_graph
 from simulated_cuda._kernels import cpu_kernel
 from simulated_cuda._operators import Operator, known
 from simulated_cuda._rules import check, hidden_wait
@@ -73,11 +74,17 @@ def _compute(
     if "device" in kwargs:
         plain_kwargs["device"] = _CPU
     compute = functools.partial(cpu_kernel(operator, func), *plain_args, **plain_kwargs)
+    run: Callable[[], Any] = compute
+    if operator.draws and home.type == "cuda":
+        if any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
+            refuse_in_a_graph(device, "a generator that the graph does not know", where())
+        run = functools.partial(device.random.draw, home.index, compute)
     try:
-        if operator.draws and home.type == "cuda":
-            result = device.random.draw(home.index, compute)
+        if operator.looks_only:
+            result = run()
         else:
-            result = compute()
+            plain = plain_tensors((*args, *kwargs.values()))
+            result = computed(device, run, plain, operator.writes)
     except IndexError as error:  # a GPU tells it at the next wait, and is of no use from then on
         device.break_down(str(error))
         device.raise_if_broken()

@@ -16,6 +16,7 @@ from simulated_cuda._checkpoints import checkpoints_name_gpus
 from simulated_cuda._device import Device
 from simulated_cuda._dispatch import Dispatch
 from simulated_cuda._driver import need_no_driver
+from simulated_cuda._graphs import of_graphs
 from simulated_cuda._tensor import CudaTensor, activated, active
 
 _80_GIB = 80 << 30
@@ -34,7 +35,7 @@ def simulated_cuda(gpus: int = 1, memory: int = _80_GIB) -> Iterator[Device]:
     with ExitStack() as stack:
         stack.enter_context(activated(device))
         for owner, functions in (
-            (torch.cuda, _of_cuda(device)),
+            (torch.cuda, _of_cuda(device) | of_graphs(device)),
             (torch, _of_torch()),
             (Tensor, _of_tensors()),
         ):

@@ -12,7 +12,14 @@ _FIRST_SEED = 67280421310721  # of a GPU that nobody has seeded
 
 
 class Generators:
-    """The default generators of all GPUs."""
+    """The default generators of all GPUs.
+
+    Attributes:
+        broken: whether a recording failed since the last one that did not, after which some
+            versions of torch draw no random numbers.
+    """
+
+    broken = False
 
     def __init__(self, gpus: int) -> None:
         self.generators = [torch.Generator().manual_seed(_FIRST_SEED) for _ in range(gpus)]
@@ -34,6 +41,8 @@ class Generators:
 
     def draw(self, number: int, compute: Callable[[], Any]) -> Any:
         """Compute on the CPU with the random numbers of a GPU."""
+        if self.broken:
+            raise RuntimeError("Offset increment outside graph capture encountered unexpectedly.")
         of_cpu, own = torch.default_generator, self.generators[number]
         before = of_cpu.get_state()
         of_cpu.set_state(own.get_state())

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import functools
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from simulated_cuda._device import Device, where
+from simulated_cuda._graphs import computed, refuse_in_a_graph
 from simulated_cuda._tensor import CudaTensor, active
 
 _CPU = torch.device("cpu")
@@ -21,13 +23,17 @@ def copy_to(source: Tensor, **options: Any) -> Tensor:
     options |= {"device": _CPU, "pin_memory": None}
     if home.type == "cpu":
         _begin_upload(device, source, non_blocking)
-    plain = torch.ops.aten._to_copy.default(_plain(source), **options)
+    copy = functools.partial(torch.ops.aten._to_copy.default, _plain(source), **options)
+    plain = (
+        copy() if device.recording is None else device.recording.run(copy, [_plain(source)], False)
+    )
     if target.type == "cuda":
         device.operations["_to_copy"] += 1
         return CudaTensor(plain, target)
     if not non_blocking:
         device.wait("copy to the host")
         return plain
+    refuse_in_a_graph(device, "copy to the host", where())
     # torch takes page-locked memory for a copy to the host that nobody waits for.
     pinned = device.page_locked.pin(plain)
     return device.page_locked.download(plain, pinned)
@@ -40,13 +46,15 @@ def copy_into(target: Tensor, source: Tensor, non_blocking: bool = False) -> Ten
     if from_host and not to_host:
         _begin_upload(device, source, non_blocking)
     if to_host and non_blocking and device.page_locked.is_pinned(target):
+        refuse_in_a_graph(device, "copy to the host", where())
         device.page_locked.download(_plain(source).to(target.dtype).expand_as(target), target)
         return target
     if to_host:
         device.wait("copy to the host")
     else:
         device.operations["copy_"] += 1
-    _plain(target).copy_(_plain(source))
+    copy = functools.partial(_plain(target).copy_, _plain(source))
+    computed(device, copy, [_plain(target), _plain(source)], writes=True)
     return target
 
 

@@ -10,6 +10,7 @@ from reality_check.config.neutral_keys import is_result_neutral, is_table_neutra
 
 RUNS = {
     *("device", "studies", "slurm", "published_results"),
+    *("protocol.training.gpu", "methods.training.gpu"),
     *(
         "dataset.path",
         "dataset.download",
@@ -55,5 +56,5 @@ def test_other_keys_may_not_differ(key: str) -> None:
 def test_plain_data_have_the_same_names() -> None:
     plain = load_experiment("quickstart").plain()
     for key in {*RUNS, *EXPERIMENTS}:
-        if not key.startswith(("dataset.", "code.")):
+        if not key.startswith(("dataset.", "code.", "methods.")):
             assert value_at(plain, key, "absent") != "absent", key

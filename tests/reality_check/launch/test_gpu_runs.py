@@ -38,6 +38,7 @@ CHANGES = [
     f"protocol.final_metrics={FINAL_METRICS}",
     "protocol.search.trials=1",
     "protocol.training.max_epochs=1",
+    "protocol.training.gpu.probe=false",
     "dataset.classes=32",
 ]
 

@@ -13,7 +13,7 @@ from reality_check.config import compose, load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import renamed
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
-from reality_check.report.collect import _gpus, _rows, costs
+from reality_check.report.collect import _gpu_settings, _gpus, _rows, costs
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
 from reality_check.studies.trial import StoredTrial
@@ -106,3 +106,20 @@ def test_each_kind_of_gpu_is_named_with_its_attempts() -> None:
     words = "A100, driver 2, TF32 on (3 trials); V100, driver 1, TF32 on (1 trial)"
     assert facts["GPU"] == words
     assert "GPU" not in dict(run_facts(experiment, {}, {}, _gpus({})))
+
+
+def test_what_made_steps_on_a_gpu_faster_is_named_by_method() -> None:
+    experiment = load_experiment("quickstart")
+    fast, slow = {"gpu_settings": "CUDA graph"}, {"gpu_settings": "plain; no graph, since"}
+    stages = {
+        ("a", Stage.SEARCH, 0): attempts(fast, fast, {}),
+        ("a", Stage.REPRODUCTIONS, 0): attempts(slow),
+        ("b", Stage.SEARCH, 0): attempts(fast),
+        ("c", Stage.SEARCH, 0): attempts(fast),
+        ("", Stage.BASELINES, 0): attempts({}),
+    }
+    facts = dict(run_facts(experiment, {}, {}, _gpus(stages), _gpu_settings(stages)))
+    assert facts["GPU settings"] == (
+        "a: CUDA graph (2 trials); plain; no graph, since (1 trial). b, c: CUDA graph"
+    )
+    assert "GPU settings" not in dict(run_facts(experiment, {}, {}, _gpus({}), _gpu_settings({})))

@@ -26,7 +26,5 @@ def test_a_gpu_is_described_with_what_numbers_depend_on(
     monkeypatch.setattr(torch.cuda, "get_device_name", lambda device: "NVIDIA H100")
     monkeypatch.setattr(torch.version, "cuda", "12.8")
     monkeypatch.setattr(torch.backends.cudnn, "version", lambda: 91002)
-    expected = f"NVIDIA H100, driver {driver}, CUDA 12.8, cuDNN 91002, cudnn.benchmark off"
+    expected = f"NVIDIA H100, driver {driver}, CUDA 12.8, cuDNN 91002"
     assert describe_gpu(torch.device("cuda"), file) == expected
-    monkeypatch.setattr(torch.backends.cudnn, "benchmark", True)
-    assert describe_gpu(torch.device("cuda"), file).endswith("cudnn.benchmark on")

@@ -1,0 +1,285 @@
+"""Loss and gradients by a CUDA graph: the operations of a step, recorded once and started as one.
+
+A graph repeats what was recorded, with the same memory and the same numbers of Python. A step that
+waits, uploads something, or changes anything but tensors in their places would be repeated wrongly,
+and without an error. So a graph is used only where the first steps, taken both ways, agree.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import random
+import warnings
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from reality_check.training.plain_attributes import PlainAttributes
+from reality_check.utils.text import one_line
+
+#: Steps as always before the recording; the last of them is watched.
+WARM_UP = 3
+#: Steps that are then taken both ways.
+CHECKS = 2
+
+_log = logging.getLogger(__name__)
+Compute = Callable[[Tensor, Tensor], Tensor]
+
+
+class CapturedStep:
+    """A step that is recorded, and repeated for batches of the same shape.
+
+    Args:
+        compute: takes images and labels, sets the gradients, and returns the loss's value.
+        parts: what has parameters, buffers and attributes, by name; None stands for nobody.
+        device: a GPU.
+        tolerance: of both ways' relative difference, by the length of each part's gradient.
+        watched: whether operations can be watched one by one (compiled ones cannot).
+        why_not: why there can be no graph, if that is known.
+
+    Attributes:
+        why_not: why steps are taken as always; ``None``: they are not, or it is not yet known.
+    """
+
+    def __init__(
+        self,
+        compute: Compute,
+        parts: Mapping[str, nn.Module | None],
+        device: torch.device,
+        tolerance: float,
+        watched: bool = True,
+        why_not: str | None = None,
+    ) -> None:
+        self._compute, self._device = compute, device
+        self._parts = {name: part for name, part in parts.items() if part is not None}
+        self._tolerance, self._watched = tolerance, watched
+        self.why_not: str | None = None
+        self._stream = torch.cuda.Stream(device)
+        self.forget()
+        if why_not is not None:
+            self._give_up(why_not)
+
+    def forget(self) -> None:
+        """Record anew: what Python knows of the step, such as a value of the loss, has changed."""
+        self._graph: Any = None
+        self._gradients: list[tuple[nn.Parameter, Tensor]] = []
+        self._seen, self._checks = 0, 0
+        self._shapes: tuple[torch.Size, torch.Size] | None = None
+
+    @property
+    def is_decided(self) -> bool:
+        """Whether the graph has proved itself, or was given up."""
+        return self._checks == CHECKS or self.why_not is not None
+
+    def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
+        """Set the gradients, and return the loss's value."""
+        shapes = images.shape, labels.shape
+        self._shapes = self._shapes or shapes
+        if self.why_not is None and shapes != self._shapes:
+            self._give_up(f"a batch is {[*shapes[0]]} after one of {[*self._shapes[0]]}")
+        if self.why_not is not None:
+            return self._compute(images, labels)
+        self._seen += 1
+        if self._seen < WARM_UP:
+            return self._aside(images, labels)
+        if self._seen == WARM_UP:
+            return self._look(images, labels)
+        if self._graph is None:
+            self._record(images, labels)
+        if self.why_not is not None:
+            return self._compute(images, labels)
+        if self._checks < CHECKS:
+            return self._both_ways(images, labels)
+        return self._repeat(images, labels).clone()
+
+    def _give_up(self, why: str) -> None:
+        self.forget()
+        self.why_not = why
+        _log.warning("no CUDA graph, since %s; steps are taken as always", why)
+
+    def _aside(self, images: Tensor, labels: Tensor) -> Tensor:
+        """A step on the stream of the recording, where torch prepares what that may not do."""
+        current = torch.cuda.current_stream(self._device)
+        self._stream.wait_stream(current)
+        with torch.cuda.stream(self._stream):
+            value = self._compute(images, labels)
+        current.wait_stream(self._stream)
+        return value
+
+    # -- what a graph would repeat wrongly ----------------------------------------------------
+
+    def _look(self, images: Tensor, labels: Tensor) -> Tensor:
+        attributes = PlainAttributes(self._parts, self._device)
+        numbers = _states()
+        watch = _Watch()
+        with _waits() as waits, watch if self._watched else contextlib.nullcontext():
+            value = self._aside(images, labels)
+        changed = [
+            f"{part.rstrip('.')}.{name}"
+            for part, names in attributes.state_dict().items()
+            for name in names
+        ]
+        gradients = [p.grad for p in self._parameters() if p.grad is not None]
+        obstacles = [
+            *(["the step waits for the GPU"] if waits else []),
+            *watch.found,
+            *(["the step draws random numbers on the host"] if numbers != _states() else []),
+            *(f"the step changes {name}, which no graph does" for name in changed),
+            *("a gradient is sparse" for g in gradients if g.layout != torch.strided),
+        ]
+        if obstacles:
+            self._give_up(obstacles[0])
+        return value
+
+    # -- recording and repeating --------------------------------------------------------------
+
+    def _record(self, images: Tensor, labels: Tensor) -> None:
+        self._images, self._labels = images.clone(), labels.clone()
+        for parameter in self._parameters():
+            parameter.grad = None  # then the graph's own memory holds the gradients
+        numbers, held = torch.cuda.get_rng_state(self._device), list(self._tensors())
+        graph = torch.cuda.CUDAGraph()
+        try:
+            with torch.cuda.graph(graph, stream=self._stream):
+                self._value = self._compute(self._images, self._labels)
+        except Exception as error:  # of any kind: torch's own, the driver's, no memory
+            self._give_up(f"it cannot be recorded: {one_line(error)}")
+            self._repair()
+            torch.cuda.set_rng_state(numbers, self._device)
+        moved = [one for one in held if one[1].get(one[2]) is not one[3]]
+        for _, holder, name, tensor in moved:
+            holder[name] = tensor  # recording computes nothing: what is there now is no value
+        if moved and self.why_not is None:
+            self._give_up(f"the step puts another tensor in the place of {moved[0][0]}")
+        gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
+        if self.why_not is None:
+            self._graph, self._gradients = graph, gradients
+        else:
+            for parameter, _ in gradients:
+                parameter.grad = None
+
+    def _repair(self) -> None:
+        """Some versions of torch refuse random numbers after a recording that failed."""
+        for last in (False, True):
+            try:
+                torch.rand(1, device=self._device)
+                return
+            except RuntimeError:
+                if last:
+                    raise
+                with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+                    warnings.simplefilter("ignore")  # it is empty
+                    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._stream):
+                        pass
+
+    def _repeat(self, images: Tensor, labels: Tensor) -> Tensor:
+        self._images.copy_(images)
+        self._labels.copy_(labels)
+        self._graph.replay()
+        for parameter, gradient in self._gradients:
+            parameter.grad = gradient
+        return self._value
+
+    def _both_ways(self, images: Tensor, labels: Tensor) -> Tensor:
+        """A step as always, from the same state as one by the graph, of which nothing remains."""
+        buffers = [b for part in self._parts.values() for b in part.buffers()]
+        before, numbers = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
+        found = self._outcome(self._repeat(images, labels))
+        for buffer, value in zip(buffers, before, strict=True):
+            buffer.copy_(value)
+        torch.cuda.set_rng_state(numbers, self._device)
+        value = self._compute(images, labels)
+        expected = self._outcome(value)
+        if not all(bool(torch.isfinite(t).all()) for ts in expected.values() for t in ts):
+            return value  # as a scale of float16 that is still too large; the next one tells
+        self._checks += 1
+        for name, tensors in expected.items():
+            away = _away(found[name], tensors)
+            if not away <= self._tolerance:
+                self._give_up(f"its {name} differ from those of the plain step by {away:.1e}")
+                break
+        return value
+
+    def _outcome(self, value: Tensor) -> dict[str, list[Tensor]]:
+        """All that a step leaves behind, copied."""
+        outcome = {"loss's values": [value.clone()]}
+        for name, part in self._parts.items():
+            gradients = [p.grad for p in part.parameters() if p.grad is not None]
+            outcome[f"gradients of the {name}"] = [g.clone() for g in gradients]
+            outcome[f"buffers of the {name}"] = [b.clone() for b in part.buffers()]
+        return outcome
+
+    def _parameters(self) -> Iterator[nn.Parameter]:
+        for part in self._parts.values():
+            yield from part.parameters()
+
+    def _tensors(self) -> Iterator[tuple[str, dict[str, Any], str, Tensor]]:
+        """All that belong to a part, with what holds them under which name."""
+        for owner, part in self._parts.items():
+            for path, module in part.named_modules():
+                for holder in (module._parameters, module._buffers, vars(module)):
+                    for name, tensor in holder.items():
+                        if isinstance(tensor, Tensor):
+                            yield ".".join(filter(None, (owner, path, name))), holder, name, tensor
+
+
+class _Watch(TorchDispatchMode):
+    """Notes operations that a graph would repeat with what was there when it was recorded."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.found: list[str] = []
+
+    def __torch_dispatch__(
+        self, func: Any, types: Any, args: tuple[Any, ...] = (), kwargs: Any = None
+    ) -> Any:
+        kwargs = kwargs or {}
+        if func is torch.ops.aten.copy_.default:
+            self._note_copy(args[1], args[0].device)
+        elif func is torch.ops.aten._to_copy.default:
+            self._note_copy(args[0], kwargs.get("device"))
+        if any(isinstance(value, torch.Generator) for value in (*args, *kwargs.values())):
+            self.found.append(f"the step draws from a generator of its own ({func})")
+        return func(*args, **kwargs)
+
+    def _note_copy(self, source: Tensor, target: torch.device | None) -> None:
+        if target is not None and target.type == "cuda" and source.device.type == "cpu":
+            self.found.append(f"the step uploads a tensor of the shape {[*source.shape]}")
+
+
+@contextlib.contextmanager
+def _waits() -> Iterator[list[str]]:
+    """Collect what the host waits for meanwhile; the list is complete at the end."""
+    waits: list[str] = []
+    before = torch.cuda.get_sync_debug_mode()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        torch.cuda.set_sync_debug_mode("warn")
+        try:
+            yield waits
+        finally:
+            torch.cuda.set_sync_debug_mode(before)
+            texts = (str(one.message) for one in caught)
+            waits += [text for text in texts if "called a synchronizing CUDA operation" in text]
+
+
+def _states() -> tuple[Any, ...]:
+    """Of the random numbers of the host."""
+    of_numpy: Any = np.random.get_state()
+    _, keys, *rest = of_numpy
+    return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
+
+
+def _away(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The length of the difference, as a share of that of what is expected."""
+    if len(found) != len(expected):
+        return math.inf
+    pairs = [(one.double(), other.double()) for one, other in zip(found, expected, strict=True)]
+    difference = sum(float((one - other).square().sum()) for one, other in pairs)
+    return (difference / max(sum(float(other.square().sum()) for _, other in pairs), 1e-30)) ** 0.5

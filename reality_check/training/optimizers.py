@@ -1,0 +1,135 @@
+"""The optimisers of a training's parts: built, fused, and their states."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import nn
+
+from reality_check.config.classes import (
+    build,
+    constructor_arguments,
+    find_class,
+    required_arguments,
+)
+from reality_check.config.training import Optimizer, Training
+from reality_check.models.network import Network
+from reality_check.training.methods import LOSS_PART, MethodSettings
+from reality_check.utils.errors import UsageError
+
+
+class Together(torch.optim.Optimizer):
+    """Several optimisers as one: either all of them take a step, or float16 overflowed somewhere.
+
+    To look for that makes the host wait, and a GradScaler looks once for each optimiser.
+
+    Args:
+        optimizers: of different parameters.
+
+    Attributes:
+        active: those that take the next step.
+    """
+
+    def __init__(self, optimizers: Iterable[torch.optim.Optimizer]) -> None:
+        self.active = list(optimizers)
+        groups = [group for optimizer in self.active for group in optimizer.param_groups]
+        super().__init__([p for group in groups for p in group["params"]], {})
+
+    def step(self, closure: Any = None) -> Any:
+        """Take a step with each."""
+        for optimizer in self.active:
+            optimizer.step()
+
+
+def build_optimizers(
+    network: Network,
+    loss: nn.Module,
+    settings: MethodSettings,
+    training: Training,
+    fused: bool = False,
+) -> dict[str, torch.optim.Optimizer]:
+    """The optimisers of trunk, embedder and, if it has parameters, of the loss.
+
+    The first two are ``fused`` where torch has that; a loss may have sparse gradients.
+    """
+    configs = training.optimizers
+    parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
+        "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
+        "embedder": (network.embedder, configs.embedder, configs.embedder.weight_decay),
+        "loss": (loss, configs.loss, settings.loss_weight_decay),
+    }
+    built = {}
+    for name, (module, config, decay) in parts.items():
+        parameters = [p for p in module.parameters() if p.requires_grad]
+        if parameters:
+            groups = [{"params": parameters}]
+            if name == "loss":
+                groups = _groups_of_loss(loss, parameters, settings)
+            rate, fuse = settings.learning_rates[name], fused and name != "loss"
+            try:
+                built[name] = _optimizer(config, groups, rate, decay, fuse)
+            except UsageError as error:
+                raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
+    return built
+
+
+def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
+    """Continue from a state, perhaps of another device, by one operation only where that is ours.
+
+    torch would take over from the state whether an optimiser is fused.
+    """
+    fused = optimizer.defaults.get("fused")
+    groups = [
+        {**group, **({"fused": fused} if "fused" in group else {})}
+        for group in state["param_groups"]
+    ]
+    optimizer.load_state_dict({**state, "param_groups": groups})
+
+
+def _groups_of_loss(
+    loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
+) -> list[dict[str, Any]]:
+    """The parameters of a loss; those with a learning rate of their own in groups apart."""
+    groups: list[dict[str, Any]] = []
+    for key, rate in settings.learning_rates.items():
+        if not key.startswith(LOSS_PART):
+            continue
+        name = key.removeprefix(LOSS_PART)
+        part = getattr(loss, name, None)
+        if not callable(part):
+            raise UsageError(
+                f"learning_rates.loss_parts names {name!r}, but {type(loss).__name__} has no such "
+                "method that returns parameters; remove it."
+            )
+        groups.append({"params": list(part()), "lr": rate})
+    apart = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in parameters if id(p) not in apart]
+    return [{"params": rest}, *groups] if rest else groups
+
+
+def _optimizer(
+    config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float, fuse: bool
+) -> torch.optim.Optimizer:
+    cls, what = find_class(config.name, "optimizer"), f"optimiser {config.name}"
+    takes = constructor_arguments(cls)[0]
+    takes_decay = "weight_decay" in takes
+    if decay and not takes_decay:
+        raise UsageError(f"{what} has no weight_decay, but it is {decay:g}; write 0.")
+    given = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
+    chosen = {"fused", "foreach"} & config.arguments.keys()
+    if fuse and "fused" in takes and not chosen and cls.__module__.startswith("torch.optim."):
+        given["fused"] = True
+    optimizer = build(cls, config.arguments, what, given)
+    if not isinstance(optimizer, torch.optim.Optimizer):
+        raise UsageError(
+            f"{what} is none: it must be a subclass of torch.optim.Optimizer; got "
+            f"{type(optimizer).__name__}."
+        )
+    if "closure" in required_arguments(optimizer.step):
+        raise UsageError(
+            f"{what} needs the loss several times a step (a closure), and a training gives it "
+            "once; take another one."
+        )
+    return optimizer

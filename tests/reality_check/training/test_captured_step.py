@@ -1,0 +1,176 @@
+"""Steps by a CUDA graph are the plain ones, or are given up with a reason."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from simulated_cuda import Device
+from support.gpu_folds import built, vectors
+
+from reality_check.config.method import ValueSchedule
+from reality_check.training.captured_step import CHECKS, WARM_UP
+from reality_check.training.methods import SecondPhaseSettings
+from reality_check.training.trainer import Trainer
+
+pytestmark = pytest.mark.gpu
+STEPS = WARM_UP + CHECKS + 3
+PLAIN = {"probe": False}
+GRAPH = {**PLAIN, "cuda_graph": True}
+
+LOSSES: dict[str, dict[str, Any]] = {
+    "normalized": {"loss": "NormalizedSoftmaxLoss"},
+    "sampled": {"loss": "ProxyNCAPlusPlusLoss", "arguments": {"class_sample_ratio": 1.0}},
+    "sgsl": {"loss": "StopGradientSoftmaxLoss", "arguments": {"join_mode": "latch"}},
+    "warped": {"loss": "WarpedSoftmaxLoss", "arguments": {"alpha": 2.5, "k1": 0.7, "k2": 1.3}},
+    "heated": {"loss": "HeatedUpSoftmaxLoss", "arguments": {"normalization": "bn"}},
+    "hist": {"loss": "HISTLoss", "arguments": {"hidden_size": 8}},
+    "gradml": {"loss": "GradMLLoss"},
+    "a buffer": {"loss": "support.graph_losses.Remembers"},
+    "dropout": {"dropout": 0.3},
+    "bf16": {"autocast": "bf16"},
+    "fp16": {"autocast": "fp16", "gradient_clip_norm": 0.5},
+    "fused": {"fused_optimizers": True},
+}
+
+
+def steps(folder: Path, gpu: dict[str, Any], **options: Any) -> tuple[Trainer, list[float]]:
+    """Some steps on vectors."""
+    gpu = {**gpu, "fused_optimizers": options.pop("fused_optimizers", False)}
+    trainer = built(folder, "cuda", data=vectors(), augmentation={}, gpu=gpu, **options)
+    losses = []
+    for images, labels in trainer.batches.take(STEPS):
+        trainer.module.train()
+        losses.append(trainer.module.step(images, labels).item())
+    return trainer, losses
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_steps_by_a_graph_are_the_plain_ones(tmp_path: Path, name: str) -> None:
+    trainer, found = steps(tmp_path, GRAPH, **LOSSES[name])
+    plain, expected = steps(tmp_path, PLAIN, **LOSSES[name])
+    assert trainer.module.remarks() == ()
+    captured = trainer.module.captured
+    assert captured is not None
+    assert captured._graph is not None
+    assert found == pytest.approx(expected, rel=1e-4)
+    for one, other in ((trainer.network, plain.network), (trainer.loss, plain.loss)):
+        both = [[*part.parameters(), *part.buffers()] for part in (one, other)]
+        torch.testing.assert_close(*both, rtol=1e-3, atol=1e-4)
+
+
+def test_a_step_by_a_graph_is_one_operation(tmp_path: Path, simulated_gpu: Device) -> None:
+    trainer, _ = steps(tmp_path, GRAPH)
+    trainer.module._update = lambda: None  # type: ignore[method-assign]
+    ((images, labels),) = trainer.batches.take(1)
+    simulated_gpu.reset()
+    trainer.module.step(images, labels)
+    assert dict(simulated_gpu.operations) == {"copy_": 2, "graph": 1, "clone": 1}
+    assert not simulated_gpu.waits
+
+
+GIVEN_UP: dict[str, tuple[dict[str, Any], str]] = {
+    **{
+        name: ({"loss": f"support.graph_losses.{name}"}, why)
+        for name, why in {
+            "Waits": "the step waits for the GPU",
+            "Chooses": "the step waits for the GPU",
+            "Uploads": "the step uploads a tensor of the shape [1]",
+            "Counts": "the step changes loss.steps",
+            "Replaces": "the step puts another tensor in the place of loss.mean",
+            "Hides": "its loss's values differ from those of the plain step by",
+        }.items()
+    },
+    "miner": (
+        {"loss": "GradMLLoss", "miner": {"class": "MultiSimilarityMiner"}},
+        "the step waits for the GPU",
+    ),
+    "sparse": (
+        {
+            "loss": "support.graph_losses.Sparse",
+            "optimizers": {key: {"name": "SGD", "lr": 0} for key in ("trunk", "embedder", "loss")},
+        },
+        "a gradient is sparse",
+    ),
+}
+
+
+@pytest.mark.parametrize("name", GIVEN_UP)
+def test_a_graph_is_given_up_with_a_reason_and_leaves_no_trace(
+    tmp_path: Path, name: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    options, why = GIVEN_UP[name]
+    trainer, found = steps(tmp_path, GRAPH, **options)
+    (remark,) = trainer.module.remarks()
+    assert remark.startswith(f"no CUDA graph, since {why}")
+    assert remark in caplog.text
+    if name != "Hides":  # of its number there is no second copy
+        assert found == pytest.approx(steps(tmp_path, PLAIN, **options)[1], rel=1e-6)
+
+
+def test_random_numbers_of_the_host_are_noticed(tmp_path: Path) -> None:
+    trainer, _ = steps(tmp_path, GRAPH, loss="support.graph_losses.Draws")
+    assert trainer.module.remarks() == (
+        "no CUDA graph, since the step draws random numbers on the host",
+    )
+
+
+def test_random_numbers_are_drawn_after_a_recording_that_failed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_gpu: Device
+) -> None:
+    """Some versions of torch do not draw any then, until another recording has succeeded."""
+    from reality_check.training import captured_step
+
+    monkeypatch.setattr(captured_step.CapturedStep, "_look", captured_step.CapturedStep._aside)
+    options = {"loss": "support.graph_losses.Waits"}
+    trainer, found = steps(tmp_path, GRAPH, **options)
+    (remark,) = trainer.module.remarks()
+    assert "cannot be recorded: " in remark
+    assert "stream is capturing" in remark
+    monkeypatch.undo()
+    assert found == steps(tmp_path, PLAIN, **options)[1]
+    assert not simulated_gpu.random.broken
+
+
+def test_a_batch_of_another_shape_ends_it(tmp_path: Path) -> None:
+    trainer, _ = steps(tmp_path, GRAPH)
+    ((images, labels),) = trainer.batches.take(1)
+    trainer.module.step(images[:10], labels[:10])
+    assert trainer.module.remarks() == (
+        "no CUDA graph, since a batch is [10, 12] after one of [16, 12]",
+    )
+
+
+def test_a_new_value_of_the_loss_is_recorded_anew(tmp_path: Path) -> None:
+    losses = []
+    for gpu in (GRAPH, PLAIN):
+        trainer, _ = steps(tmp_path, gpu, loss="support.graph_losses.Scaled")
+        second = SecondPhaseSettings({"scale": 3.0}, {}, 1.0, 1.0)
+        trainer.module.enter_second_phase(second)
+        losses.append([trainer.module.step(*b).item() for b in trainer.batches.take(STEPS)])
+        assert trainer.module.remarks() == ()
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+
+
+def test_schedules_of_the_loss_and_graphs_exclude_each_other(tmp_path: Path) -> None:
+    trainer = built(tmp_path, "cuda", loss="support.graph_losses.Scaled", gpu=GRAPH)
+    trainer.task.settings.schedules["scale"] = ValueSchedule(kind="linear", factor=2.0)
+    trainer.build()
+    assert trainer.module.remarks() == (
+        "no CUDA graph, since the method changes values of the loss during the training",
+    )
+
+
+def test_a_run_that_is_resumed_records_anew_and_tells_of_what_it_gave_up(tmp_path: Path) -> None:
+    trainer, _ = steps(tmp_path, GRAPH)
+    trainer.module.load_state_dict(trainer.module.state_dict())
+    assert trainer.module.captured is not None
+    assert trainer.module.captured._graph is None
+    options = {"loss": "support.graph_losses.Waits", "max_epochs": 1, "data": vectors()}
+    run = built(tmp_path / "run", "cuda", augmentation={}, gpu=GRAPH, **options)
+    result = run.run()
+    assert result.remarks == ("no CUDA graph, since the step waits for the GPU",)
+    again = built(tmp_path / "run", "cuda", augmentation={}, gpu=GRAPH, **options)
+    assert again.run() == result, "what is read from its file"
