@@ -11,6 +11,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from pml_extensions.functional import without_autocast, without_tf32
+from reality_check.data.augmentation._windows import Windows
 
 Interpolation = Literal["bilinear", "bicubic"]
 
@@ -42,6 +43,33 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
     index = torch.from_numpy(np.insert(corner.T, 0, np.arange(len(pixels)), axis=0))
     image, top, left = index.to(pixels.device, non_blocking=True)
     return windows[image, top, left].to(torch.float32).contiguous()
+
+
+def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
+    """Cut out each window and resize it, or resize each image and cut; bilinear, by torch's kernel.
+
+    Args:
+        pixels: uint8, shape (B, H, W, C).
+        windows: bounded ones, or such of the size of the output.
+        output: height and width.
+
+    Returns:
+        float32, shape (B, C, height, width), values 0..255.
+    """
+    count = len(pixels)
+    parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
+    whole = np.stack([np.broadcast_to(part, (count, 2)) for part in parts], axis=1).astype(int)
+    images = torch.empty((count, pixels.shape[3], *output), device=pixels.device)
+    for image, source, places in zip(images, pixels[:, None], whole.tolist(), strict=True):
+        (height, width), scaled, (top, left), (tall, wide) = places
+        if windows.bounded:
+            found, scaled = source[:, top : top + tall, left : left + wide], output
+            top = left = 0
+        else:
+            found = source[:, :height, :width]
+        resized = functional.interpolate(to_float(found), scaled, mode="bilinear", antialias=True)
+        image.copy_(resized[0, :, top : top + output[0], left : left + output[1]])
+    return images
 
 
 def resample(

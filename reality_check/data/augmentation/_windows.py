@@ -33,6 +33,11 @@ class Windows:
         """Whether some window is not a plain cut of ``output`` pixels."""
         return bool((self.scaled != self.sizes).any() or (self.extent != output).any())
 
+    def can_be_resized(self, output: tuple[int, int]) -> bool:
+        """Whether each output is a window that is resized, or a plain cut of a resized image."""
+        cuts = bool((self.extent == output).all())
+        return self.need_resampling(output) and (cuts or self.bounded)
+
 
 def scaled_sizes(
     sizes: np.ndarray, resize: int | tuple[int, int] | None, crop_size: int | None

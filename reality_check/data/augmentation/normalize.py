@@ -11,7 +11,7 @@ from torch import Tensor
 from pml_extensions.evaluation import corrupt
 from reality_check.data.augmentation._augment_checks import check_batch, check_frame, check_options
 from reality_check.data.augmentation._maps import axes_of, compose
-from reality_check.data.augmentation._resample import Interpolation, cut, resample
+from reality_check.data.augmentation._resample import Interpolation, cut, interpolate, resample
 from reality_check.data.augmentation._windows import Windows, centre_crops, scaled_sizes
 from reality_check.data.augmentation.preprocessing import Preprocessing
 from reality_check.data.images import PixelBatch
@@ -19,6 +19,9 @@ from reality_check.utils.errors import UsageError
 
 #: Of the random numbers of corrupted images.
 SEED = 0
+#: Short side from which on torch's kernel resizes faster than products of matrices, on a CPU: crops
+#: of 112 pixels out of 128 in 0.24 instead of 0.51 ms, of 224 out of 256 in 0.9 instead of 2.6 ms.
+_PHOTOGRAPH = 96
 
 
 @dataclass(frozen=True)
@@ -51,14 +54,22 @@ class _Frame:
         flip: np.ndarray | None = None,
     ) -> Tensor:
         """Cut or resample the windows, mirrored where ``flip``: float32 (B, C, h, w), 0..255."""
-        if windows.need_resampling(output):
+        if self._is_photograph(pixels) and windows.can_be_resized(output):
+            images = interpolate(pixels, windows, output)
+        elif windows.need_resampling(output):
             axes = axes_of(compose(windows, output, flip=flip), windows)
             return resample(pixels, axes, output, self.interpolation)
-        images = cut(pixels, windows.start, output)
+        else:
+            images = cut(pixels, windows.start, output)
         if flip is not None and flip.any():
             rows = torch.from_numpy(np.flatnonzero(flip)).to(images.device, non_blocking=True)
             images.index_copy_(0, rows, images[rows].flip(3))
         return images
+
+    def _is_photograph(self, pixels: Tensor) -> bool:
+        """Whether torch's kernel is the faster one; bicubic does not cut off there as in Pillow."""
+        large = min(pixels.shape[1:3]) >= _PHOTOGRAPH
+        return large and pixels.device.type == "cpu" and self.interpolation == "bilinear"
 
 
 class Normalize:

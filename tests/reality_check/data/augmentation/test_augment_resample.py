@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import pytest
 import torch
 from PIL import Image
 
+from reality_check.data.augmentation import normalize
 from reality_check.data.augmentation._maps import compose, inverse_motions
 from reality_check.data.augmentation._resample import resample_grid
 from reality_check.data.augmentation._windows import centre_crops
@@ -75,6 +76,25 @@ def test_resized_crops_are_pillows(
         expected = expected.flip(2) if mirrored else expected
         torch.testing.assert_close(result[i], expected, atol=1.25, rtol=0)
     assert 3 < flips < 17
+
+
+@pytest.mark.parametrize(
+    "crops", [{"resized_crop_scale": (0.08, 1.0)}, {"random_crop": True, "resize": 40}, {}]
+)
+def test_torch_resizes_photographs_the_same(
+    crops: dict[str, Any], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    sizes = [(20 + 3 * i, 70 - 2 * i) for i in range(20)]
+    batch = batch_of(sizes, 3)
+    augmentation = Augmentation(
+        horizontal_flip=0.5, crop_size=30, preprocessing=LEVELS, **{"resize": None, **crops}
+    )
+    numbers = augmentation.draw(len(sizes), torch.Generator().manual_seed(1))
+    ours = augmentation.apply(batch, numbers)
+    monkeypatch.setattr(normalize, "_PHOTOGRAPH", 1)
+    torchs = augmentation.apply(batch, numbers)
+    assert not torch.equal(ours, torchs), "two ways, with their own rounding"
+    torch.testing.assert_close(ours, torchs, atol=0.01, rtol=0)
 
 
 @pytest.mark.parametrize("interpolation", ["bilinear", "bicubic"])
