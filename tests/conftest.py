@@ -215,10 +215,11 @@ def workers_in_this_process() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def blank_figures() -> Iterator[None]:
     """Reports that this process writes have blank figures."""
-    from support.blank_figures import blank
+    from support.blank_figures import BlankFiles
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("reality_check.report.figures.plotting.render", blank)
+        owner = "reality_check.report.figures.plotting.ReportFigure"
+        patch.setattr(f"{owner}.files", BlankFiles())
         yield
 
 

@@ -12,10 +12,11 @@ import functools
 import hashlib
 import importlib
 import importlib.util
+import re
 import sys
 import sysconfig
 from collections.abc import Iterator
-from importlib.metadata import packages_distributions, version
+from importlib.metadata import distributions
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -132,8 +133,13 @@ def _distribution(module: str) -> str | None:
     top = module.partition(".")[0]
     if top in _OURS:
         return f"pml-extensions {__version__}"
-    for name in packages_distributions().get(top, ()):
-        return f"{name} {version(name).partition('+')[0]}"  # CPU and GPU have the same code
+    # As `packages_distributions` finds it, which splits the path of every installed file: 0.3 s.
+    recorded = re.compile(rf'^"?{re.escape(top)}(/|\.[^/,\n]+,)', re.M)
+    for found in distributions():
+        named = (found.read_text("top_level.txt") or "").split()
+        if top in named or (not named and recorded.search(found.read_text("RECORD") or "")):
+            # CPU and GPU have the same code.
+            return f"{found.metadata['Name']} {found.version.partition('+')[0]}"
     return None
 
 

@@ -6,7 +6,7 @@ import itertools
 import math
 import re
 from collections.abc import Mapping
-from functools import cache
+from functools import cache, lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -63,7 +63,12 @@ for _class in (_Loader, _FastLoader, _Dumper):
 
 def parse_yaml(text: str) -> Any:
     """Parse YAML text safely."""
-    return unshared(yaml.load(text, Loader=_Loader))
+    return unshared(_parse(text))
+
+
+@lru_cache(maxsize=8)  # a run reads its locked experiment six times
+def _parse(text: str) -> Any:
+    return yaml.load(text, Loader=_Loader)
 
 
 def dump_yaml(data: Any, compact: bool = False) -> str:

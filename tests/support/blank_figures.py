@@ -1,9 +1,10 @@
-"""Reports whose figures are drawn but not written, for tests that do not look at them."""
+"""Reports whose figures are not drawn, or drawn but not written, for tests that see none."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from functools import cache
+from typing import Any
 
 from matplotlib.figure import Figure
 
@@ -18,3 +19,10 @@ def _rendered() -> dict[str, bytes]:
 def blank(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
     """In place of ``plotting.render``, which takes some seconds of computing for a whole report."""
     return {ending: _rendered()[ending] for ending in endings}
+
+
+class BlankFiles:
+    """In place of ``ReportFigure.files``, which draws; one that processes can send each other."""
+
+    def __get__(self, figure: Any, owner: type) -> dict[str, bytes]:
+        return blank(figure, ("svg", "pdf") if figure.paper else ("svg",))

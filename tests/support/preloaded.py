@@ -7,10 +7,10 @@ workers start by themselves too is for the tests that use :mod:`support.command`
 
 from __future__ import annotations
 
-import importlib
 import io
 import multiprocessing
 import os
+import pkgutil
 import signal
 import sys
 from collections.abc import Callable
@@ -20,13 +20,13 @@ from typing import Any
 
 from reality_check.cli.main import main as be_command
 from support import spares
-from support.blank_figures import blank
+from support.blank_figures import BlankFiles
 from support.disk import do_not_wait_for_the_disk
 from support.pace import slowness
 
-#: Attributes of modules, by the module's name, that are to be others.
+#: Attributes of modules or classes, by their names, that are to be others.
 Settings = dict[str, dict[str, Any]]
-_BLANK: Settings = {"reality_check.report.figures.plotting": {"render": blank}}
+_BLANK: Settings = {"reality_check.report.figures.plotting.ReportFigure": {"files": BlankFiles()}}
 _IMPORTED = [
     "support.preloaded",
     "reality_check.api",
@@ -156,10 +156,10 @@ class _Order:
         os.environ.update(self.environment)
         os.chdir(self.folder)
         sys.path.insert(0, str(self.folder))
-        for module, values in self.settings.items():
+        for owner, values in self.settings.items():
             for name, value in values.items():
-                found = importlib.import_module(module)
-                assert hasattr(found, name), (module, name)
+                found = pkgutil.resolve_name(owner)
+                assert name in vars(found), (owner, name)
                 setattr(found, name, value)
         spares.fork_ahead(self.spares)
         sys.exit(self.program(self.words))
