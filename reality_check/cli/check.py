@@ -17,17 +17,17 @@ if TYPE_CHECKING:
 
 _DETAILS = """\
 Reads the YAML and the images, builds each loss, runs it forward and backward on
-random embeddings, says whether gradients reach the embeddings and the loss's
-own parameters, and what the whole run will cost. Nothing is trained or written.
-Each mistake is a sentence that says what to write.
+random embeddings, checks that gradients reach the embeddings and the loss's own
+parameters, and estimates the cost of the run. Nothing is trained or written.
+Each mistake is one sentence that says what to write instead.
 
 examples:
   reality-check check experiment.yaml
-  reality-check check experiment.yaml protocol=mlrc     what would that cost?
+  reality-check check experiment.yaml protocol=mlrc   the cost with mlrc
   reality-check check cub200_mlrc dataset.path=/my/CUB_200_2011
-  reality-check check mine.yaml --like runs/first   what could it tell apart?
+  reality-check check mine.yaml --like runs/first     detectable differences
 
-exit status: 0 all of it can run, 2 something cannot
+exit status: 0 everything can run, 2 something cannot
 """
 
 
@@ -39,8 +39,8 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "--like",
         metavar="DIR",
-        help="output folder whose searches and trainings scatter as these will; by default the "
-        "figures of docs/calibration.md",
+        help="finished output folder whose variances of searches and trainings are expected here "
+        "(default: those of docs/calibration.md)",
     )
 
 

@@ -21,8 +21,8 @@ from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
 Completes commands, options, experiments, output folders and names of data sets,
-models and protocols with the Tab key. Put the line of your shell where it
-is read at each start:
+models and protocols with the Tab key. Add the line of your shell to its start
+file:
 
   bash   ~/.bashrc                    eval "$(reality-check completion bash)"
   zsh    ~/.zshrc, after compinit     eval "$(reality-check completion zsh)"

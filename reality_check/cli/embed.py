@@ -17,11 +17,11 @@ if TYPE_CHECKING:
 
 _DETAILS = """\
 Embeds every sample of DATA once and writes an .npz file of the features, with
-the labels, the names and where it comes from. A comparison of losses on them
-takes minutes: `dataset: FILE.npz` with `model: identity` and
-`protocol: features`. A call that was stopped continues where it was.
+labels, names and origin. A comparison of losses on them takes minutes:
+`dataset: FILE.npz` with `model: identity` and `protocol: features`. After an
+interruption, the same command resumes.
 
-Without --weights, trunks of torchvision and timm have their published weights,
+Without --weights, trunks of torchvision and timm get their published weights,
 all others random ones or those that their own code loads.
 
 examples:
@@ -29,7 +29,7 @@ examples:
   reality-check embed cub200 dataset.path=/my/CUB_200_2011 --trunk resnet50 --out cub.npz
   reality-check embed omniglot --trunk my_models.MyTrunk --weights mine.pth --out o.npz
 
-exit status: 0 written, or there already, 2 something cannot be used
+exit status: 0 written, or already there, 2 something cannot be used
 """
 #: Side of the crops where neither the user nor the weights say one.
 _CROP = 224
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
         "data set, or a name from `reality-check show datasets`",
     )
     add_overrides(
-        command, "changes: dataset.KEY=VALUE or model.KEY=VALUE, e.g. model.arguments.img_size=224"
+        command, "overrides: dataset.KEY=VALUE or model.KEY=VALUE, e.g. model.arguments.img_size=224"
     )
     command.add_argument(
         "--trunk",
@@ -62,7 +62,7 @@ def add_parser(commands: Commands) -> None:
         "--pooling",
         default="average",
         choices=("average", "max", "average_plus_max", "gem", "flatten"),
-        help="of trunks that give maps (default: average)",
+        help="for trunks that return maps (default: average)",
     )
     command.add_argument(
         "--crop-size",

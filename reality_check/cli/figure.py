@@ -47,7 +47,7 @@ def add_parser(commands: Commands) -> None:
         type=_format,
         default=FORMATS[0],
         metavar="|".join(FORMATS),
-        help=f"of the picture (default: {FORMATS[0]})",
+        help=f"of the figure (default: {FORMATS[0]})",
     )
     budget = command.add_mutually_exclusive_group()
     budget.add_argument(
@@ -56,14 +56,14 @@ def add_parser(commands: Commands) -> None:
         dest="budget",
         const="quick",
         default="default",
-        help="a look within seconds: tiny trainings on made-up images, no data needed",
+        help="a preview within seconds: tiny trainings on synthetic images, no data needed",
     )
     budget.add_argument(
         "--full",
         action="store_const",
         dest="budget",
         const="full",
-        help="all images and many epochs, as the paper where it prints them: hours without a GPU",
+        help="all images and as many epochs as the paper prints: hours without a GPU",
     )
 
 

@@ -11,10 +11,10 @@ from reality_check.utils.errors import at_home
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
-Writes FILE, an experiment with every usual key explained, and beside it
+Writes FILE, an experiment with every usual key explained, and next to it
 my_losses.py, a loss to change into your own, and reality-check.schema.json,
-from which editors complete and check FILE. A FILE that is there already is
-refused, a my_losses.py stays as it is.
+from which editors complete and check FILE. An existing FILE is refused, an
+existing my_losses.py is kept.
 
 examples:
   reality-check init
@@ -39,7 +39,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--features",
         metavar="FILE",
-        help="compare on the vectors of this file, as reality-check embed writes it",
+        help="compare losses on the vectors of this file, from reality-check embed",
     )
 
 
@@ -49,7 +49,7 @@ def run(options: argparse.Namespace) -> int:
 
     path = at_home(options.file)
     print(*write_starter(path, options.features), sep="\n")
-    print("Next: change the loss and the YAML as you like, or nothing at first; then")
+    print("Next: edit the loss and the YAML, or leave them as they are for now; then")
     if path.parent != Path():
         print(f"  cd {shlex.quote(str(path.parent))}")
     print(f"  reality-check check {path.name}")

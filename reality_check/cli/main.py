@@ -34,14 +34,14 @@ Is this loss really better? Runs deep-metric-learning losses under one
 protocol: class-disjoint cross-validation, hyper-parameter search with equal
 budgets, reproductions with fresh seeds, and a report with intervals.
 
-A first look, four losses on embedded images, some minutes:
+A first look, four losses on built-in images, in some minutes:
   reality-check run quickstart --workers 2
 
-A loss of your own, in an empty folder:
-  reality-check init                    a YAML and a loss file to change
-  reality-check check experiment.yaml   does it work, what will it cost
+Your own loss, in an empty folder:
+  reality-check init                    writes a YAML and a loss file to edit
+  reality-check check experiment.yaml   finds mistakes, estimates the cost
   reality-check run experiment.yaml     ends with a table and a report
-  reality-check status experiment.yaml  how far is it, from another terminal
+  reality-check status experiment.yaml  shows progress, from another terminal
 """
 #: In the order of the help: those of a first day come first.
 _ADDERS = (
@@ -97,7 +97,7 @@ def build_parser() -> Parser:
     parser = Parser(
         prog="reality-check",
         description=_DESCRIPTION,
-        epilog="reality-check COMMAND --help says all about a command.",
+        epilog="reality-check COMMAND --help explains a command.",
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
     )

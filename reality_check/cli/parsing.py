@@ -68,7 +68,7 @@ def add_experiment(command: Parser) -> None:
     )
     add_overrides(
         command,
-        "changes to it: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc, "
+        "overrides: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc, "
         "protocol.search.trials=8, methods.contrastive.samples_per_class=2",
     )
 

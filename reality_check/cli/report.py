@@ -12,8 +12,8 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE, FAILED
 
 _DETAILS = """\
-Writes report.html, report.md, tables.tex, references.bib, summary.json, the CSV
-files and figures/ again from studies.db, the record of all trainings. Works at
+Rewrites report.html, report.md, tables.tex, references.bib, summary.json, the
+CSV files and figures/ from studies.db, the record of all trainings. Works at
 any time; the report of an unfinished experiment says so at its top.
 
 examples:
@@ -21,20 +21,19 @@ examples:
   reality-check report runs/cub200_mlrc --compare published
   reality-check report runs/mine runs/baselines --out runs/both
 
-Of several folders one report is made, in the folder that --out names; nothing
-is written into theirs. With the same data set, split, network and protocol all
-methods stand in one table; else each kind has its own, and the report says
-what differs.
+Several folders give one report, in the folder that --out names. With the same
+data set, split, network and protocol all methods are in one table; otherwise
+each group has its own, and the report lists the differences.
 """
 _SCORE_DETAILS = """\
-Embeds the test samples again with the networks that every reproduction keeps,
-writes the score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired
+Embeds the test samples with the networks that every reproduction keeps, writes
+the score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired
 comparisons and bootstraps over the test classes need, and then the report.
-A run does this itself; the command is for missing or damaged files. Nothing is
+A run does this already; use it for missing or damaged files. Nothing is
 trained, and no recorded result changes.
 
-With --map it also draws where each method puts up to 2,000 test samples (t-SNE,
-one reproduction each, some seconds a method); every later report shows it.
+With --map it also draws a t-SNE of up to 2,000 test samples (one reproduction
+of each method, some seconds each); every later report shows it.
 
 example: reality-check score runs/quickstart
 """
@@ -42,7 +41,7 @@ example: reality-check score runs/quickstart
 
 def add_parser(commands: Commands) -> None:
     """Add the command ``report``."""
-    title = "write the report again from the records"
+    title = "rewrite the report from the records"
     command = add_command(commands, "report", run, title, _DETAILS)
     command.add_argument(
         "dirs",
@@ -57,14 +56,14 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--compare",
         choices=("published",),
-        help="published: compared with the tables of the Reality Check and of Appendix D, where "
-        "they are of the same data set",
+        help="published: compare with the tables of the Reality Check and of Appendix D for the "
+        "same data set",
     )
 
 
 def add_score_parser(commands: Commands) -> None:
     """Add the command ``score``."""
-    title = "score the kept networks again, query by query"
+    title = "rescore the kept networks, query by query"
     command = add_command(commands, "score", run_score, title, _SCORE_DETAILS)
     command.add_argument(
         "dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart"

@@ -24,8 +24,8 @@ examples:
   reality-check run experiment.yaml protocol=mlrc --out runs/whole
   reality-check run cub200_mlrc --devices 0,1,2,3 --folds-at-once 4
 
-Everything is checked before the first training; what cannot work is said in a
-sentence, and nothing is written. DIR then holds experiment.yaml (all settings),
+Everything is checked before the first training: a mistake is one sentence, and
+nothing is written. DIR then holds experiment.yaml (all settings),
 results.csv (a row per method, category, reproduction and metric), report.html,
 report.md, tables.tex, figures/, logs/, studies.db (the searches) and, for each
 method, a folder of checkpoints. Ctrl-C or a kill loses nothing: the same
@@ -33,9 +33,9 @@ command resumes from the last checkpoint; once all is done, it only writes the
 report. With more trials, searches, reproductions, final metrics or methods it
 adds what is new; any other change is refused.
 
-On a terminal a live table shows how far it is; elsewhere a line is printed for
-each trial, reproduction and stage that is finished, with its time and the best
-so far. The logs of the workers have these lines too.
+On a terminal a live table shows the progress; elsewhere a line is printed for
+each finished trial, reproduction and stage, with its duration and the best
+score so far. The logs of the workers have these lines too.
 
 {STATUSES}
 """
@@ -61,15 +61,15 @@ def add_parser(commands: Commands) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="tell a tracker of what is finished: tensorboard, mlflow, wandb, database; may be "
-        "given several times (`reality-check track` does it later)",
+        help="send finished trials to a tracker: tensorboard, mlflow, wandb, database; repeatable "
+        "(`reality-check track` does it later)",
     )
     said = command.add_mutually_exclusive_group()
     said.add_argument("--quiet", action="store_true", help="print nothing but errors")
     said.add_argument(
         "--json",
         action="store_true",
-        help="print a line of JSON for all that is finished (keys: docs/status.md)",
+        help="print a line of JSON for each finished trial and stage (keys: docs/status.md)",
     )
 
 

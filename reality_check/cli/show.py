@@ -16,25 +16,25 @@ examples:
   reality-check show experiment.yaml protocol=mlrc
   reality-check show schema > reality-check.schema.json
 
-What installed packages add stands in the lists with the name of the package.
+Classes of installed packages are listed with the name of the package.
 """
 
 
 def add_parser(commands: Commands) -> None:
     """Add the command."""
-    title = "list what exists, or print a resolved experiment"
+    title = "list losses, data sets, protocols, ..., or print a resolved experiment"
     command = add_command(commands, "show", run, title, _DETAILS)
     command.add_argument(
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
         "distances, reducers, regularizers, optimizers, figures, schema (JSON, for editors), "
-        "or the name of an experiment or of what one names (its resolved YAML)",
+        "or the name of an experiment, data set, model, method or protocol (its resolved YAML)",
     )
     command.add_argument(
-        "--markdown", action="store_true", help="of papers: the table of docs/papers.md"
+        "--markdown", action="store_true", help="with papers: the table of docs/papers.md"
     )
-    add_overrides(command, "changes to the experiment, as for run")
+    add_overrides(command, "overrides, as for run")
 
 
 def run(options: argparse.Namespace) -> int:

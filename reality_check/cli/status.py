@@ -9,11 +9,11 @@ from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.exit_status import DONE, FAILED
 
 _DETAILS = """\
-Shows for each method how many trials, reproductions and complete runs are
-done, the best validation score so far, what each worker does now, where, for
-how long and with which log, what failed or was lost, the hours of GPUs and CPU
-processes used, and about how long it still takes. It may be called at any time,
-on any machine that sees the folder and the storage.
+Shows for each method how many trials, reproductions and final trainings are
+done and the best validation score so far; for each worker its current work,
+machine and log; failures and losses; the hours of GPUs and CPU processes used,
+and the estimated time left. Works at any time, on any machine that sees the
+folder and the storage.
 
 examples:
   reality-check status runs/quickstart
@@ -26,14 +26,14 @@ _WATCH_SECONDS = 5.0
 
 def add_parser(commands: Commands) -> None:
     """Add the command."""
-    command = add_command(commands, "status", run, "show how far an experiment is", _DETAILS)
+    command = add_command(commands, "status", run, "show the progress of an experiment", _DETAILS)
     command.add_argument(
         "dir",
         metavar="DIR",
         help="output folder, e.g. runs/quickstart, or the experiment that was run here",
     )
     command.add_argument(
-        "--json", action="store_true", help="as one line of JSON (keys: docs/status.md)"
+        "--json", action="store_true", help="print one line of JSON (keys: docs/status.md)"
     )
     command.add_argument(
         "--watch", action="store_true", help="refresh until all is done or nothing is running"

@@ -9,9 +9,9 @@ from reality_check.report.text import counted
 from reality_check.utils.exit_status import DONE, FAILED
 
 _DETAILS = """\
-Sends all trials, reproductions and final runs of an output folder that a
-tracker has not been sent before: curves, hyper-parameters, test scores. Nothing
-is trained. `reality-check run --track NAME` does the same as they finish.
+Sends the trials, reproductions and final trainings of an output folder that a
+tracker does not have yet: curves, hyper-parameters, test scores. Nothing is
+trained. `reality-check run --track NAME` sends them as they finish.
 
   database     records.db in the folder: one SQLite file, record-keeper's tables
   mlflow       to MLFLOW_TRACKING_URI
@@ -22,7 +22,7 @@ examples:
   reality-check track runs/quickstart tensorboard
   MLFLOW_TRACKING_URI=http://host:5000 reality-check track runs/quickstart mlflow
 
-exit status: 0 all is sent, 1 something could not be sent, 2 there is no such
+exit status: 0 everything is sent, 1 something could not be sent, 2 no such
 folder or tracker
 """
 
@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
     title = "send finished trials to TensorBoard, MLflow or Weights & Biases"
     command = add_command(commands, "track", run, title, _DETAILS)
     command.add_argument("dir", metavar="DIR", help="output folder, e.g. runs/quickstart")
-    command.add_argument("trackers", metavar="NAME", nargs="+", help="of a tracker, as below")
+    command.add_argument("trackers", metavar="NAME", nargs="+", help="a tracker, see below")
 
 
 def run(options: argparse.Namespace) -> int:

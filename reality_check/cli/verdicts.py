@@ -10,7 +10,7 @@ from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
-An experiment may say before it runs what it is to show (claims: ... in its
+An experiment may state before it runs what it should show (claims: ... in its
 YAML). With output folders, this decides their claims from the records:
 supported, contradicted or neither. Without, it lists the claims of the
 replications that ship with the package (docs/replications.md).
@@ -24,7 +24,7 @@ examples:
 
 def add_parser(commands: Commands) -> None:
     """Add the command."""
-    title = "say which claims of the papers were supported"
+    title = "decide which claims of the papers are supported"
     command = add_command(commands, "verdicts", run, title, _DETAILS)
     command.add_argument(
         "dirs", nargs="*", type=Path, metavar="DIR", help="output folders of finished experiments"
