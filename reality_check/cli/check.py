@@ -56,7 +56,7 @@ def run(options: argparse.Namespace) -> int:
         like = scatter_of(load_results(options.like))
     print_check(load_experiment(options.experiment, options.overrides), like)
     command = shlex.join(["reality-check", "run", options.experiment, *options.overrides])
-    print(f"All of it can run. Next: {command}")
+    print(f"Everything can run. Next: {command}")
     return DONE
 
 

@@ -49,7 +49,7 @@ _OVERRIDES: dict[str, Callable[[], Iterable[str]]] = {
 
 def add_parser(commands: Commands) -> None:
     """Add the command."""
-    title = "print what makes a shell complete commands"
+    title = "print the tab completion of a shell"
     command = add_command(commands, "completion", run, title, _DETAILS)
     command.add_argument("shell", metavar="SHELL", help=", ".join(SHELLS))
 

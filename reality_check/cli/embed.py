@@ -46,7 +46,8 @@ def add_parser(commands: Commands) -> None:
         "data set, or a name from `reality-check show datasets`",
     )
     add_overrides(
-        command, "overrides: dataset.KEY=VALUE or model.KEY=VALUE, e.g. model.arguments.img_size=224"
+        command,
+        "overrides: dataset.KEY=VALUE or model.KEY=VALUE, e.g. model.arguments.img_size=224",
     )
     command.add_argument(
         "--trunk",

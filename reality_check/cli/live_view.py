@@ -23,7 +23,7 @@ def render(campaign: Campaign, workers: int, started: float) -> Group:
     rows = stage_rows(campaign)
     left = seconds_left(rows, workers)
     eta = (
-        "end not known before the first trial"
+        "time left unknown before the first trial"
         if left is None
         else f"about {duration(round(left))} to go"
     )

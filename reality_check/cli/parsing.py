@@ -24,7 +24,7 @@ class Parser(argparse.ArgumentParser):
             )
         message = message.replace("the following arguments are required:", "missing:")
         if message == "missing: COMMAND":
-            message += "; a comparison of your own begins with reality-check init"
+            message += "; to start your own comparison: reality-check init"
         self.exit(USAGE, f"{self.prog}: {message} (see {self.prog} --help)\n")
 
 
@@ -82,5 +82,5 @@ def positive(text: str) -> int:
     """A whole number from 1 on, for argparse."""
     value = int(text) if text.isdigit() else 0
     if value < 1:
-        raise argparse.ArgumentTypeError(f"must be a whole number from 1 on, got {text!r}")
+        raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
     return value

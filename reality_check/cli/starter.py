@@ -135,7 +135,7 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
     else:
         texts[loss] = LOSS.format(cls=CLASS)
         told.append(f"wrote {loss}: a loss to change into your own")
-    told.append(f"wrote {schema}: from this your editor completes the YAML")
+    told.append(f"wrote {schema}: your editor completes the YAML from it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         texts[schema] = json.dumps(json_schema(folder), indent=1)
@@ -152,7 +152,7 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
 def _check_features(name: str) -> None:
     if not at_home(name).is_file() or not name.endswith(TENSOR_FILES):
         raise UsageError(
-            f"--features is {name!r}, but it must be a file that is there and ends in "
+            f"--features is {name!r}, but it must be an existing file that ends in "
             f"{', '.join(TENSOR_FILES)}; write one with reality-check embed."
         )
 
@@ -160,7 +160,7 @@ def _check_features(name: str) -> None:
 def _check_name(file: Path) -> None:
     if file.exists():
         raise UsageError(
-            f"{file} exists already and is left alone; rename it, or give the new one another name."
+            f"{file} exists already; rename it, or choose another name for the new one."
         )
     if file.suffix not in (".yaml", ".yml"):
         raise UsageError(f"{file} must end in .yaml; write reality-check init {file.stem}.yaml.")

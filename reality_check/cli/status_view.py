@@ -102,7 +102,7 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
     if state["hours"]:
         used = (f"{_amount(h)} {_HOURS.get(k, f'hours on {k}')}" for k, h in state["hours"].items())
-        lines.append(f"Used, with lost attempts: {', '.join(used)}.")
+        lines.append(f"Used, including lost attempts: {', '.join(used)}.")
     lines.append(_last_line(state))
     return lines
 

@@ -57,7 +57,9 @@ def find_class(name: str, kind: str) -> Any:
         return _find_registered(name, kind)
     module_name, _, attribute = name.rpartition(".")
     if not all(part.isidentifier() for part in name.split(".")):
-        raise UsageError(f"{kind} {name!r} is no import path; write one such as my_losses.MyLoss.")
+        raise UsageError(
+            f"{kind} {name!r} is not an import path; write one such as my_losses.MyLoss."
+        )
     here = str(Path.cwd())
     if here not in sys.path and "" not in sys.path:
         sys.path.insert(0, here)
@@ -151,7 +153,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
         if key in extra:
             raise UsageError(
                 f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
-                f"{key}: null, and the class is not told of it)."
+                f"{key}: null, to withhold it from the class)."
             )
         if key not in accepted and not open_ended:
             valid = [name for name in accepted if name not in extra]

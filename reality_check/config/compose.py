@@ -79,7 +79,7 @@ def compose(
     for keys, value in pairs:
         if keys[0] in _OF_FILES:
             raise UsageError(
-                f"{'.'.join(keys)} is no override; write {keys[0]} in a YAML of your own."
+                f"{'.'.join(keys)} is not an override; write {keys[0]} in a YAML of your own."
             )
         if keys == ["variant"]:
             layers.check_variant(data, value, where)
@@ -134,7 +134,7 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
     for name in controls:
         if name not in by_name:
             raise UsageError(
-                f"{where}: controls name {name!r}, which is no method here; methods: "
+                f"{where}: controls name {name!r}, which is not one of the methods; methods: "
                 f"{', '.join(by_name)}.{nearest(str(name), by_name)}"
             )
         if name not in copied:

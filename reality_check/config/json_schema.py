@@ -28,7 +28,7 @@ _STRING: Schema = {"type": "string"}
 _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
 _READER = "How the images are read: docs/datasets.md."
-_BASE = "A name or a file that this starts from; the keys beside it are what differs."
+_BASE = "A name or a file that this starts from; the keys next to it are the differences."
 #: What the schema's classes take besides, and turn into what they declare.
 _ALSO: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],

@@ -92,7 +92,7 @@ class Plugin:
     def _unusable(self, reason: str) -> UsageError:
         return UsageError(
             f"{WORDS[self.kind]} {self.name!r} comes from the installed package {self.title}, "
-            f"whose {self.target} cannot be used ({reason.rstrip('.')}); mend or uninstall that "
+            f"whose {self.target} cannot be used ({reason.rstrip('.')}); fix or uninstall that "
             "package, or use another name."
         )
 

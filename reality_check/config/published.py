@@ -78,7 +78,9 @@ class PublishedResults(Strict):
         categories = ("aggregate", "ensemble", "complete")
         wrong = [name for name in value if name not in categories]
         if wrong:
-            raise ValueError(f"{wrong[0]!r} is no category; write one of {', '.join(categories)}")
+            raise ValueError(
+                f"{wrong[0]!r} is not a category; write one of {', '.join(categories)}"
+            )
         for methods in value.values():
             for figures in methods.values():
                 for name in figures:

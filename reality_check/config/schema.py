@@ -142,8 +142,8 @@ class Experiment(Strict):
             if first not in {method.name for method in self.methods}:
                 known = [method.name for method in self.methods if method.name != name]
                 raise ValueError(
-                    f"method {name!r} starts from {first!r}, which is no method here; methods: "
-                    f"{', '.join(known)}"
+                    f"method {name!r} starts from {first!r}, which is not one of the "
+                    f"methods: {', '.join(known)}"
                 )
             trail = [name]
             while trail[-1] in starts:
@@ -158,7 +158,7 @@ class Experiment(Strict):
         for name in self.published_results.methods() if self.published_results else ():
             if name.lower() not in names:
                 raise ValueError(
-                    f"published_results name {name!r}, which is no method here; methods: "
+                    f"published_results name {name!r}, which is not one of the methods; methods: "
                     f"{', '.join(names)}"
                 )
 

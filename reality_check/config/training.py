@@ -59,7 +59,7 @@ class Optimizer(Strict):
         for key in ("params", "lr", "weight_decay"):
             if key in value:
                 raise ValueError(
-                    f"{key} is no further argument; "
+                    f"{key} is not a further argument; "
                     + ("it is the harness's own" if key == "params" else f"write {key} beside name")
                 )
         return value

@@ -29,7 +29,7 @@ class ClassBalancedSampler:
         classes_per_batch: P.
 
     Raises:
-        UsageError: if the batch size is no multiple of K, or needs more classes than there are.
+        UsageError: if the batch size is not a multiple of K, or needs more classes than there are.
     """
 
     def __init__(
@@ -205,7 +205,7 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
         below = batch_size - batch_size % samples_per_class
         sizes = [str(size) for size in (below, below + samples_per_class) if size]
         raise UsageError(
-            f"batch_size={batch_size} is no multiple of samples_per_class={samples_per_class}; "
+            f"batch_size={batch_size} is not a multiple of samples_per_class={samples_per_class}; "
             f"write protocol.training.batch_size: {' or '.join(sizes)}."
         )
     wanted = batch_size // samples_per_class

@@ -129,5 +129,5 @@ def _check_finite(array: np.ndarray, what: str) -> None:
             bad = np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1))
             raise UsageError(
                 f"{what} hold NaN or infinite values, first in row {first + bad[0]} (counted from "
-                "0); remove that row or mend what computed it."
+                "0); remove that row or fix what computed it."
             )

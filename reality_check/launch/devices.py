@@ -27,7 +27,7 @@ def parse_devices(given: Sequence[str | int]) -> tuple[str, ...]:
         given: numbers of GPUs, as numbers or ``cuda:N``, or ``cpu`` alone.
 
     Raises:
-        UsageError: one is no device, is not here, or stands there twice.
+        UsageError: one is not a device, is not here, or stands there twice.
     """
     devices = tuple(_parse(str(device).strip()) for device in given)
     if len(set(devices)) < len(devices) or ("cpu" in devices and len(devices) > 1):
@@ -49,7 +49,8 @@ def _parse(name: str) -> str:
     found = re.fullmatch(r"(?:cuda:)?(\d+)", name)
     if found is None and name != "cpu":
         raise UsageError(
-            f"{name!r} is no device; write numbers of GPUs, such as 0,1 (or cuda:0,cuda:1), or cpu."
+            f"{name!r} is not a device; write numbers of GPUs, such as 0,1 (or cuda:0,cuda:1), "
+            "or cpu."
         )
     return "cpu" if found is None else f"cuda:{int(found[1])}"
 

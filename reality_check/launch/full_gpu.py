@@ -30,5 +30,5 @@ def once_more_if_full(device: torch.device, work: Callable[[], Result]) -> Resul
         if not take_off_gpu():
             raise
     gc.collect()  # circles of objects hold tensors
-    print(stamped(f"{device} is full, so samples leave it; continuing"), flush=True)
+    print(stamped(f"{device} is full, so its samples move to main memory; continuing"), flush=True)
     return work()

@@ -94,7 +94,7 @@ class LocalWorkers:
         if failure["status"] == USAGE:
             raise UsageError(failure["message"])
         log = self.log_path(worker.number)
-        raise WorkFailed(f"{failure['message']}. The whole story: {log}")
+        raise WorkFailed(f"{failure['message']}. Full log: {log}")
 
     def _replace(self, worker: _Worker, status: int) -> None:
         lived = time.monotonic() - worker.started
@@ -102,8 +102,8 @@ class LocalWorkers:
         if worker.deaths > _MOST_DEATHS:
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({_describe(status)}); if nobody did, memory was short. See "
-                f"{self.log_path(worker.number)}"
+                f"{_SOON:.0f} seconds ({_describe(status)}); if nobody killed it, memory was "
+                f"probably short. See {self.log_path(worker.number)}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()

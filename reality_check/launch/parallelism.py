@@ -50,8 +50,8 @@ class Parallelism:
         if min(folds, processes) < 1 or (folds > 1 and processes > 1):
             raise UsageError(
                 f"folds_at_once={folds} and processes_per_network={processes}, but both must be at "
-                "least 1 and only one of them more: either folds side by side, or one network "
-                "together."
+                "least 1 and only one of them more: either several folds at once, or one "
+                "network on several processes."
             )
         for method in experiment.methods:
             batch = experiment.training_of(method).batch_size
@@ -104,6 +104,6 @@ class Parallelism:
             raise UsageError(
                 f"processes_per_network={self.processes_per_network} works with the local launcher "
                 "only; write folds_at_once instead, or call run without --launcher slurm inside a "
-                "job of your own."
+                "job of yours."
             )
         require_slurm()

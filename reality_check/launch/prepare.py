@@ -105,7 +105,7 @@ def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> 
     """Note in what the experiment is larger than that of the folder, if it is."""
     changes = growth(experiment, out_dir)
     if changes:
-        log(f"The experiment grows: {describe_changes(changes)}. What is there stays.")
+        log(f"The experiment is extended: {describe_changes(changes)}. Existing results are kept.")
         begun = _begun(experiment, out_dir)
         done: dict[str, dict[str, int]] = {}
         for work in begun.ready_stages():
@@ -240,7 +240,7 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
                 raise UsageError(_still_works(trial.worker))
         if running is first:
             log(
-                "The experiment changes; looking for up to "
+                "The experiment changes; checking for up to "
                 f"{HEARTBEAT_GRACE // 60} minutes whether workers still run with it as it was"
             )
         time.sleep(_POLL_SECONDS)
@@ -328,7 +328,7 @@ def _tell_differences(
     """Of a run that is made again from its locked experiment: what is not as it was."""
     names = [name for name, source in recorded.items() if here.get(name, source) != source]
     if names:
-        log(f"Not as in the run that this experiment.yaml is from: {', '.join(names)}.")
+        log(f"Different from the run that wrote this experiment.yaml: {', '.join(names)}.")
 
 
 def _plugin_of_data(experiment: Experiment) -> str | None:

@@ -205,7 +205,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     """What a job does: be a worker, with its output in the worker's own log.
 
     SIGUSR2 (the time limit is near) and SIGTERM (pre-emption) stop it where it can resume, and then
-    it asks to be queued again: SLURM itself does that only with a job that stays until it is
+    it asks to be requeued: SLURM itself does that only with a job that stays until it is
     killed. Not if somebody cancelled the job, which sends SIGTERM too.
     """
     from reality_check.launch.worker import work
@@ -224,7 +224,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     status = work(Path(out_dir), number, folds_at_once)
     if status == STOPPED and (near or (job_states([job]) or {}).get(job) == "RUNNING"):
         signal.signal(signal.SIGTERM, signal.SIG_IGN)  # which is how SLURM ends what it requeues
-        print(f"job {job} asks to be queued again", flush=True)
+        print(f"job {job} asks to be requeued", flush=True)
         subprocess.run(["scontrol", "requeue", job], check=True, timeout=120)
     if status != 0:
         sys.exit(status)
@@ -238,7 +238,7 @@ def _raise_failure(out_dir: Path, number: int) -> None:
     if failure["status"] == USAGE:
         raise UsageError(failure["message"])
     log = out_dir / "logs" / f"worker_{number}.log"
-    raise WorkFailed(f"{failure['message']}. The whole story: {log}")
+    raise WorkFailed(f"{failure['message']}. Full log: {log}")
 
 
 def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:

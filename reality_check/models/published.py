@@ -86,7 +86,7 @@ def _by_hand(published: PublishedWeights) -> str:
         return "write weights: /a/folder/FILE with a file of them"
     name = published.url.rpartition("/")[2]
     put = f"put it as {name} into {published.folder}, or " if published.folder else ""
-    return f"fetch {published.url} by hand and {put}write weights: /a/folder/{name}"
+    return f"download {published.url} yourself and {put}write weights: /a/folder/{name}"
 
 
 def import_library(name: str, title: str) -> Any:
@@ -106,6 +106,6 @@ def import_library(name: str, title: str) -> Any:
     except (ImportError, RuntimeError, AttributeError, OSError) as error:
         # torchvision raises these beside a torch that it was not built for.
         raise UsageError(
-            f"{title} needs {name}, which is installed but does not import beside torch "
+            f"{title} needs {name}, which is installed but cannot be imported with torch "
             f"{torch.__version__} ({one_line(error, 120)}); install the {name} made for this torch."
         ) from error

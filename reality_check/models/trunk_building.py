@@ -163,7 +163,7 @@ def _names_file(weights: str) -> bool:
 def _existing(weights: str, title: str) -> Path:
     file = expand_path(weights)
     if not file.is_file():
-        raise UsageError(f"{title}: there is no weight file {file}; check the path in weights.")
+        raise UsageError(f"{title}: there is not a weight file {file}; check the path in weights.")
     return file
 
 

@@ -36,12 +36,12 @@ def read_state(file: Path, title: str) -> dict[str, Tensor]:
         UsageError: there is no such file, or it is no such thing.
     """
     if not file.is_file():
-        raise UsageError(f"{title}: there is no weight file {file}; check the path in weights.")
+        raise UsageError(f"{title}: there is not a weight file {file}; check the path in weights.")
     try:
         loaded = _load(file)
     except pickle.UnpicklingError as error:
         raise UsageError(
-            f"{title}: {file} is no weight file, or holds more than tensors and plain values, "
+            f"{title}: {file} is not a weight file, or holds more than tensors and plain values, "
             "which is not read because it could run code; save weights alone with "
             f"torch.save(model.state_dict(), path) ({one_line(error, 120)})."
         ) from None

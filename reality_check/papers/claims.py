@@ -5,7 +5,7 @@ so the verdict follows from the numbers alone. With d the difference of what two
 (:meth:`Summary.estimates`) and m the claim's margin:
 
 ========= ==================== ======================================== ==================
-test      supported            contradicted                             cannot tell
+test      supported            contradicted                             undecided
 ========= ==================== ======================================== ==================
 above     d > 0                d < 0; certainly -m < d < m: "smaller    else
                                than the margin"
@@ -17,7 +17,7 @@ equal     -m < d < m           d < -m or d > m                          else
 tests do (TOST: Schuirmann 1987, "A comparison of the two one-sided tests procedure and the power
 approach for assessing the equivalence of average bioavailability"). All tests of an experiment, of
 both kinds, are one family of Holm's correction. Estimates are over searches where they repeat; one
-search of each of two methods cannot tell. Values of the same networks (one method, aggregate
+search of each of two methods is undecided. Values of the same networks (one method, aggregate
 against ensemble or one metric against another) are subtracted before they are averaged. A claim of
 several comparisons is supported where all are; else the verdict is that of the one that weighs
 most. Where neither side is better than the untrained network, it is uninformative. A run that
@@ -48,14 +48,14 @@ from reality_check.report.untrained import not_above_untrained
 from reality_check.results import ExperimentResults, MethodResults
 
 Verdict = Literal[
-    "supported", "contradicted", "smaller than the margin", "uninformative", "cannot tell"
+    "supported", "contradicted", "smaller than the margin", "uninformative", "undecided"
 ]
 #: Of several comparisons, the first of these that one of them has is the claim's.
 _ORDER: tuple[Verdict, ...] = (
     "contradicted",
     "smaller than the margin",
     "uninformative",
-    "cannot tell",
+    "undecided",
     "supported",
 )
 
@@ -257,17 +257,17 @@ class _Comparison:
 
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:
-            return "cannot tell"
+            return "undecided"
         if self._learned_nothing():
             return "uninformative"
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean
         if self.claim.test == "equal":
-            return "supported" if within else "contradicted" if differs else "cannot tell"
+            return "supported" if within else "contradicted" if differs else "undecided"
         if differs:
             limit = 0.0 if self.claim.test == "above" else -self.margin
             return "supported" if mean > limit else "contradicted"
-        return "smaller than the margin" if within else "cannot tell"
+        return "smaller than the margin" if within else "undecided"
 
     def _learned_nothing(self) -> bool:
         """Whether neither side is better than the untrained network."""
@@ -275,7 +275,7 @@ class _Comparison:
 
     def _why(self) -> str:
         if self._one_search() and self.difference is not None:
-            return "one search of each method cannot tell losses apart"
+            return "one search of each method cannot distinguish losses"
         if self.difference is not None and self.difference.p_value is None:
             return "no test with fewer than three reproductions whose values are finite"
         return self._nothing()

@@ -122,9 +122,9 @@ def _differences(one: Comparable, experiment: Experiment) -> Iterator[str]:
     as_there = experiment.model_copy(update={"protocol": protocol})
     deviations = [*against_reference(as_there), *own_ranges(as_there)]
     if not getattr(experiment.dataset, "check_counts", True):
-        text = "whether all of the published images are here was not checked (check_counts: no)."
+        text = "it was not checked whether all published images are here (check_counts: no)."
         deviations.insert(0, Deviation("data set", text))
     for deviation in deviations:
-        yield f"Not as there: {deviation.topic}: {deviation.text}"
+        yield f"Different: {deviation.topic}: {deviation.text}"
     if not deviations:
         yield f"The protocol is {one.protocol}, as there."

@@ -238,7 +238,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
         yield Deviation(
             "selection on the test classes",
             "The epoch of every network is the one with the best P@1 on the test classes, as "
-            "papers have done it. These numbers are too high by an unknown amount and estimate "
+            "many papers did. These numbers are too high by an unknown amount and estimate "
             "nothing.",
             True,
         )

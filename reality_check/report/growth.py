@@ -28,13 +28,13 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
         if search and any(key in step.changes for key in _OF_SEARCH):
             why = (
                 f"The searches were extended after their results could be seen ({search}), which "
-                "may favour whatever looked too bad before."
+                "may favour methods that looked bad before."
             )
             yield Deviation("extended search", f"{text} {why}", True)
         elif runs and any(key in step.changes for key in _OF_PLAN):
             why = (
                 f"More was trained after results could be seen ({runs}), which may favour stopping "
-                "at a result that pleases."
+                "at a welcome result."
             )
             yield Deviation("more runs", f"{text} {why}", True)
         else:

@@ -36,7 +36,7 @@ def scatter_of(results: ExperimentResults) -> Shares:
     known = [(s.search, s.training) for s in every if None not in (s.search, s.training)]
     if not known:
         raise UsageError(
-            f"{results.name} does not show how far searches lie apart: it takes repeated searches "
+            f"{results.name} does not show how much searches vary: that takes repeated searches "
             "whose winners are trained twice or more, or one random search with a budget."
         )
     search, training = (fmean(part or 0.0 for part in parts) for parts in zip(*known, strict=True))
@@ -56,13 +56,13 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     assert shares.training is not None
     search = protocol.search
     if Stage.SEARCH not in protocol.stages:
-        return "differences: of these values only, since nothing is searched"
+        return "differences: between these settings only, since nothing is searched"
     if search.budget is not None:
         error = planned_subsets_error(shares, search.trials, search.budget)
         degrees = subset_degrees(search.trials, search.budget)
     elif search.repeats < 3:
         return (
-            "differences: nothing will be said about losses, since it takes three searches of each "
+            "differences: no verdict on losses, which takes three searches of each "
             "(protocol.search.repeats), or one random search with a budget; docs/choosing.md"
         )
     else:

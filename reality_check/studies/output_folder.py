@@ -153,7 +153,7 @@ def _read_locked(file: Path) -> dict[str, Any]:
     data = read_yaml(file)
     if not data.get("code"):
         raise UsageError(
-            f"{file} was not written by a run, so {file.parent.resolve()} is no output folder; "
+            f"{file} was not written by a run, so {file.parent.resolve()} is not an output folder; "
             "those are in runs/ unless named with --out."
         )
     return data

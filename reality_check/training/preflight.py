@@ -110,8 +110,8 @@ def _loss_check(
         problem = "the gradient of the embeddings is missing, NaN or infinite on a random batch"
     elif not flows:
         problem = (
-            "the gradient of every embedding is 0 on a random batch of "
-            f"{method.samples_per_class or _IN_A_RANDOM_BATCH} images a class"
+            "the gradient of every embedding is 0 on a random batch with "
+            f"samples_per_class={method.samples_per_class or _IN_A_RANDOM_BATCH}"
         )
     elif reached is False:
         missing = [name for name, p in own.items() if p.grad is None]

@@ -162,7 +162,7 @@ def test_a_worker_of_another_machine_is_looked_for(
         run(begun.experiment(), begun.out, log=told.append)
     assert begun.files() == before
     assert len(told) == 1
-    assert "looking for up to 5 minutes" in told[0]
+    assert "checking for up to 5 minutes" in told[0]
 
 
 def test_after_the_heartbeat_of_a_worker_elsewhere_stopped_the_method_starts_again(

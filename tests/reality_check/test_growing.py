@@ -82,7 +82,9 @@ def test_step_by_step_to_the_same_end(tiny: Path, tmp_path: Path, at_once: Path)
     for key, larger in zip(given, LARGE, strict=True):
         given[key] = larger
         said.append(run(tiny, tmp_path, *given.values()))
-    assert "The experiment grows: protocol.search.trials from 4 to 8. What is there" in said[0]
+    assert (
+        "The experiment is extended: protocol.search.trials from 4 to 8. What is there" in said[0]
+    )
     assert "grows: protocol.reproductions from 2 to 5." in said[1]
     assert "grows: protocol.final_metrics + AMI." in said[2]
     assert "grows: methods + contrastive." in said[3]

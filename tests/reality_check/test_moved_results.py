@@ -196,4 +196,4 @@ def test_a_run_made_again_with_other_images_says_so(
     np.savez(tmp_path / "other.npz", **changed)
     path = f"dataset.path={tmp_path / 'other.npz'}"
     done = run_command(tmp_path, "run", str(folder / "experiment.yaml"), path, "--out", "again")
-    assert "Not as in the run that this experiment.yaml is from: dataset.\n" in done.stdout
+    assert "Different from the run that wrote this experiment.yaml: dataset.\n" in done.stdout

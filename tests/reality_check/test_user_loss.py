@@ -76,7 +76,7 @@ def test_check_tells_gradients_parameters_and_cost(started: tuple[Path, str]) ->
     # 3 methods x ((2 trials + 2 reproductions) x 4 folds + 2 complete runs)
     assert "cost: 54 trainings" in said
     command = shlex.join(["reality-check", "run", "experiment.yaml", *TINY])
-    assert said.endswith(f"All of it can run. Next: {command}\n")
+    assert said.endswith(f"Everything can run. Next: {command}\n")
 
 
 @pytest.mark.slow
@@ -85,7 +85,7 @@ def test_run_writes_all_results(finished: tuple[Path, str]) -> None:
     out = folder / "runs" / "experiment"
     assert "Report: runs/experiment/report.html" in said
     assert re.search(r"^the settings found for \S+ (lead|retrain).* \(.*aggregate", said, re.M)
-    assert "One search of each method cannot tell losses apart." in said
+    assert "One search of each method cannot distinguish losses." in said
     for name in ("my_loss", "normalized_softmax", "contrastive"):
         assert name in said
     for file in ("report.html", "report.md", "tables.tex", "results.csv", "experiment.yaml"):

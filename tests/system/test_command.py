@@ -128,7 +128,7 @@ def test_exception_in_a_users_loss_is_told_and_the_same_command_goes_on(
     assert status == 1
     assert "Traceback" not in error
     assert "mine, search: OSError: the table is missing" in error
-    log = re.search(r"The whole story: (\S+)", error)
+    log = re.search(r"Full log: (\S+)", error)
     assert log is not None
     story = (tmp_path / log[1]).read_text()
     assert "lo.py" in story

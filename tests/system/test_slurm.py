@@ -135,7 +135,7 @@ class TestArray:
         assert scores(results) == alone
         log = (out / "logs" / "worker_0.log").read_text()
         assert log.count(f"SLURM job {jobs_of(out)[0]} on") == 2
-        assert "asks to be queued again" in log
+        assert "asks to be requeued" in log
         assert len(told) == 1, "the same job went on"
         assert [t for t in search_trials(out) if t.stopped]
 
@@ -146,7 +146,7 @@ class TestArray:
         out, told = tmp_path / "out", []
         run(made, out, jobs(1), log=told.append)
         assert any(trial.stopped for trial in search_trials(out))
-        assert "asks to be queued again" in (out / "logs" / "worker_0.log").read_text()
+        assert "asks to be requeued" in (out / "logs" / "worker_0.log").read_text()
 
     def test_whoever_watches_the_jobs_keep_running(self, slurm: Any, tmp_path: Path) -> None:
         """Ctrl-C, the same command, a cancelled array, and the same command again."""

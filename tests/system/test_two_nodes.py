@@ -130,7 +130,7 @@ def test_one_worker_interrupted_in_every_way(
     log = (out / "logs" / "worker_0.log").read_text()
     assert log.count(f"SLURM job {first} on") == 3
     assert log.count(f"SLURM job {second} on") == 1
-    assert log.count(f"job {first} asks to be queued again") == 2
+    assert log.count(f"job {first} asks to be requeued") == 2
     failed = [trial for trial in all_trials(out) if trial.state == "failed"]
     assert sum(trial.stopped for trial in failed) == 2
     assert sum(trial.was_abandoned for trial in failed) == 1

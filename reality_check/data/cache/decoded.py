@@ -155,7 +155,7 @@ class _Decoder:
             data = self._sources.read(path)
         except OSError as error:  # of the disk, not of the image: not to be remembered as broken
             raise UsageError(
-                f"{str(self._files.root / path)!r} cannot be read ({error}); mend that and try "
+                f"{str(self._files.root / path)!r} cannot be read ({error}); fix that and try "
                 "again."
             ) from error
         except Exception as error:
@@ -170,7 +170,7 @@ class _Decoder:
 
 def _reason(error: Exception) -> str:
     if isinstance(error, PIL.UnidentifiedImageError):
-        return "it is no image that Pillow knows"
+        return "it is not an image that Pillow can read"
     return " ".join(str(error).split()) or type(error).__name__
 
 

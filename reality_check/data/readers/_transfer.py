@@ -99,7 +99,7 @@ def _open(url: str, start: int) -> Any:
 
 def _save(response: Any, url: str, part: Path, done: int, total: int) -> None:
     name = part.name.removesuffix(".part")
-    have = f", {format_bytes(done)} of them here already" if done else ""
+    have = f", {format_bytes(done)} of it already here" if done else ""
     size = format_bytes(total) if total else "of unknown size"
     say(f"Downloading {name} ({size}{have}) from {urllib.parse.urlsplit(url).hostname}")
     with (

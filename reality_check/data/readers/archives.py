@@ -118,7 +118,7 @@ def _zip_members(archive: Path) -> Generator[_Member, None, None]:
         for info in file.infolist():
             if info.flag_bits & 1:
                 raise UsageError(
-                    f"The archive {str(archive)!r} is locked with a password; unpack it by hand "
+                    f"The archive {str(archive)!r} is locked with a password; unpack it yourself "
                     "with the password that its owners gave you."
                 )
             read += info.compress_size
@@ -133,7 +133,7 @@ def _tar_members(archive: Path) -> Generator[_Member, None, None]:
             if not info.isfile() and not info.isdir():
                 raise UsageError(
                     f"The archive {str(archive)!r} holds {info.name!r}, which is neither a file "
-                    "nor a folder (a link, say); unpack it by hand if you trust it."
+                    "nor a folder (a link, say); unpack it yourself if you trust it."
                 )
             content = file.extractfile(info) if info.isfile() else None
             yield _Member(info.name, info.mtime, content, raw.tell())

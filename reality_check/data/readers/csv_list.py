@@ -149,8 +149,8 @@ def _official_test(
         return None, None
     if "test" in splits and splits & {"query", "gallery"}:
         raise UsageError(
-            f"{str(file)!r} has the split 'test' beside 'query' or 'gallery'; write 'test' for all "
-            "test images, or 'query' and 'gallery' for all."
+            f"{str(file)!r} has the split 'test' together with 'query' or 'gallery'; write 'test' "
+            "for all test images, or 'query' and 'gallery' for all."
         )
     first_train: dict[str, int] = {}
     for line in lines:

@@ -62,7 +62,7 @@ def download(remote: RemoteFile, folder: Path) -> Path:
                 os.replace(part, target)
     except OSError as error:
         full = error.errno == errno.ENOSPC
-        advice = "make room and run again, it continues" if full else "name another folder"
+        advice = "make room and rerun; the download resumes" if full else "name another folder"
         raise UsageError(
             f"{remote.name} cannot be downloaded into {str(folder)!r} "
             f"({error.strerror or error}); {advice}."

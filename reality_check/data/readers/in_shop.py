@@ -29,7 +29,7 @@ IN_SHOP = PublishedDataset(
     source=(
         "Img/img.zip and Eval/list_eval_partition.txt of the In-shop benchmark from "
         "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (a Google Drive "
-        "folder, to be fetched by hand)"
+        "folder, to be downloaded in a browser)"
     ),
     counts={
         "classes": 7_982,

@@ -177,7 +177,7 @@ def _open(place: Path, y: str | None) -> Columns:
     if place.suffix not in TENSOR_FILES:
         known = ", ".join(TENSOR_FILES)
         raise UsageError(
-            f"{str(place)!r} is none of the files that can be read ({known}, or a "
+            f"{str(place)!r} is not a file that can be read ({known}, or a "
             "folder of Hugging Face's save_to_disk)."
         )
     if not place.is_file():

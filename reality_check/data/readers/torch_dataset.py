@@ -49,7 +49,7 @@ def read_torch_dataset(
     data = build(_find(dataset, what), arguments, what, {})
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(
-            f"{what} is no map-style data set: it needs __len__ and __getitem__, got "
+            f"{what} is not a map-style data set: it needs __len__ and __getitem__, got "
             f"{type(data).__name__}."
         )
     if not len(data):

@@ -55,9 +55,9 @@ def find_counters(
             try:
                 found.append(_gpu(index))
             except ImportError:
-                missing.append(f"GPU {index} tells none without nvidia-ml-py ({_INSTALL}).")
+                missing.append(f"GPU {index} cannot be read without nvidia-ml-py ({_INSTALL}).")
             except Exception as error:  # whatever it is, no training shall fail for it
-                missing.append(f"GPU {index} tells none ({type(error).__name__}: {error}).")
+                missing.append(f"GPU {index} has no counter ({type(error).__name__}: {error}).")
     return found, missing
 
 
@@ -75,7 +75,7 @@ def _processors(rapl: Path) -> tuple[list[Counter], list[str]]:
         except PermissionError:
             missing.append(
                 f"The counters of processors ({rapl}) can be read by root only; `sudo chmod -R a+r "
-                f"{rapl}/intel-rapl/` opens them until the machine is started anew."
+                f"{rapl}/intel-rapl/` makes them readable until the next restart."
             )
             break
         except (OSError, ValueError) as error:

@@ -193,7 +193,7 @@ def _verdict(summary: Summary, category: str, comparison: Comparison) -> dict[st
         "better": comparison.better,
         "other": comparison.other,
         "about": "losses" if summary.basis.of_losses else "settings",
-        "verdict": "above" if comparison.distinct else "cannot tell",
+        "verdict": "above" if comparison.distinct else "not distinguishable",
         "difference": difference.mean,
         "low": difference.low,
         "high": difference.high,

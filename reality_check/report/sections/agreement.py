@@ -23,7 +23,7 @@ _METRIC = METRICS[PRIMARY]
 _NOTE = (
     "Search trials are never scored on the test classes, so agreement over trainings is that of "
     "the reproductions, within each method: they differ by their seeds only. Winner's curse: a "
-    "trial that is best of many was also lucky; its retrainings say what it is worth."
+    "trial that is best of many was also lucky; its retrainings show its level without that luck."
 )
 
 
@@ -44,9 +44,9 @@ def curse_sentence(gaps: list[Interval]) -> str:
     mean = math.fsum(gap.mean for gap in gaps) / count
     if count == 1:
         side = "above" if mean > 0 else "not above"
-        start = f"The winner of the search stood {side} the mean of its retrainings"
+        start = f"The winner of the search scored {side} the mean of its retrainings"
     else:
-        start = f"{above} of {count} winners stood above the mean of their retrainings"
+        start = f"{above} of {count} winners scored above the mean of their retrainings"
     average = f"by {points(mean)} points of validation score"
     return f"{start}{'; on average' if count > 1 else ''} {average}."
 

@@ -105,12 +105,12 @@ def gain_sentences(budgets: list[Budget]) -> list[str]:
     if settled:
         lines.append(
             f"{second} is expected to have gained no more than the standard deviation of one "
-            f"retraining for {listed(settled)}: more of the same search would have told little."
+            f"retraining for {listed(settled)}: more of the same search would have changed little."
         )
     if unknown:
         lines.append(
-            f"{second} is expected to have gained this: {listed(unknown)}. Without two "
-            "retrainings nobody can say whether that is much."
+            f"{second} is expected to have gained this: {listed(unknown)}. It takes two "
+            "retrainings to say whether that is much."
         )
     return lines
 

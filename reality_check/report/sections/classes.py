@@ -91,8 +91,8 @@ def _note(analysis: Analysis) -> str:
     )
     return (
         "Classes are resampled with all their queries (cluster bootstrap); what the queries "
-        "search stays as it is. “Single queries” treats those of a class as if they had nothing in "
-        "common and is too narrow: the design effect says how many times too small its "
+        "search stays as it is. “Single queries” treats those of a class as if they were "
+        "independent and is too narrow: the design effect says how many times too small its "
         f"variance is.{few}"
     )
 

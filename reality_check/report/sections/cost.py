@@ -16,7 +16,7 @@ _PARTS = {"gpus": "GPUs", "memory": "memory", "processors": "processors"}
 
 _HOURS_NOTE = (
     "Hours of every process that trained (on GPUs: of every GPU), with scoring and with attempts "
-    "that failed or lost their worker, those up to their last sign of life."
+    "that failed or lost their worker, counted up to their last heartbeat."
 )
 _ENERGY_NOTE = (
     "Energy by the machines' own counters (NVML of GPUs, RAPL of processors and their memory), "

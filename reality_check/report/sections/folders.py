@@ -9,7 +9,7 @@ from reality_check.report.summary import Summary
 from reality_check.results import Folder
 
 _SENTENCE = (
-    "Same data set, split, network and protocol, so the methods stand in one table. Methods that "
+    "Same data set, split, network and protocol, so all methods are in one table. Methods that "
     "several folders have carry their folder in their name."
 )
 

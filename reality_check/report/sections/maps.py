@@ -13,7 +13,7 @@ from reality_check.report.text import listed
 from reality_check.results import EmbeddingMap
 
 _NOTE = (
-    "Only who lies next to whom means something: distances between groups, their sizes and their "
+    "Only neighbourhood means something: distances between groups, their sizes and their "
     "densities are made by t-SNE, and so are the axes. A map is an illustration, not evidence: the "
     "tables are."
 )

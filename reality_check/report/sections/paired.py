@@ -111,8 +111,8 @@ def _against_verdict(analysis: Analysis) -> Note:
     lost = sum(known and not pair.distinct for pair, known in told)
     return Note(
         f"Of {counted(len(pairs), 'pair')}, {gained} can be distinguished here but not in the "
-        f"verdict (Welch), {lost} there and not here. Tables and verdict go by Welch's test "
-        "throughout."
+        f"verdict (Welch), {lost} there and not here. Tables and verdict always use "
+        "Welch's test."
     )
 
 

@@ -16,9 +16,9 @@ from reality_check.report.text import counted, listed, p_text
 _FEWEST = 3
 
 _NOTE = (
-    "Ranks ignore by how much methods differ: one that is always a hair's breadth ahead ranks as "
+    "Ranks ignore by how much methods differ: one that is always slightly ahead ranks like "
     "one that is far ahead. They depend on which other methods take part. The metrics and "
-    "categories of the table are of the same runs, so it is a summary and no test."
+    "categories of the table are of the same runs, so it is a summary, not a test."
 )
 
 

@@ -51,7 +51,7 @@ def reproduce_section(summary: Summary) -> Section:
     if not folders:
         own = " storage=null" if config.get("storage") else ""
         name = config.get("name", "run")
-        where = "In the folder of this report, into a new one beside it:"
+        where = "In the folder of this report, into a new one next to it:"
         commands = [f"reality-check run experiment.yaml{own} --out ../{name}_again"]
         kept = (
             "experiment.yaml holds every setting and seed, and sources/, where there is one, the "

@@ -46,7 +46,7 @@ _UNITS = {
 }
 
 #: What a verdict from one search of each method is to be read with.
-ONE_SEARCH = "One search of each method cannot tell losses apart."
+ONE_SEARCH = "One search of each method cannot distinguish losses."
 
 #: The verdict before anything has been measured.
 NO_RESULTS = "No results yet: no reproduction has been scored."

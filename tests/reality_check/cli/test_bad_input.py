@@ -265,8 +265,8 @@ OVERRIDES = [
     ("=3", "is not an override"),
     ("seed=[1", "not valid YAML"),
     (f"seed={'[' * 3000}", "seed=[[[", "...' is not valid YAML"),
-    ("base=quickstart", "base is no override", "in a YAML of your own"),
-    ("variants.a.seed=1", "variants.a.seed is no override"),
+    ("base=quickstart", "base is not an override", "in a YAML of your own"),
+    ("variants.a.seed=1", "variants.a.seed is not an override"),
     ("variant=paper", "variant is 'paper'", "has no variants"),
     ("storage=nonsense", "storage must be the URL of a database"),
     ("storage=oracel://tom:secret@host/db", "oracel://... cannot be opened"),
@@ -289,11 +289,11 @@ OVERRIDES = [
     (m("losses_there.Vector"), "no module 'losses_there'", "losses_there.py"),
     (m("pytorch_metric_learning.losses.ArcFace"), "Did you mean 'ArcFaceLoss'?"),
     (m("ArcFaceLos"), "Did you mean 'ArcFaceLoss'?", "show losses"),
-    (m("losses_here."), "no import path", "my_losses.MyLoss"),
+    (m("losses_here."), "not an import path", "my_losses.MyLoss"),
     (m("''"), "no loss named ''"),
     (m("3"), "loss", "must be a valid string"),
     (m("ProxyAnchorLoss", ", samples_per_class: 1, arguments: {alpa: 1}"), "'alpha'"),
-    (m("TripletMarginLoss", ", samples_per_class: 1"), "1 images a class"),
+    (m("TripletMarginLoss", ", samples_per_class: 1"), "samples_per_class=1"),
 ]
 
 
@@ -307,13 +307,13 @@ def test_wrong_override(
 
 #: A wrong command line, and what the sentence must say.
 COMMANDS = [
-    ([], "missing: COMMAND", "begins with reality-check init", "--help"),
+    ([], "missing: COMMAND", "comparison: reality-check init", "--help"),
     (["rnu"], "no command 'rnu'", "Did you mean 'run'?"),
     (["run"], "missing: EXPERIMENT", "reality-check run --help"),
     (["run", "experiment.yaml", "--wrokers", "2"], "'--wrokers'", "Did you mean '--workers'?"),
     (["run", "experiment.yaml", "--work", "2"], "'--work'", "Did you mean '--workers'?"),
-    (["run", "experiment.yaml", "--workers", "0"], "--workers", "from 1 on", "'0'"),
-    (["run", "experiment.yaml", "--workers", "two"], "--workers", "from 1 on", "'two'"),
+    (["run", "experiment.yaml", "--workers", "0"], "--workers", "at least 1", "'0'"),
+    (["run", "experiment.yaml", "--workers", "two"], "--workers", "at least 1", "'two'"),
     (["run", "experiment.yaml", "--workers"], "--workers", "expected one argument"),
     (["run", "experimnt.yaml"], "no file 'experimnt.yaml'", "Did you mean 'experiment.yaml'?"),
     (["run", "quikstart"], "Did you mean 'quickstart'?"),

@@ -232,7 +232,7 @@ def test_done_trials_cost_hours_and_tell_the_time_to_go(
     assert row(state, "contrastive")["diverged"] == 1
     assert row(state, "contrastive")["best"] == 0.5
     assert state["seconds_left"] > 1800
-    assert "Used, with lost attempts: 2.00 GPU hours." in text_of(campaign)
+    assert "Used, including lost attempts: 2.00 GPU hours." in text_of(campaign)
     assert print_status(campaign, as_json=True) == "stopped"
     assert json.loads(capsys.readouterr().out) == json.loads(json.dumps(state))
 
@@ -305,7 +305,7 @@ def test_attempts_that_stop_or_fail_cost_hours_of_their_kind(
     cost = {"device": "cuda:0,1", "processes": 2}
     stage.work_once(lambda attempt: TrialResult(0.5, {"seconds": 1800.0}), cost)
     assert status(campaign)["hours"] == {"cpu": 2.0, "cuda": 1.0}
-    assert "Used, with lost attempts: 2.00 hours of CPU processes, 1.00 GPU hours." in text_of(
+    assert "Used, including lost attempts: 2.00 hours of CPU processes, 1.00 GPU hours." in text_of(
         campaign, 120
     )
 

@@ -246,7 +246,9 @@ def test_figures_of_methods_or_metrics_that_are_not_there_are_refused() -> None:
             compose({"name": "wrong", **BASE, "published_results": published})
         return str(caught.value)
 
-    assert "'other', which is no method" in refused({"complete": {"other": {"r_precision": 1}}})
+    assert "'other', which is not one of the methods" in refused(
+        {"complete": {"other": {"r_precision": 1}}}
+    )
     assert "no metric 'recal_at_1'" in refused({"complete": {"contrastive": {"recal_at_1": 1}}})
-    assert "'whole' is no category" in refused({"whole": {"contrastive": {"recall_at_1": 1}}})
+    assert "'whole' is not a category" in refused({"whole": {"contrastive": {"recall_at_1": 1}}})
     assert "[value, spread]" in refused({"complete": {"contrastive": {"recall_at_1": "72 %"}}})

@@ -152,7 +152,7 @@ def test_a_plugin_that_cannot_be_used_says_so_in_one_sentence(install: Install) 
     message = str(caught.value)
     assert message == (
         "loss 'Odd' comes from the installed package broken-plugin 1.2, whose broken_plugin:Odd "
-        "cannot be used (ModuleNotFoundError: No module named 'nowhere'); mend or uninstall that "
+        "cannot be used (ModuleNotFoundError: No module named 'nowhere'); fix or uninstall that "
         "package, or use another name."
     )
     install(

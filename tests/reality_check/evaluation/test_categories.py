@@ -195,7 +195,7 @@ def test_components_are_those_of_other_classes(make_images: Callable[..., ImageS
 
 
 def cells_by_hand(images: np.ndarray) -> Tensor:
-    """The means of 32 x 32 cells as vectors; where a side is no multiple of 32, cells overlap."""
+    """The means of 32 x 32 cells as vectors; cells overlap where 32 does not divide a side."""
     cut = [
         [(i * side // 32, -(-(i + 1) * side // 32)) for i in range(32)]
         for side in images.shape[1:3]

@@ -44,7 +44,7 @@ def test_devices_as_people_write_them(
 @pytest.mark.parametrize("given", ["gpu", "1.5", "-1", "", "cuda", "cuda:x", "0 1"])
 def test_what_is_no_device(pretend: Pretend, given: str) -> None:
     pretend(4)
-    with pytest.raises(UsageError, match=f"{given!r} is no device; write numbers of GPUs"):
+    with pytest.raises(UsageError, match=f"{given!r} is not a device; write numbers of GPUs"):
         parse_devices([given])
 
 

@@ -90,7 +90,9 @@ def test_a_worker_that_dies_at_once_again_and_again_is_given_up(
 ) -> None:
     """Also with a reason of an earlier start in the folder, which is forgotten."""
     local.write_failure(tmp_path, 0, FAILED, "an old reason")
-    with pytest.raises(WorkFailed, match=r"ended 4 times in a row .*SIGKILL.*memory was short"):
+    with pytest.raises(
+        WorkFailed, match=r"ended 4 times in a row .*SIGKILL.*memory was probably short"
+    ):
         watch(tmp_path, "import os; os.kill(os.getpid(), 9)", monkeypatch)
 
 
@@ -118,7 +120,7 @@ def test_a_worker_in_the_process_of_a_test_fails_as_a_process_does(
 
     monkeypatch.setattr(Trainer, "run", fail)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
-    with pytest.raises(WorkFailed, match=r"made up, 1 thread.* The whole story: .*worker_0\.log"):
+    with pytest.raises(WorkFailed, match=r"made up, 1 thread.* Full log: .*worker_0\.log"):
         run(load_experiment(tiny), tmp_path)
     log = (tmp_path / "logs" / "worker_0.log").read_text()
     assert "Traceback" in log

@@ -59,7 +59,7 @@ def test_samples_leave_a_gpu_that_is_full(
     found = scored()
     for name, value in expected.items():
         assert found[name] == pytest.approx(value), name
-    assert "cuda is full, so samples leave it; continuing" in capsys.readouterr().out
+    assert "cuda is full, so its samples move to main memory; continuing" in capsys.readouterr().out
     assert not any(images.store.resident for images in scorer._pipelines.values())
     simulated_gpu.memory[0].fail_in(15)
     with pytest.raises(torch.OutOfMemoryError):

@@ -83,7 +83,9 @@ def test_without_a_network_the_message_says_what_to_fetch(
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_OFFLINE", True)  # else it tries for long
     monkeypatch.setattr("huggingface_hub.constants.HF_HUB_CACHE", str(tmp_path))
     url = "https://huggingface.co/timm/resnet18.a1_in1k/resolve/main/model.safetensors"
-    words = rf"resnet18\.a1_in1k could not .*fetch {re.escape(url)} by hand and write weights: /a/"
+    words = (
+        rf"resnet18\.a1_in1k could not .*download {re.escape(url)} yourself and write weights: /a/"
+    )
     with pytest.raises(UsageError, match=words):
         build_network(model("resnet18.a1_in1k", weights="imagenet"), (32, 32, 3), 4, seed=0)
 

@@ -128,7 +128,9 @@ def test_without_a_network_the_message_says_what_to_fetch(
     torchvision: Any, hub: Path, offline: None
 ) -> None:
     url = r"https://download\.pytorch\.org/models/resnet50-11ad3fa6\.pth"
-    words = rf"IMAGENET1K_V2 .*fetch {url} by hand and put it as resnet50-11ad3fa6\.pth into {hub}"
+    words = (
+        rf"IMAGENET1K_V2 .*download {url} yourself and put it as resnet50-11ad3fa6\.pth into {hub}"
+    )
     with pytest.raises(UsageError, match=words):
         build_network(resnet18(trunk="resnet50", weights="IMAGENET1K_V2"), (32, 32, 3), 4, seed=0)
 

@@ -99,7 +99,7 @@ def test_fingerprints(file: Path) -> None:
 @pytest.mark.parametrize("ask", [weights_fingerprint, states])
 def test_a_file_that_is_not_there(ask: Any, tmp_path: Path) -> None:
     path = str(tmp_path / "gone.pth")
-    with pytest.raises(UsageError, match=r"there is no weight file .*gone\.pth"):
+    with pytest.raises(UsageError, match=r"there is not a weight file .*gone\.pth"):
         ask(weights=path) if ask is states else ask(conv4(weights=path))
 
 
@@ -231,7 +231,7 @@ def test_without_a_network_the_message_says_what_to_fetch_and_where_to_put_it(
     with pytest.raises(UsageError) as raised:
         build_network(IMAGENET, (64, 64, 3), 5, seed=0)
     text = str(raised.value)
-    assert "fetch http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth" in text
+    assert "download http://data.lip6.fr/cadene/pretrainedmodels/bn_inception-52deb4733.pth" in text
     assert f"put it as bn_inception-52deb4733.pth into {hub}" in text
     assert "or write weights: /a/folder/bn_inception-52deb4733.pth" in text
     hub.mkdir(parents=True, exist_ok=True)

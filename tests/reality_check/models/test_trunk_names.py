@@ -79,7 +79,7 @@ def test_a_library_that_does_not_fit_the_installed_torch(
     (tmp_path / "torchvision.py").write_text("raise RuntimeError('no operator nms')")
     monkeypatch.delitem(sys.modules, "torchvision", raising=False)
     monkeypatch.syspath_prepend(str(tmp_path))
-    words = r"does not import beside torch .*no operator nms.*install the torchvision made for"
+    words = r"cannot be imported with torch .*no operator nms.*install the torchvision made for"
     for name in ("torchvision:resnet18", "resnet18"):
         with pytest.raises(UsageError, match=rf"^trunk {name} needs torchvision, .*{words}"):
             find_source(name)

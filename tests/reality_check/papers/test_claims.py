@@ -66,22 +66,22 @@ def verdict(claim: Mapping[str, Any], samples: Samples) -> ClaimVerdict:
     ("test", "margin", "difference", "expected"),
     [
         ("above", 1, 0.009, "supported"),
-        ("above", 1, 0.0055, "cannot tell"),
+        ("above", 1, 0.0055, "undecided"),
         ("above", 1, 0.0, "smaller than the margin"),  # certainly within a point
         ("above", 1, 0.002, "smaller than the margin"),
-        ("above", 0.4, 0.0, "cannot tell"),  # not certainly within so little
-        ("above", 1, -0.0055, "cannot tell"),
+        ("above", 0.4, 0.0, "undecided"),  # not certainly within so little
+        ("above", 1, -0.0055, "undecided"),
         ("above", 1, -0.02, "contradicted"),
         ("not_below", 1, -0.003, "supported"),
         ("not_below", 1, 0.02, "supported"),
-        ("not_below", 1, -0.007, "cannot tell"),
-        ("not_below", 1, -0.013, "cannot tell"),
+        ("not_below", 1, -0.007, "undecided"),
+        ("not_below", 1, -0.013, "undecided"),
         ("not_below", 1, -0.017, "contradicted"),
         ("not_below", 2, -0.013, "supported"),
         ("equal", 1, 0.0, "supported"),
         ("equal", 1, -0.002, "supported"),
-        ("equal", 1, 0.006, "cannot tell"),
-        ("equal", 1, 0.012, "cannot tell"),
+        ("equal", 1, 0.006, "undecided"),
+        ("equal", 1, 0.012, "undecided"),
         ("equal", 1, 0.02, "contradicted"),
         ("equal", 1, -0.02, "contradicted"),
     ],
@@ -139,13 +139,13 @@ def test_holm_counts_all_tests_of_the_experiment() -> None:
     # Four tests: that the first is above, and that it is within the margin; twice not_below, which
     # does not ask for the latter and has the smallest p-values. Then the former is one of two.
     assert judged[0].findings[0].p == pytest.approx(2 * welch)
-    assert [one.verdict for one in judged] == ["cannot tell", "supported", "supported"]
+    assert [one.verdict for one in judged] == ["undecided", "supported", "supported"]
 
 
 def test_a_claim_of_several_comparisons_needs_all_and_falls_with_one() -> None:
     both = {"pairs": [["a", "b"], ["a", "c"]]}
     samples = {"a": around(0.33), "b": around(0.3, turn=3)}
-    for mean, expected in ((0.31, "supported"), (0.326, "cannot tell"), (0.36, "contradicted")):
+    for mean, expected in ((0.31, "supported"), (0.326, "undecided"), (0.36, "contradicted")):
         found = verdict(both, {**samples, "c": around(mean, turn=5)})
         assert found.verdict == expected
         assert found.findings[0].verdict == "supported"
@@ -204,7 +204,7 @@ def test_a_ratio_has_a_margin_of_its_own_unit() -> None:
         ("b", "aggregate", "separability"): around(0.9, scale=5, turn=4),
     }
     assert verdict(separability, samples).verdict == "smaller than the margin"
-    assert verdict(separability | {"margin": 0.01}, samples).verdict == "cannot tell"
+    assert verdict(separability | {"margin": 0.01}, samples).verdict == "undecided"
 
 
 @pytest.mark.parametrize(
@@ -218,7 +218,7 @@ def test_a_ratio_has_a_margin_of_its_own_unit() -> None:
 )
 def test_what_was_not_measured_cannot_tell(samples: Samples, why: str) -> None:
     found = verdict({}, samples)
-    assert found.verdict == found.findings[0].verdict == "cannot tell"
+    assert found.verdict == found.findings[0].verdict == "undecided"
     assert why in found.findings[0].why
     assert found.findings[0].p is None
 
@@ -227,7 +227,7 @@ def test_comparisons_without_results_do_not_count_for_holm() -> None:
     samples = {"a": around(0.307), "b": around(0.3, turn=3)}
     pairs = [["a", "b"], ["a", "c"]]
     found = verdict({"pairs": pairs}, samples)
-    assert found.verdict == "cannot tell"
+    assert found.verdict == "undecided"
     assert found.findings[0].p == pytest.approx(verdict({}, samples).findings[0].p)
 
 
@@ -261,7 +261,7 @@ def test_methods_that_always_diverged_cannot_be_told(test: str) -> None:
     zeros = {"a": [0.0] * 5, "b": [0.0] * 5}
     gone = [lost(name, *range(5)) for name in "ab"]
     told, finding = judged({"test": test}, zeros, *gone)
-    assert (told, finding.why) == ("cannot tell", "every run of a and b diverged")
+    assert (told, finding.why) == ("undecided", "every run of a and b diverged")
     assert (finding.difference, finding.p, finding.p_equal) == (None, None, None)
     assert finding.diverged == (5, 5)
     told, finding = judged({"test": test}, zeros, gone[0], lost("b", 0, 1, 2, 3))
@@ -290,7 +290,7 @@ def test_one_method_that_always_diverged_cannot_be_told_from_itself() -> None:
     samples = {("a", category, PRIMARY): [0.0] * 5 for category in ("aggregate", "ensemble")}
     claim = {"pairs": [["a", "a"]], "categories": ["ensemble"], "than": {"category": "aggregate"}}
     told, finding = judged(claim, samples, lost("a", *range(5)))
-    assert (told, finding.why) == ("cannot tell", "every run of a diverged")
+    assert (told, finding.why) == ("undecided", "every run of a diverged")
 
 
 def test_an_experiment_without_claims_has_no_verdicts() -> None:

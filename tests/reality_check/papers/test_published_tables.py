@@ -113,12 +113,12 @@ def notes(experiment: Experiment, paper: str) -> str:
 def test_what_differs_from_the_published_protocol_is_said() -> None:
     changes = ["protocol.search.trials=8", "methods=[cosface]"]
     text = notes(load_experiment("cub200_mlrc", changes), "A Metric Learning Reality Check")
-    assert "Not as there: search: trials 8 (mlrc: 50)" in text
+    assert "Different: search: trials 8 (mlrc: 50)" in text
     text = notes(load_experiment("cub200_mlrc", ["methods=[cosface]"]), "Realigned")
     assert "trunk bn_inception (appendix_d: resnet50)" in text
     changes = ["dataset.check_counts=false"]
     text = notes(load_experiment("cub200_mlrc", changes), "A Metric Learning Reality Check")
-    assert "Not as there: data set: whether all of the published images are here" in text
+    assert "Different: data set: it was not checked whether all published images are here" in text
     whole = notes(load_experiment("cub200_mlrc"), "A Metric Learning Reality Check")
     assert "The protocol is mlrc, as there." in whole
     assert "Not as there" not in whole

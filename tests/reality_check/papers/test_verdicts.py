@@ -147,14 +147,14 @@ def test_a_verdict_names_who_is_not_above_the_untrained_network(ran: Callable[..
 def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) -> None:
     every = range(5)
     better, codes = texts([ran(lost={"a": every, "b": every})])
-    assert better == "**cannot tell**: every run of a and b diverged"
-    assert codes.endswith("`b`: cannot tell, every run of b diverged")
+    assert better == "**undecided**: every run of a and b diverged"
+    assert codes.endswith("`b`: undecided, every run of b diverged")
 
 
 def test_a_difference_that_rounds_to_0_has_no_sign() -> None:
     place = Measured("a", "aggregate", PRIMARY)
     difference = Difference(-1e-6, 2e-5, 0.9, (5, 5))
-    finding = Finding(place, place, difference, 0.9, None, "cannot tell")
+    finding = Finding(place, place, difference, 0.9, None, "undecided")
     claim = Claim.model_validate(CLAIMS[0])
     assert room._evidence(claim, finding) == "0.00 points (0.00 to 0.00), p = 0.9, n = 5"
 

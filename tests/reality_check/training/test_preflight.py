@@ -174,4 +174,4 @@ def test_proxies_learn_from_batches_of_one_class_and_triplets_do_not(
         return check_loss(experiment, experiment.methods[0]).problem
 
     assert check("normalized_softmax") is None
-    assert f"is 0 on a random batch of {images} images a class" in str(check("triplet_margin"))
+    assert f"is 0 on a random batch with samples_per_class={images}" in str(check("triplet_margin"))

@@ -118,7 +118,7 @@ def test_refuses(kind: str, text: str) -> None:
     [
         ("keras:MNIST", "there is no library 'keras'; write torchvision:MNIST, pml:MNIST"),
         ("pml:CUBB", "pml has no data set 'CUBB'.*CUB"),
-        ("pathlib.Path", "is no map-style data set"),
+        ("pathlib.Path", "is not a map-style data set"),
     ],
 )
 def test_refuses_names(name: str, text: str, tmp_path: Path) -> None:

@@ -138,13 +138,13 @@ def test_the_winner_has_its_hyper_parameters(
 
 def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
     kinds = {entry["verdict"] for entry in data["verdicts"]}
-    assert kinds == {"above", "cannot tell"}
+    assert kinds == {"above", "not distinguishable"}
     for entry in data["verdicts"]:
         assert (entry["holm_p"] is None) == (min(entry["n"]) < 3), "two runs are not tested"
         below = entry["holm_p"] is not None and entry["holm_p"] < 0.05
         assert (entry["verdict"] == "above") == below
         tied = " is not distinguishable from " in entry["sentence"]
-        assert tied == (entry["verdict"] == "cannot tell")
+        assert tied == (entry["verdict"] == "not distinguishable")
         assert entry["low"] is None or entry["low"] < entry["difference"] < entry["high"]
 
 

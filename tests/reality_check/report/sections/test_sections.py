@@ -486,11 +486,11 @@ def test_budgets_compare_the_second_half_with_one_retraining() -> None:
         "parameters."
     )
     assert lines[1].endswith(
-        "for flat (0.07 points): more of the same search would have told little."
+        "for flat (0.07 points): more of the same search would have changed little."
     )
     assert lines[2] == (
         "The second half of the trials is expected to have gained this: unknown (5.00 points). "
-        "Without two retrainings nobody can say whether that is much."
+        "It takes two retrainings to say whether that is much."
     )
     assert lines[3] == (
         "The highest expected validation score has flat with 1 and steep with 2 to 4 trials (there "
@@ -749,11 +749,11 @@ def test_winners_against_their_retrainings() -> None:
     b = searched("b", [0.30, 0.31], [0.315, 0.315])
     section = agreement_section(Summary(runs_of({}, methods=(a, b))))
     assert texts(section) == [
-        "1 of 2 winners stood above the mean of their retrainings; on average by 0.50 points of "
+        "1 of 2 winners scored above the mean of their retrainings; on average by 0.50 points of "
         "validation score."
     ]
     assert curse_sentence([Interval(0.01, None, 3)]) == (
-        "The winner of the search stood above the mean of its retrainings by 1.00 points of "
+        "The winner of the search scored above the mean of its retrainings by 1.00 points of "
         "validation score."
     )
     assert agreement_section(Summary(runs_of({}))) is None
