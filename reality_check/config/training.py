@@ -261,6 +261,8 @@ class GpuSettings(Strict):
     """Whether a step's operations are recorded once and started as one."""
     compile: bool = False
     """Whether torch.compile compiles the network."""
+    fold_batchnorm: bool = False
+    """Whether validations fold BatchNorms into the convolutions before them."""
 
     @property
     def left_open(self) -> tuple[str, ...]:
