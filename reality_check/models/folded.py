@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 from collections import Counter
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -36,7 +37,7 @@ class FoldedNetwork:
         finally:
             for part, mode in modes.items():
                 part.training = mode
-        self._folded: list[tuple[nn.Module, nn.Module, nn.Module]] = []
+        self._folded: list[tuple[Any, Any, Any]] = []
         graph, modules = self._traced.graph, dict(self._traced.named_modules())
         uses = Counter(str(node.target) for node in graph.nodes if node.op == "call_module")
         for node in list(graph.nodes):
@@ -44,7 +45,7 @@ class FoldedNetwork:
             if not isinstance(before, torch.fx.Node) or before.op != "call_module":
                 continue
             norm, name = modules[str(node.target)], str(before.target)
-            layer = modules[name]
+            layer: Any = modules[name]
             alone = len(before.users) == uses[name] == uses[str(node.target)] == 1
             if not alone or not isinstance(layer, _LAYERS) or not _can_fold(norm):
                 continue

@@ -180,7 +180,7 @@ def test_a_network_that_cannot_be_folded_is_told(
 ) -> None:
     gpu = {"probe": False, "fold_batchnorm": True}
     run = fold_run(tmp_path, "cuda", data=vectors(), augmentation={}, max_epochs=1, gpu=gpu)
-    monkeypatch.setattr(torch.fx, "Graph", None)
+    monkeypatch.setattr("reality_check.models.folded._Tracer", None)
     (remark,) = run.run().remarks
     assert remark.startswith("no BatchNorm is folded: ")
 
