@@ -37,12 +37,13 @@ def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
         raise ValueError(f"{name} must be a tensor or an array of numbers: {error}") from None
 
 
-def matrix(values: Tensor | ArrayLike, name: str) -> Tensor:
+def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) -> Tensor:
     """Return ``values`` as a tensor of its own dtype, checked to be finite and of shape (N, D).
 
     Args:
         values: Shape (N, D), neither of them 0.
         name: What an error calls it.
+        finite_on_gpu: Wait for a GPU to know that they are finite.
 
     Raises:
         ValueError: The shape does not fit, or a value is complex, NaN or infinite.
@@ -54,11 +55,17 @@ def matrix(values: Tensor | ArrayLike, name: str) -> Tensor:
         )
     if x.is_complex():
         raise ValueError(f"{name} must be real numbers, but their dtype is {x.dtype}.")
+    if finite_on_gpu or x.device.type == "cpu":
+        require_finite(x, name)
+    return x
+
+
+def require_finite(x: Tensor, name: str) -> None:
+    """Raise ValueError if a row of ``x`` holds NaN or infinity."""
     # A finite sum says so much faster, but large numbers may add up to an infinite one.
     if x.is_floating_point() and not math.isfinite(x.sum()) and not x.isfinite().all():
         bad = int((~x.isfinite().all(dim=1)).sum())
         raise ValueError(f"{name} must be finite, but {bad} of {len(x)} rows hold NaN or infinity.")
-    return x
 
 
 def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
@@ -79,8 +86,8 @@ def integers(values: Tensor | ArrayLike, name: str) -> Tensor:
     return y.long()
 
 
-def labels_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
-    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,) beside it.
+def integers_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
+    """Return the labels of the rows of ``x`` as an int64 tensor of shape (N,), where they are.
 
     Args:
         x: What is labelled, shape (N, D).
@@ -91,12 +98,17 @@ def labels_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str
     Raises:
         ValueError: The labels are not N integers.
     """
-    y = tensor(labels, labels_name).to(x.device)
+    y = tensor(labels, labels_name)
     if y.shape != x.shape[:1]:
         raise ValueError(
             f"{labels_name} must have shape ({len(x)},) like {name}, but got {tuple(y.shape)}."
         )
     return integers(y, labels_name)
+
+
+def labels_of(x: Tensor, labels: Tensor | ArrayLike, name: str, labels_name: str) -> Tensor:
+    """Return the same on the device of ``x``."""
+    return integers_of(x, labels, name, labels_name).to(x.device)
 
 
 def embeddings_and_labels(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from functools import partial
+from typing import Any
 
 import numpy as np
 import torch
@@ -50,12 +51,20 @@ class Scores:
             "mean_reciprocal_rank": lambda: (precision * is_found())[:, 0],
             **{f"recall_at_{n}": partial(is_within, n) for n in self.recall_at},
         }
-        for row, name in enumerate(self.names):
-            self.values[row, queries] = metrics[name]().masked_fill_(own == 0, torch.nan)
+        found = torch.stack([metrics[name]() for name in self.names])
+        self.values[:, queries] = found.masked_fill_(own == 0, torch.nan)
 
-    def arrays(self) -> dict[str, NDArray[np.float64]]:
-        """Return the metrics of all queries."""
-        return dict(zip(self.names, self.values.cpu().numpy(), strict=True))
+    def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
+        """Return the metrics of all queries, and the sums of vectors that lie on a GPU.
+
+        All in one copy, which is the last that the host waits for.
+        """
+        if self.values.device.type == "cpu":
+            return dict(zip(self.names, self.values.numpy(), strict=True)), np.zeros(0)
+        sums = torch.stack([part.sum().to(self.values) for part in vectors])
+        numbers = torch.cat((self.values.flatten(), sums)).cpu().numpy()
+        values = numbers[: self.values.numel()].reshape(self.values.shape)
+        return dict(zip(self.names, values, strict=True)), numbers[values.size :]
 
 
 def class_means(

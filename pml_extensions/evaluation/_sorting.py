@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
+from collections.abc import Sequence
 
 import numpy as np
 import torch
@@ -17,7 +18,13 @@ _LARGEST_GROUP = 16
 
 
 def rank_by_sorting(
-    queries: Side, references: Side, task: Task, size: int, found: Found, exclude: Tensor | None
+    queries: Side,
+    references: Side,
+    task: Task,
+    widths: Sequence[int],
+    size: int,
+    found: Found,
+    exclude: Tensor | None,
 ) -> None:
     """Rank by the nearest of all references: for few of them, and for classes too large to count.
 
@@ -25,13 +32,12 @@ def rank_by_sorting(
         queries: Who asks.
         references: In the order of their positions.
         task: What is to be found.
+        widths: Members of the class of each query, or more.
         size: Queries taken at a time.
         found: Gets the result.
         exclude: The position of each query among the references, if it is to be left out.
     """
     count = len(queries.classes)
-    # At least one, because a query without own references may come alone.
-    widths = task.own[queries.classes].clamp(min=1).cpu().numpy()
     strip = None
     if queries.vectors.device.type == "cpu":
         strip = queries.vectors.new_empty(min(size, count), len(references.classes))
@@ -41,7 +47,8 @@ def rank_by_sorting(
         out = None if strip is None else strip[: len(tile.classes)]
         similarities = tile.similarities(references, out)
         excluded = None if exclude is None else exclude[rows]
-        width = int(widths[rows].max())
+        # At least one, because a query without own references may come alone.
+        width = max(1, max(widths[rows]) - int(exclude is not None))
         _rank(tile, similarities, references.classes, task, width, found, excluded)
 
     in_strips(count, size, rank)

@@ -8,7 +8,7 @@ known beforehand, and what a shape could depend on, ties, is put off to the end.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor
@@ -38,6 +38,17 @@ def rows_at_once(references: Side, copies: int, most: int | None) -> int:
     return max(1, rows if most is None else min(rows, most))
 
 
+def uploaded(device: torch.device, *tensors: Tensor) -> Sequence[Tensor]:
+    """Return int64 tensors on a device, those of the host by one copy that it does not wait for."""
+    away = [tensor for tensor in tensors if tensor.device != device]
+    if not away or device.type != "cuda":
+        return [tensor.to(device) for tensor in tensors]
+    packed = torch.cat([tensor.flatten() for tensor in away]).pin_memory()
+    parts = packed.to(device, non_blocking=True).split([len(tensor) for tensor in away])
+    there = iter(parts)
+    return [tensor if tensor.device == device else next(there) for tensor in tensors]
+
+
 def in_strips(count: int, size: int, work: Callable[[slice], None]) -> None:
     """Call ``work`` with all rows, ``size`` at a time, or fewer from where memory runs out."""
     start = 0
@@ -53,7 +64,13 @@ def in_strips(count: int, size: int, work: Callable[[slice], None]) -> None:
 
 
 def rank_by_values(
-    queries: Side, references: Side, task: Task, size: int, found: Found, exclude_self: bool
+    queries: Side,
+    references: Side,
+    task: Task,
+    widths: Sequence[int],
+    size: int,
+    found: Found,
+    exclude_self: bool,
 ) -> Tensor:
     """Rank by the values of the largest similarities, of which no order has to be known.
 
@@ -63,6 +80,7 @@ def rank_by_values(
         queries: Who asks, in the order of the classes of ``references``.
         references: Smallest classes first, class by class.
         task: What is to be found.
+        widths: Members of the class of each query, ascending.
         size: Queries taken at a time.
         found: Gets the result.
         exclude_self: No query finds the reference at its own position.
@@ -71,8 +89,6 @@ def rank_by_values(
         The positions of the queries to which an own reference and another are equally similar,
         where it matters: their ranks are not exact.
     """
-    members = task.members[queries.classes]
-    widths = members.tolist()  # ascending
     place = torch.empty_like(references.positions)
     place[references.positions] = torch.arange(len(place), device=place.device)
     tied = torch.empty_like(queries.classes, dtype=torch.bool)

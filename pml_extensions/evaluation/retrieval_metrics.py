@@ -14,7 +14,13 @@ from pml_extensions import _checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import Scores, class_means
 from pml_extensions.evaluation._sorting import rank_by_sorting, rank_themselves_by_sorting
-from pml_extensions.evaluation._strips import SORTED, VALUES, rank_by_values, rows_at_once
+from pml_extensions.evaluation._strips import (
+    SORTED,
+    VALUES,
+    rank_by_values,
+    rows_at_once,
+    uploaded,
+)
 from pml_extensions.evaluation._tiles import Side, Task, rank_among_themselves, rank_in_gallery
 from pml_extensions.functional import directions, without_autocast, without_tf32
 
@@ -158,7 +164,7 @@ class RetrievalMetrics:
                 result.num_queries = int(is_query.sum())
                 result.num_lone_queries = len(is_query) - result.num_queries
             if self.average == "classes":
-                values = class_means(values, own[is_query], is_query)[1]
+                values = class_means(values, own.cpu().numpy()[is_query], is_query)[1]
             ending = "" if len(by_level) == 1 else f"_level{level}"
             for name, array in values.items():
                 result[name + ending] = float(np.nanmean(array))
@@ -199,15 +205,16 @@ class RetrievalMetrics:
         x, refs = self._vectors(embeddings, reference)
         ((own, values),) = self._by_level(x, labels, refs, reference_labels, most_levels=1)
         is_query = ~np.isnan(next(iter(values.values())))
-        return class_means(values, own[is_query], is_query)
+        return class_means(values, own.cpu().numpy()[is_query], is_query)
 
     def _vectors(
         self, embeddings: Tensor | ArrayLike, reference: Tensor | ArrayLike | None
     ) -> tuple[Tensor, Tensor | None]:
-        x = _inputs.matrix(embeddings, "embeddings")
+        # On a GPU whether they are finite is looked at with the result: a look waits for it.
+        x = _inputs.matrix(embeddings, "embeddings", finite_on_gpu=False)
         if reference is None:
             return x, None
-        refs = _inputs.matrix(reference, "reference")
+        refs = _inputs.matrix(reference, "reference", finite_on_gpu=False)
         if refs.shape[1] != x.shape[1]:
             raise ValueError(
                 f"embeddings have {x.shape[1]} dimensions, but reference has {refs.shape[1]}."
@@ -224,7 +231,7 @@ class RetrievalMetrics:
         refs: Tensor | None,
         reference_labels: Tensor | ArrayLike | None,
         most_levels: int | None = None,
-    ) -> list[tuple[NDArray[np.int64], dict[str, NDArray[np.float64]]]]:
+    ) -> list[tuple[Tensor, dict[str, NDArray[np.float64]]]]:
         """Return the queries' labels and metrics for each level of labels."""
         if (refs is None) != (reference_labels is None):
             raise ValueError("reference and reference_labels must be given together.")
@@ -242,11 +249,10 @@ class RetrievalMetrics:
             )
         results = []
         for own, others in zip(own_levels, ref_levels, strict=True):
-            y = _inputs.labels_of(x, own, "embeddings", "labels")
-            ref_y = y
+            y = ref_y = _inputs.integers_of(x, own, "embeddings", "labels")
             if refs is not None:
-                ref_y = _inputs.labels_of(refs, others, "reference", "reference_labels")
-            results.append((y.cpu().numpy(), self._checked(x, y, refs, ref_y)))
+                ref_y = _inputs.integers_of(refs, others, "reference", "reference_labels")
+            results.append((y, self._checked(x, y, refs, ref_y)))
         return results
 
     def _checked(
@@ -278,7 +284,12 @@ class RetrievalMetrics:
                 f"{x.shape[1]} numbers, even for one query at a time; let other processes on it "
                 "end, or pass embeddings on the CPU (embeddings.cpu())."
             ) from None
-        return scores.arrays()
+        arrays, sums = scores.arrays(x, *(() if refs is None else (refs,)))
+        if not np.isfinite(sums).all():
+            _inputs.require_finite(x, "embeddings")
+            if refs is not None:
+                _inputs.require_finite(refs, "reference")
+        return arrays
 
     def _rank(
         self,
@@ -289,45 +300,63 @@ class RetrievalMetrics:
         scores: Scores,
         includes_query: bool,
     ) -> None:
+        items, on_gpu = len(ref_labels), _is_gpu(x.device)
+        few = items <= self._sorted_items(on_gpu, by_tile=refs is None)
+        # Few labels are put in order before the host would have told a GPU to do so.
+        home = torch.device("cpu") if few else x.device
+        (ref_labels,) = uploaded(home, ref_labels)
         classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
         query_class, asked = ref_class, members
         if refs is not None:
+            (labels,) = uploaded(home, labels)
             query_class = _place(labels, classes)
-            asked = query_class[query_class < len(classes)].bincount(minlength=len(classes))
+            asked = members.new_zeros(len(classes) + 1)
+            asked = asked.scatter_add_(0, query_class, torch.ones_like(query_class))[:-1]
+        # The host knows how large classes are, and with it every shape: it asks a GPU once.
+        members, asked = torch.stack((members, asked)).cpu()
         own = members - int(includes_query)
         if not bool(((asked > 0) & (own > 0)).any()):
             raise ValueError(
                 "no query has a reference of its class other than itself, so there is nothing to "
                 "measure; each class needs at least two samples."
             )
-        items, on_gpu = len(ref_labels), _is_gpu(x.device)
-        few = items <= self._sorted_items(on_gpu, by_tile=refs is None)
         small = self._counted_classes(members, asked, items, few, on_gpu, by_tile=refs is None)
         by_size = (members + torch.where(small, 0, items)).argsort(stable=True)
+        # Of each query in the order in which they are walked over.
+        widths = members[by_size].repeat_interleave(asked[by_size]).tolist()
         start = torch.empty_like(members)
         start[by_size] = members[by_size].cumsum(0) - members[by_size]
         last = min(scores.nearest or items, items)
         limit = last if "mean_average_precision" in self.metrics else None
         first_limit = last if "mean_reciprocal_rank" in self.metrics else max((*self.recall_at, 1))
-        task = Task(own, members, start, limit, first_limit)
+        own, sizes, start = uploaded(home, own, members, start)
         queries = order = start[ref_class].argsort(stable=True)
         if refs is not None:
-            queries = (query_class < len(classes)).nonzero().squeeze(1)
-            queries = queries[start[query_class[queries]].argsort(stable=True)]
+            there = start[query_class.clamp(max=len(classes) - 1)]
+            queries = torch.where(query_class < len(classes), there, items).argsort(stable=True)
+            queries = queries[: len(widths)]
+        ref_class, query_class, queries, own, sizes, start = uploaded(
+            x.device, ref_class, query_class, queries, own, sizes, start
+        )
+        task = Task(own, sizes, start, limit, first_limit)
         searched = x if refs is None else refs
         size, found = self.chunk_size or _CHUNK_SIZE, scores.add
         if not few:
             # Counted classes stand first.
-            count = int(small[query_class[queries]].sum())
+            count = int(asked[small].sum())
             counted, queries = queries[:count], queries[count:]
+            of_counted, widths = widths[:count], widths[count:]
             references = self._side(searched, ref_class, order)
             side = references.tile(slice(count))
             if refs is not None:
                 side = self._side(x, query_class, counted)
             if on_gpu:
                 rows = rows_at_once(references, VALUES, self.chunk_size)
-                tied = rank_by_values(side, references, task, rows, found, includes_query)
+                tied = rank_by_values(
+                    side, references, task, of_counted, rows, found, includes_query
+                )
                 queries = torch.cat([tied, queries])
+                widths = of_counted[-1:] * len(tied) + widths
             elif refs is None:
                 rank_among_themselves(references, task, count, size, found)
             else:
@@ -345,7 +374,7 @@ class RetrievalMetrics:
             size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
         side = references.tile(queries) if refs is None else self._side(x, query_class, queries)
         exclude = queries if includes_query else None
-        rank_by_sorting(side, references, task, size, found, exclude)
+        rank_by_sorting(side, references, task, widths, size, found, exclude)
 
     def _sorted_items(self, on_gpu: bool, by_tile: bool) -> int:
         """Return how many references are so few that all classes are sorted."""

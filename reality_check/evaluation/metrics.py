@@ -166,7 +166,8 @@ def evaluate(
     sides = _sides(embeddings, labels, queries)
     per_query = retrieval.per_query(*sides)
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
-    embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
+    if not values.keys() >= set(extra_metrics):
+        embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
     if any(name in _CLUSTERING for name in plain):
         values |= _clustering(embeddings, labels, normalize, plain)
     if SEPARABILITY in plain:
