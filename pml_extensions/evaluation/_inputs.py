@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import torch
@@ -133,3 +134,15 @@ def embeddings_and_labels(
     """
     x = matrix(embeddings, name)
     return at_least_float32(x), labels_of(x, labels, name, labels_name)
+
+
+def import_faiss() -> Any:
+    """Return faiss, which an installation without k-means and binary codes can do without."""
+    try:
+        import faiss
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            "k-means and binary codes need faiss, which is not installed: pip install faiss-cpu",
+            name="faiss",
+        ) from error
+    return faiss

@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
-import faiss
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -58,7 +57,7 @@ def hamming_retrieval(
     """
     task = _Task.of(embeddings, labels, reference, reference_labels)
     ks, chunk_size = _ks(ks), _checks.positive_integer("chunk_size", chunk_size)
-    index = faiss.IndexBinaryFlat(8 * task.references.shape[1])
+    index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
     deepest = min(max(ks), task.candidates)
     order = _scored(task.relevant)
@@ -195,7 +194,7 @@ def _ks(ks: Sequence[int]) -> list[int]:
     return sorted({_checks.positive_integer("each K of ks", k) for k in ks})
 
 
-def _matches(index: faiss.IndexBinaryFlat, task: _Task, rows: Tensor, depth: int) -> Tensor:
+def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:
     """Return which of the first ``depth`` references, by (distance, index), have the query's class.
 
     Returns:

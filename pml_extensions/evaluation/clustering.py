@@ -1,13 +1,13 @@
 """How well clusters agree with classes: k-means, NMI, AMI and pairwise F1.
 
-scikit-learn, which takes half a second, is imported by the two functions that need it.
+scikit-learn, which takes half a second, is imported by the two functions that need it, and so is
+faiss by the one.
 """
 
 from __future__ import annotations
 
 from typing import Any, Literal, NamedTuple
 
-import faiss
 import numpy as np
 import torch
 from numpy.typing import ArrayLike
@@ -63,7 +63,7 @@ def kmeans_clusters(
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise ValueError(f"seed must be a whole number from 0 to 2^31 - 1, but got seed={seed!r}.")
     points = np.ascontiguousarray(x.float().cpu().numpy())
-    kmeans = faiss.Kmeans(
+    kmeans = _inputs.import_faiss().Kmeans(
         points.shape[1],
         num_clusters,
         seed=seed,

@@ -41,6 +41,7 @@ from reality_check.training.preflight import (
     LossCheck,
     check_data,
     check_loss,
+    check_metrics,
     check_model,
     check_starts,
     with_trials,
@@ -134,6 +135,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_data, experiment, dataset),
         partial(check_model, experiment, dataset),
         partial(check_starts, experiment),
+        partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
         *(partial(_checked_loss, experiment, method) for method in experiment.methods),
     ]

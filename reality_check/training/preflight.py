@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 from dataclasses import dataclass
 
 import numpy as np
@@ -11,7 +12,7 @@ from pml_extensions.losses import HeatedUpSoftmaxLoss
 from pml_extensions.modules import BatchNormNeck
 from reality_check.config.classes import one_line
 from reality_check.config.method import Method
-from reality_check.config.metrics import Stage
+from reality_check.config.metrics import CLUSTERING, Stage, is_binary
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
@@ -160,6 +161,20 @@ def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
                 f"All {len(classes)} classes of {dataset.name!r} for {name} have a single image, "
                 "but retrieval needs at least 2 of a class; add images."
             )
+
+
+def check_metrics(protocol: Protocol) -> None:
+    """Make sure that the final metrics can be computed when all trainings are done.
+
+    Raises:
+        UsageError: one of them needs faiss, and it is not installed.
+    """
+    names = [n for n in protocol.final_metrics if n in CLUSTERING or is_binary(n)]
+    if names and importlib.util.find_spec("faiss") is None:
+        raise UsageError(
+            f"protocol.final_metrics has {', '.join(names)}, which faiss computes, but that is not "
+            "installed; write pip install 'pml-extensions[faiss]', or leave them out."
+        )
 
 
 def check_starts(experiment: Experiment) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import sys
 from collections import Counter
 from itertools import combinations, permutations
 from typing import Any
@@ -233,3 +234,9 @@ def test_cuda() -> None:
     x, y = blobs(spread=0.7)
     assert clustering_metrics(x.cuda(), y.cuda()) == clustering_metrics(x, y)
     assert kmeans_clusters(x.cuda(), 3).is_cuda
+
+
+def test_without_faiss_the_error_says_what_to_install(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    with pytest.raises(ModuleNotFoundError, match="pip install faiss-cpu"):
+        kmeans_clusters(torch.eye(4), 2)

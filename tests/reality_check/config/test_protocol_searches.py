@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import math
+import sys
 from typing import Any
 
 import pytest
@@ -17,7 +18,7 @@ from reality_check.report.statistics import MAX_LEFT_OUT
 from reality_check.report.treatment import unequal_treatment
 from reality_check.results import ExperimentResults, ResultRow
 from reality_check.training.methods import search_space
-from reality_check.training.preflight import check_starts, with_trials
+from reality_check.training.preflight import check_metrics, check_starts, with_trials
 from reality_check.utils.errors import UsageError
 
 
@@ -232,3 +233,15 @@ def made_searches() -> ExperimentResults:
         for run, value in enumerate(values)
     )
     return ExperimentResults("e", "p", "mlrc", True, (), rows)
+
+
+# -- metrics -------------------------------------------------------------------------------------
+
+
+def test_metrics_that_need_faiss_are_refused_without_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    asked = quick("protocol.final_metrics=[recall_at_2,NMI,binary_precision_at_1]").protocol
+    check_metrics(asked)
+    monkeypatch.setitem(sys.modules, "faiss", None)
+    check_metrics(quick("protocol.final_metrics=[recall_at_2]").protocol)
+    with pytest.raises(UsageError, match=r"has NMI, binary_precision_at_1, .*extensions\[faiss\]"):
+        check_metrics(asked)
