@@ -24,6 +24,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 import training
@@ -34,7 +35,12 @@ from pml_extensions.evaluation import RetrievalMetrics, RetrievalResult
 from pml_extensions.functional import allow_tf32
 from pml_extensions.losses import NormalizedSoftmaxLoss
 from reality_check.config.metrics import PRIMARY
+from reality_check.config.training import LEVERS, GpuSettings, Optimizer, Optimizers
+from reality_check.evaluation.metrics import embed
+from reality_check.models.folded import FoldedNetwork
 from reality_check.models.network import autocast
+from reality_check.training.gpu_speed import Choice, probe, seconds_of_a_step
+from reality_check.training.module import TrainingModule
 from reality_check.training.trainer import Trainer
 from reality_check.utils.environment import describe_gpu
 
@@ -199,7 +205,7 @@ def retrieval(bench: Bench, items: int, classes: int, size: int) -> None:
 
 
 def networks(bench: Bench) -> None:
-    """Steps of bare networks in every precision and layout, by a CUDA graph, and of fold runs."""
+    """Steps of bare networks in every precision and layout, and of fold runs in every setting."""
     for name in CASES[:1] if bench.tiny else CASES:
         try:
             steps(bench, name)
@@ -229,6 +235,72 @@ def steps(bench: Bench, name: str) -> None:
             with allow_tf32(GPU, kind == "TF32"), bare.done_by(kind, benchmark, last):
                 what = "networks", f"{name}, bare, {', '.join(words)}", images
                 bench.rate(what[:2], images, BATCH, bare.step, floor)
+    settings(bench, name, fold)
+    validations(bench, name, fold)
+
+
+def settings(bench: Bench, name: str, fold: Trainer) -> None:
+    """Whole steps, optimisers included, with each setting that may help, and the probe's choice."""
+    part = Optimizer(name="Adam", lr=1e-6)  # RMSprop, which papers have, cannot be fused
+    optimizers = Optimizers(trunk=part, embedder=part, loss=part)
+    changed = fold.task.training.model_copy(update={"optimizers": optimizers})
+    task = dataclasses.replace(fold.task, training=changed)
+    shape = training.input_shape(fold.train_set, changed.augmentation)
+    batches = list(fold.batches.take(4))
+
+    def rate(gpu: dict[str, Any]) -> float:
+        how = changed.model_copy(update={"gpu": GpuSettings(probe=False, **gpu)})
+        timed = dataclasses.replace(task, training=how)
+        module = TrainingModule(timed, fold.train_set.num_classes, shape, GPU)
+        seconds = seconds_of_a_step(module, batches)
+        if module.remarks():
+            raise RuntimeError(module.remarks()[0])
+        return BATCH / seconds
+
+    floor: Row | None = None
+    compiled = [{"compile": True}] * (name == "resnet18-64")  # it takes a minute
+    for one in ({}, *({lever: True} for lever in LEVERS), *compiled):
+        words = ", ".join(one) or "plain"
+        how = functools.partial(rate, one)
+        row = bench.measure("networks", f"{name}, steps, {words}", "images/s", how, floor)
+        floor = floor or row
+        torch.cuda.empty_cache()
+
+    def probed() -> float:
+        begun = time.perf_counter()
+        choices.append([*probe(task, fold.train_set, GPU)][-1])
+        return time.perf_counter() - begun
+
+    choices: list[Choice] = []
+    bench.measure("networks", f"{name}, the probe", "s", probed)
+    if choices:
+        bench.rows[-1] = dataclasses.replace(bench.rows[-1], note=str(choices[0]))
+
+
+def validations(bench: Bench, name: str, fold: Trainer) -> None:
+    """Embeddings of a validation fold, as it is and with folded BatchNorms."""
+    assert fold.validation is not None
+    count = min(len(fold.validation), 32 if bench.tiny else 512)
+    rows, network = np.arange(count), fold.network
+    folded = FoldedNetwork(network)
+
+    def embeddings(forward: Callable[[Tensor], Tensor]) -> Tensor:
+        return embed(forward, network, fold.validation_images.evaluation_batches(rows))
+
+    def refreshed() -> Tensor:
+        folded.refresh()
+        return embeddings(folded)
+
+    with torch.no_grad():
+        plain = functools.partial(embeddings, network)
+        floor = bench.rate(("networks", f"{name}, embeddings"), "images/s", count, plain)
+        what = "networks", f"{name}, embeddings, folded"
+        bench.rate(what, "images/s", count, refreshed, floor)
+
+        def away() -> float:
+            return float((refreshed() - plain()).norm() / plain().norm())
+
+        bench.measure("networks", f"{what[1]}: away from the others", "", away)
 
 
 class Bare:
