@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +14,16 @@ from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import sources_of
 from reality_check.papers.published_tables import comparable_tables
+from reality_check.registry.joining import joined
+from reality_check.registry.pack import (
+    open_pack,
+    pack_bytes,
+    read_pack,
+    unpacked,
+    without_queries,
+    write_folder,
+)
+from reality_check.report.analysis import Analysis
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
     combine,
@@ -21,14 +32,19 @@ from reality_check.report.combine import (
     folder_labels,
     groups,
 )
+from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.pooling import Source
+from reality_check.report.render.summary_json import summary_data, summary_json
+from reality_check.report.summary import Summary
+from reality_check.report.tables import csv_text, trials_csv
 from reality_check.report.writing import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign
-from reality_check.studies.output_folder import load_locked
+from reality_check.studies.output_folder import check_same_experiment, load_locked
 from reality_check.studies.storage import check_workers
 from reality_check.trackers.tracking import Tracking
 from reality_check.utils.errors import UsageError
+from reality_check.utils.files import atomic_write
 from reality_check.utils.passwords import lent_password
 from reality_check.utils.text import nearest
 
@@ -192,7 +208,7 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     each group that shares them has its own, and the report says what differs.
 
     Args:
-        folders: at least two; none is written to.
+        folders: at least two, or packs; none is written to.
         out_dir: for the report; no output folder of an experiment.
 
     Returns:
@@ -207,11 +223,7 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
             f"--out {target} is the output folder of an experiment, whose own report would be "
             "overwritten; name another folder for the report of several."
         )
-    labels = folder_labels(paths)
-    sources = [
-        Source(label, path, load_results(path)) for label, path in zip(labels, paths, strict=True)
-    ]
-    grouped = groups(sources)
+    grouped = groups(_sources(paths, load_results))
     results = [combine(group) for group in grouped]
     if len(grouped) == 1:
         write_report(results[0], target)
@@ -222,6 +234,78 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     described = [tuple(map(describe, group)) for group in grouped]
     write_grouped_report(list(zip(results, described, strict=True)), sorted(keys), target)
     return results
+
+
+def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = True) -> Path:
+    """Write a finished output folder as one file that others can compare with.
+
+    Args:
+        out_dir: of the experiment.
+        file: to write; by default ``NAME.pack`` beside the folder.
+        queries: whether with the scores of every query, which are most of a pack.
+
+    Returns:
+        The file.
+
+    Raises:
+        UsageError: the folder is none of ours, or not finished.
+    """
+    folder = Path(out_dir)
+    target = folder.resolve().with_suffix(".pack") if file is None else Path(file)
+    if target.is_dir():
+        raise UsageError(f"{target} is a folder; name the file to write with --out.")
+    held, results = open_pack(folder), load_results(folder)
+    held = held if queries else without_queries(held)
+    summary = Summary(results)
+    pages = {
+        "summary.json": summary_json(summary_data(summary, Analysis(summary))),
+        "results.csv": csv_text(results.rows),
+        "trials.csv": trials_csv(results),
+    }
+    atomic_write(target, pack_bytes(held, pages))
+    return target
+
+
+def merge(sources: Sequence[str | Path], out_dir: str | Path) -> ExperimentResults:
+    """Join finished runs of different methods into one output folder, and write its report.
+
+    Args:
+        sources: at least two output folders or packs with the same data set, split, network,
+            protocol and seed.
+        out_dir: for the joint run; new or empty.
+
+    Raises:
+        UsageError: naming the keys that differ, or the method that two have.
+    """
+    folder_labels([Path(source) for source in sources])  # none is named twice
+    whole, folder = joined([open_pack(Path(source)) for source in sources]), Path(out_dir)
+    if check_same_experiment(whole.experiment, folder):
+        raise UsageError(f"{folder} holds this joint run already; name a new folder with --out.")
+    write_folder(whole, folder)
+    return report(folder)
+
+
+def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
+    """Write a page that compares finished runs, each data set and protocol for itself.
+
+    Args:
+        runs: output folders and packs.
+        file: the page.
+
+    Returns:
+        How many tables it has: runs in different ones are not comparable.
+
+    Raises:
+        UsageError: one cannot be read, is not finished, or holds what another one holds.
+    """
+    sources = _sources([Path(one) for one in runs], partial(_load, importance=False))
+    atomic_write(Path(file), leaderboard_html(sources))
+    return len(groups(sources))
+
+
+def _sources(paths: Sequence[Path], load: Callable[[Path], ExperimentResults]) -> list[Source]:
+    labels = folder_labels(paths)
+    return [Source(label, path, load(path)) for label, path in zip(labels, paths, strict=True)]
 
 
 def load_results(out_dir: str | Path) -> ExperimentResults:
@@ -235,7 +319,7 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
 
     Args:
         out_dir: what ``--out`` named, with ``experiment.yaml`` and the records of the trainings in
-            it (or in the storage that the experiment names).
+            it (or in the storage that the experiment names); or a pack, see :func:`pack`.
 
     Returns:
         The same plain data as :func:`run` returns.
@@ -243,13 +327,18 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
     Raises:
         UsageError: the folder is none of ours, or its records are not there.
     """
-    folder = Path(out_dir)
+    return _load(Path(out_dir))
+
+
+def _load(folder: Path, importance: bool = True) -> ExperimentResults:
+    if folder.is_file():
+        return collect(unpacked(read_pack(folder)), importance)
     if load_locked(folder).storage is None and not (folder / "studies.db").exists():
         raise UsageError(
             f"{folder} has no studies.db, the record of all trainings, so there are no results to "
             "load; name the folder that the run wrote."
         )
-    return collect(read_campaign(folder))
+    return collect(read_campaign(folder), importance)
 
 
 def load_network(

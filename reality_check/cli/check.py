@@ -72,24 +72,31 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     """
     from reality_check.data import load_dataset
     from reality_check.launch.cost import estimate_cost
-    from reality_check.launch.prepare import check_experiment
+    from reality_check.launch.prepare import check_experiment, fingerprints
+    from reality_check.registry.packed_methods import check_packed, packs_of
     from reality_check.report.planning import resolution_sentence
     from reality_check.training.methods import search_space
     from reality_check.training.preflight import with_trials
     from reality_check.training.prepared_experiment import pick_device
 
+    packs = packs_of(experiment)
     dataset = load_dataset(experiment.dataset)
     losses = check_experiment(experiment, dataset)
     print(
         f"data set {dataset.name}: {dataset.num_classes} classes, {len(dataset)} "
         f"{dataset.noun}s; fits"
     )
-    for method, checked in zip(experiment.methods, losses, strict=True):
+    own = with_trials(experiment).trained()
+    check_packed(experiment, fingerprints(own, dataset), [], packs)
+    for pack in packs:
+        names = ", ".join(method.name for method in pack.experiment.methods)
+        print(f"{names}: from the pack {pack.label}, nothing is trained")
+    for method, checked in zip(own.methods, losses, strict=True):
         space = search_space(method, experiment.protocol, experiment.model_of(method))
         searched = ", ".join(space) or "nothing"
         print(f"{method.name} ({method.loss}); searched: {searched}")
         print(f"  {_describe(checked)}")
-    cost = estimate_cost(with_trials(experiment), dataset, pick_device(experiment.device))
+    cost = estimate_cost(own, dataset, pick_device(experiment.device))
     print(
         f"cost: {cost.trainings} trainings; with evaluation, baselines and report about "
         f"{duration(cost.seconds)} for one worker on this machine ({duration(cost.least)} if every "

@@ -29,6 +29,16 @@ _NUMBER: Schema = {"type": "number"}
 _NULL: Schema = {"type": "null"}
 _READER = "How the images are read: docs/datasets.md."
 _BASE = "A name or a file that this starts from; the keys next to it are the differences."
+#: What stands for the methods of a pack.
+_FROM_PACK: Schema = {
+    "type": "object",
+    "properties": {
+        "from": {**_STRING, "description": "A pack, in which these methods have their results."},
+        "methods": {"type": "array", "items": _STRING, "description": "Their names, if not all."},
+    },
+    "required": ["from"],
+    "additionalProperties": False,
+}
 #: What the schema's classes take besides, and turn into what they declare.
 _ALSO: dict[tuple[str, str], list[Schema]] = {
     ("Model", "weights"): [_NULL],
@@ -139,7 +149,7 @@ def _add_base(definition: Schema, names: list[Schema]) -> None:
 
 def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
     names = _names(config_files("methods", beside), "method")
-    one = {"anyOf": [*names, _ref("Method")]}
+    one = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
     _add_base(method, names)
     of_all = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}

@@ -13,6 +13,7 @@ from reality_check.config.model import Model
 from reality_check.config.training import Training, check_kind, check_steps
 from reality_check.config.types import (
     Arguments,
+    DataPath,
     Name,
     PositiveInt,
     Tunable,
@@ -166,6 +167,17 @@ class WarmStart(Strict):
     """The output folder whose best trial they are."""
 
 
+class Packed(Strict):
+    """The pack that a method's results come from; in a YAML stands ``{from: PACK}``."""
+
+    file: DataPath
+    """The pack."""
+    checksum: str
+    """Of its content."""
+    experiment: Name
+    """The experiment that it was packed from."""
+
+
 class Method(Strict):
     """A loss with its fixed arguments, its search space and, if need be, a miner."""
 
@@ -205,6 +217,8 @@ class Method(Strict):
     """Values of each search's first trial, or the folder where this method's best has them."""
     control_of: Name | None = None
     """The method that this is a second copy of, with seeds of its own; written by `controls`."""
+    packed: Packed | None = None
+    """The pack that its results come from, so that nothing is trained; written for {from: PACK}."""
     note: str = ""
     """Shown in the report."""
 

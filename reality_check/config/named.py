@@ -17,6 +17,7 @@ from reality_check.config.layers import merge
 from reality_check.config.messages import validate
 from reality_check.config.method import Method
 from reality_check.config.model import Model
+from reality_check.config.packs import packed_methods
 from reality_check.config.plugins import find_plugin, plugins
 from reality_check.config.protocol import Protocol
 from reality_check.config.yaml_text import read_yaml
@@ -107,14 +108,22 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
         raise UsageError(
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
-    return every(partial(_expand_method, entry, beside) for entry in methods)
+    lists = every(partial(_expand_methods, entry, beside) for entry in methods)
+    return [method for one in lists for method in one]
+
+
+def _expand_methods(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
+    """What stands for one method, or for those of a pack."""
+    if isinstance(entry, Mapping) and "from" in entry:
+        return packed_methods(entry, beside)
+    return [_expand_method(entry, beside)]
 
 
 def _expand_method(entry: Any, beside: Path | None) -> dict[str, Any]:
     if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
         raise UsageError(
-            f"a method needs a loss (loss: my_losses.MyLoss) or a base (base: proxy_nca); "
-            f"got the keys {sorted(map(str, entry))}."
+            "a method needs a loss (loss: my_losses.MyLoss), a base (base: proxy_nca) or a pack "
+            f"(from: theirs.pack); got the keys {sorted(map(str, entry))}."
         )
     method = expand(entry, "method", "methods", beside)
     if "name" not in method:

@@ -47,7 +47,8 @@ class Experiment(Strict):
     """The rules that all methods share: a name (reality-check show protocols), or a mapping with a
     base and what differs."""
     methods: Annotated[list[Method], TABLE_NEUTRAL] = Field(min_length=1)
-    """What is compared: names (reality-check show methods) and mappings with a loss."""
+    """What is compared: names (reality-check show methods), mappings with a loss, and {from: PACK}
+    for methods that have results."""
     controls: Annotated[list[Name], TABLE_NEUTRAL] = Field(default_factory=list)
     """Methods to run a second time under another name, with other seeds."""
     claims: list[Claim] = Field(default_factory=list)
@@ -226,6 +227,11 @@ class Experiment(Strict):
                     f"{self.protocol.selects_on} has no search; write a fixed value"
                 )
 
+    def trained(self) -> Experiment:
+        """The experiment without the methods whose results come from packs."""
+        own = [method for method in self.methods if method.packed is None]
+        return self.model_copy(update={"methods": own})
+
     def method(self, name: str) -> Method:
         """The method of that name."""
         return next(method for method in self.methods if method.name == name)
@@ -260,7 +266,7 @@ class Experiment(Strict):
 
 def count_trainings(experiment: Experiment) -> int:
     """How often a network is trained in all: search, reproductions and final."""
-    return sum(trainings_of(experiment, method) for method in experiment.methods)
+    return sum(trainings_of(experiment, method) for method in experiment.trained().methods)
 
 
 def trainings_of(experiment: Experiment, method: Method) -> int:

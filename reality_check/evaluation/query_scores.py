@@ -17,6 +17,7 @@ from __future__ import annotations
 
 import io
 import zipfile
+import zlib
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -38,6 +39,8 @@ QUERIES_FILE = "test_queries.npz"
 #: A mean over the queries and the recorded one may differ by so much (0.02 points): another device
 #: rounds otherwise. Two trainings differ by more.
 TOLERANCE = 2e-4
+
+_DAMAGED_ZIP = zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error
 
 #: The recorded metrics by method, category and reproduction.
 Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
@@ -138,5 +141,5 @@ def unpacked(path: Path) -> dict[str, NDArray]:
     try:
         with np.load(path, allow_pickle=False) as archive:
             return {name: archive[name] for name in archive.files}
-    except (OSError, ValueError, EOFError, KeyError, zipfile.BadZipFile, zipfile.LargeZipFile):
+    except (OSError, ValueError, EOFError, KeyError, MemoryError, *_DAMAGED_ZIP):
         return {}

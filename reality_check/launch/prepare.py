@@ -19,12 +19,14 @@ from reality_check.config.schema import Experiment
 from reality_check.config.source_code import copy_sources
 from reality_check.data import SampleSet, load_dataset
 from reality_check.models import weights_fingerprint
+from reality_check.registry.pack import put
+from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.campaign import (
     Campaign,
     check_studies,
     storage_url,
 )
-from reality_check.studies.growth import describe_changes, note_step
+from reality_check.studies.growth import describe_changes, note_step, read_steps
 from reality_check.studies.output_folder import (
     changed_code,
     check_same_experiment,
@@ -78,9 +80,11 @@ def prepared(
     log: Callable[[str], None] = lambda text: None,
 ) -> Iterator[PreparedExperiment]:
     """What :func:`prepare` does, and hold the output folder: no other run changes it meanwhile."""
+    packs = packs_of(experiment)
     dataset = _check_inputs(experiment, trained_here)
     experiment = with_trials(experiment)
-    code = fingerprints(experiment, dataset)
+    code = fingerprints(experiment.trained(), dataset)
+    code = check_packed(experiment, code, read_steps(out_dir), packs)
     _tell_differences(experiment.code, code, log)
     locked, restarted = _as_locked(experiment, code, out_dir)
     _check_storage(locked, out_dir)
@@ -97,6 +101,8 @@ def prepared(
             _grow(locked, out_dir, log)
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
+            for pack in packs:
+                put(pack, out_dir, locked, Campaign(locked, out_dir).storage)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
         yield PreparedExperiment(locked, dataset)
@@ -131,6 +137,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
     Raises:
         UsageError: everything that is wrong, a line each: no check waits for those before it.
     """
+    experiment = experiment.trained()
     checks: list[Callable[[], LossCheck | None]] = [
         partial(check_data, experiment, dataset),
         partial(check_model, experiment, dataset),

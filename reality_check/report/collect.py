@@ -6,7 +6,7 @@ import dataclasses
 import functools
 import itertools
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reality_check.config.method import Method
@@ -17,30 +17,33 @@ from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
+from reality_check.report.origins import origins
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.studies.campaign import Campaign, Retrained
 from reality_check.studies.growth import read_steps
 from reality_check.studies.importance import parameter_importance
 from reality_check.studies.output_folder import gallery_path, query_scores_path
-from reality_check.studies.study import Study
+from reality_check.studies.study import Studies, Study
 from reality_check.studies.trial import StoredTrial
 from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
-#: The open studies, by method, stage and number of the search.
-Studies = Mapping[tuple[str, Stage, int], Study]
 
+def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
+    """Read everything recorded so far. The experiment need not be finished.
 
-def collect(campaign: Campaign) -> ExperimentResults:
-    """Read everything recorded so far. The experiment need not be finished."""
+    Args:
+        campaign: whose records.
+        importance: whether that of the parameters is computed, which takes most of the time.
+    """
     experiment = campaign.experiment
     stages = {
         (work.method, work.stage, work.search): work.study for work in campaign.ready_stages()
     }
-    methods = tuple(_method(campaign, method, stages) for method in experiment.methods)
+    methods = tuple(_method(campaign, method, stages, importance) for method in experiment.methods)
     rows = tuple(
         row
         for method in methods
@@ -60,7 +63,10 @@ def collect(campaign: Campaign) -> ExperimentResults:
         methods=methods,
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
-        deviations=tuple(find_deviations(experiment, methods, finished, parallel, steps)),
+        deviations=(
+            *find_deviations(experiment, methods, finished, parallel, steps),
+            *origins(experiment, stages),
+        ),
         facts=tuple(run_facts(experiment, data, environment, _gpus(stages), _gpu_settings(stages))),
         config=experiment.plain(),
         queries=read_query_scores(
@@ -122,7 +128,7 @@ def _parallel_methods(stages: Studies) -> list[str]:
     return list(parallel)
 
 
-def _method(campaign: Campaign, method: Method, stages: Studies) -> MethodResults:
+def _method(campaign: Campaign, method: Method, stages: Studies, importance: bool) -> MethodResults:
     protocol = campaign.experiment.protocol
     gallery = gallery_path(campaign.out_dir, method.name) if protocol.gallery else None
     searches = [
@@ -148,7 +154,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies) -> MethodResult
         ),
         searched=tuple(space),
         logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
-        importance=parameter_importance(space, search),
+        importance=parameter_importance(space, search) if importance else None,
         control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,

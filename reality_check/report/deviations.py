@@ -373,7 +373,9 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
             continue
         published = named_method(file).model_dump(mode="json", by_alias=True)
         ours = method.model_dump(mode="json", by_alias=True)
-        keys = sorted({_value_name(key) for key in differing_keys(published, ours)} - {"note"})
+        keys = sorted(
+            {_value_name(key) for key in differing_keys(published, ours)} - {"note", "packed"}
+        )
         if keys:
             yield Deviation(
                 f"method {method.name}",

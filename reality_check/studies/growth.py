@@ -70,7 +70,12 @@ def note_step(
         return  # that time it was killed before the larger one was locked
     protocol = there.protocol
     step = Step(time.time(), plain, protocol.search.settings, protocol.reproductions, done)
-    atomic_write(_file(out_dir), json.dumps([asdict(one) for one in [*steps, step]], indent=1))
+    write_steps([*steps, step], out_dir)
+
+
+def write_steps(steps: list[Step], out_dir: Path) -> None:
+    """Keep in which steps the experiment of an output folder grew."""
+    atomic_write(_file(out_dir), json.dumps([asdict(one) for one in steps], indent=1))
 
 
 def _file(out_dir: Path) -> Path:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -112,9 +112,8 @@ def check_same_experiment(
     keys = [key for key in differing if key not in free and not is_result_neutral(key)]
     keys.sort(key=lambda key: key.startswith("code."))
     if keys:
-        shown = "; ".join(_difference(key, there, ours) for key in keys[:5])
-        more = f" and {len(keys) - 5} more" if len(keys) > 5 else ""
-        raise UsageError(f"{out_dir} holds another experiment: {shown}{more}. {_WHAT_TO_DO}")
+        shown = describe_differences(keys, there, ours)
+        raise UsageError(f"{out_dir} holds another experiment: {shown}. {_WHAT_TO_DO}")
     return True
 
 
@@ -187,7 +186,15 @@ def _check_empty(out_dir: Path) -> None:
             )
 
 
-def _difference(key: str, there: Any, ours: Any) -> str:
+def describe_differences(
+    keys: Sequence[str], there: Any, ours: Any, places: tuple[str, str] = ("there", "here")
+) -> str:
+    """In which keys two experiments differ, and the values; of many keys the first five."""
+    shown = "; ".join(_difference(key, there, ours, places) for key in keys[:5])
+    return shown + (f" and {len(keys) - 5} more" if len(keys) > 5 else "")
+
+
+def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str:
     if key == "code.dataset":
         return "the images are not the same"
     if key == "code.pretrained weights":
@@ -201,4 +208,4 @@ def _difference(key: str, there: Any, ours: Any) -> str:
         new = [method.get("name") for method in new]
     if key == "storage":
         old, new = (str(url).partition("://")[0] + "://..." for url in (old, new))
-    return f"{key} is {old!r} there and {new!r} here"
+    return f"{key} is {old!r} {places[0]} and {new!r} {places[1]}"

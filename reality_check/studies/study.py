@@ -24,6 +24,7 @@ import optuna
 from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
+from reality_check.config.metrics import Stage
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
@@ -382,6 +383,10 @@ class Study:
         except Exception as error:
             if not was_taken_away(error):
                 raise
+
+
+#: The open studies, by method, stage and number of the search.
+Studies = Mapping[tuple[str, Stage, int], Study]
 
 
 def _may_live(trial: StoredTrial) -> bool:

@@ -272,6 +272,9 @@ def with_trials(experiment: Experiment) -> Experiment:
         return experiment
     methods = []
     for method in experiment.methods:
+        if method.packed is not None:
+            methods.append(method)
+            continue
         space = search_space(method, protocol, experiment.model_of(method))
         trials = each * max(1, len(space))
         methods.append(method.model_copy(update={"trials": trials}))

@@ -30,8 +30,8 @@ from reality_check.studies.progress import Row, seconds_left, stage_rows, worker
 from reality_check.utils.processes import this_process
 
 COMMANDS = (
-    *("init", "check", "run", "status", "report", "show", "score", "worker", "figure", "verdicts"),
-    "completion",
+    *("init", "check", "run", "status", "report", "show", "score", "pack", "merge", "leaderboard"),
+    *("worker", "figure", "verdicts", "completion"),
 )
 
 

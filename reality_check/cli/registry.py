@@ -1,0 +1,115 @@
+"""``reality-check pack``, ``merge`` and ``leaderboard``: finished runs as files."""
+
+from __future__ import annotations
+
+import argparse
+from pathlib import Path
+
+from reality_check.cli.parsing import Commands, add_command
+from reality_check.report.text import counted
+from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import DONE
+
+_PACK_DETAILS = """\
+Writes a finished output folder as one file: experiment, every trial, the scores
+of every query, software, checksums. Networks, curves of each fold and the paths
+of your machine are not in it; the sources of your own losses are, and the
+gallery of test images if the experiment has one. The same folder gives the same
+bytes.
+
+example:
+  reality-check pack runs/mine --out mine.pack
+
+With it others can write a report (reality-check report mine.pack theirs.pack
+--out DIR), join it (merge), or compare a method of theirs with it without
+training yours: methods: [{from: mine.pack}, their_loss] in a YAML.
+"""
+_MERGE_DETAILS = """\
+Joins finished runs of different methods, output folders or packs, into one new
+output folder, as if one run had trained them all. Data set, split, network,
+protocol and seed must be the same; what differs is named, and nothing is
+written then. Nothing is trained. Runs with other seeds, or with a method of the
+same name, belong in reality-check report A B --out DIR.
+
+example:
+  reality-check merge runs/mine theirs.pack --out runs/all
+"""
+_LEADERBOARD_DETAILS = """\
+Writes one page with a table for each data set and protocol: all methods with
+their intervals, raw input and untrained networks, cost, deviations. A method
+that several runs searched with other seeds is one row, with all its searches.
+
+example:
+  reality-check leaderboard registry/*.pack runs/mine --out leaderboard.html
+"""
+
+
+def add_pack_parser(commands: Commands) -> None:
+    """Add the command ``pack``."""
+    title = "write a finished run as one file, for others to compare with"
+    command = add_command(commands, "pack", run_pack, title, _PACK_DETAILS)
+    command.add_argument("dir", type=Path, metavar="DIR", help="output folder of a finished run")
+    command.add_argument(
+        "--out", type=Path, metavar="FILE", help="the file to write; by default DIR.pack"
+    )
+    command.add_argument(
+        "--without-queries",
+        action="store_true",
+        help="a file of about a tenth, without which no other test classes can be resampled",
+    )
+
+
+def add_merge_parser(commands: Commands) -> None:
+    """Add the command ``merge``."""
+    title = "join finished runs of different methods into one"
+    command = add_command(commands, "merge", run_merge, title, _MERGE_DETAILS)
+    _add_runs(command)
+    command.add_argument(
+        "--out", type=Path, metavar="DIR", required=True, help="a new or empty folder"
+    )
+
+
+def add_leaderboard_parser(commands: Commands) -> None:
+    """Add the command ``leaderboard``."""
+    title = "write a page that ranks finished runs, for each data set and protocol"
+    command = add_command(commands, "leaderboard", run_leaderboard, title, _LEADERBOARD_DETAILS)
+    _add_runs(command)
+    command.add_argument(
+        "--out", type=Path, metavar="FILE", required=True, help="the page, e.g. leaderboard.html"
+    )
+
+
+def _add_runs(command: argparse.ArgumentParser) -> None:
+    command.add_argument(
+        "runs", nargs="+", type=Path, metavar="RUN", help="output folders and packs"
+    )
+
+
+def run_pack(options: argparse.Namespace) -> int:
+    """Write a pack; return the exit status."""
+    from reality_check.api import pack
+
+    file = pack(options.dir, options.out, not options.without_queries)
+    print(f"{file}: {file.stat().st_size / 1e6:.2f} MB")
+    return DONE
+
+
+def run_merge(options: argparse.Namespace) -> int:
+    """Join runs; return the exit status."""
+    from reality_check.api import merge
+    from reality_check.cli.summary import print_summary
+
+    if len(options.runs) < 2:
+        raise UsageError(f"merge joins at least two runs, got {options.runs[0]} alone; name more.")
+    print_summary(merge(options.runs, options.out))
+    print(f"Report: {options.out / 'report.html'}")
+    return DONE
+
+
+def run_leaderboard(options: argparse.Namespace) -> int:
+    """Write a leaderboard; return the exit status."""
+    from reality_check.api import leaderboard
+
+    tables = leaderboard(options.runs, options.out)
+    print(f"{options.out}: {counted(tables, 'table')} of {counted(len(options.runs), 'run')}")
+    return DONE

@@ -1,0 +1,53 @@
+"""``methods: [{from: PACK}]``: methods whose results come from a pack instead of trainings."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from reality_check.utils.archive import unseal
+from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.text import nearest
+
+#: What a pack says of itself; the version is raised when an older reader would misread it.
+SCHEMA, VERSION = "reality-check-pack", 1
+_KEYS = {"from", "methods"}
+
+
+def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[str, Any]]:
+    """The methods of a pack as plain data, each with the pack that its results come from.
+
+    Args:
+        entry: ``{from: PACK}``, or ``{from: PACK, methods: [NAME, ...]}`` for some of them.
+        beside: the folder of the YAML, from which paths may lead.
+
+    Raises:
+        UsageError: it is no pack, or has no such method.
+    """
+    if odd := sorted({*map(str, entry)} - _KEYS):
+        raise UsageError(
+            f"methods: unknown key {odd[0]!r} beside from; methods of a pack are as they were run, "
+            "so only their names can be chosen: {from: PACK, methods: [NAME, ...]}."
+        )
+    given = at_home(str(entry["from"]))
+    candidates = [given, *([beside / given] if beside else [])]
+    file = next((path for path in candidates if path.is_file()), given)
+    archive = unseal(file, SCHEMA, VERSION)
+    experiment = archive.about["experiment"]
+    methods = {method["name"]: method for method in experiment["methods"]}
+    chosen = entry.get("methods", list(methods))
+    if not isinstance(chosen, list) or not chosen:
+        raise UsageError(f"{file}: methods must be a list of names, such as {list(methods)[:2]}.")
+    unknown = next((name for name in chosen if name not in methods), None)
+    if unknown is not None:
+        raise UsageError(
+            f"{file} has no method {unknown!r}; it has {', '.join(methods)}."
+            f"{nearest(str(unknown), methods)}"
+        )
+    packed = {
+        "file": str(file.resolve()),
+        "checksum": archive.checksum,
+        "experiment": experiment["name"],
+    }
+    return [{**methods[name], "packed": packed} for name in chosen]

@@ -1,0 +1,1 @@
+"""Finished runs as files: packed, read again, and joined without training."""

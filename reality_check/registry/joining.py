@@ -1,0 +1,193 @@
+"""Joining finished runs that shared everything but their methods, as if they had been one.
+
+What is joined are the records, not their reports: the joint folder is an ordinary output folder,
+whose report is that of one run, and which a run can continue.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import itertools
+import json
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.compose import compose
+from reality_check.config.differences import differing_keys
+from reality_check.config.metrics import Stage
+from reality_check.config.neutral_keys import is_result_neutral
+from reality_check.config.schema import Experiment
+from reality_check.registry.pack import Pack
+from reality_check.studies.growth import Step, slots
+from reality_check.studies.output_folder import describe_differences
+from reality_check.utils.errors import UsageError
+
+#: What joint runs may have of their own; the rest decides results, or how runs are counted.
+_FREE = (
+    *("name", "methods", "controls", "claims", "storage"),
+    *("protocol.name", "protocol.note", "protocol.gallery"),
+)
+_WEIGHTS = "pretrained weights"
+#: Where the notes of the counters of energy lie.
+ENERGY = "logs/energy/"
+_WHERE_FROM = "merged_from.json"
+#: By method and the like, what is noted with the baselines.
+_NOTED = ("parameters", "inputs")
+
+
+def joined(packs: Sequence[Pack]) -> Pack:
+    """Return what one run of all these methods would have left behind.
+
+    The name, note and baselines are those of the first.
+
+    Raises:
+        UsageError: they did not share data, split, network, protocol and seed, or have a method or
+            a file of the same name.
+    """
+    for one, other in itertools.combinations(packs, 2):
+        check_joinable((one.label, other.label), (one.experiment, other.experiment))
+    plain = [pack.experiment.plain() for pack in packs]
+    claims = [claim for one in plain for claim in one["claims"]]
+    whole = {
+        **plain[0],
+        "methods": [method for one in plain for method in one["methods"]],
+        "controls": [name for one in plain for name in one["controls"]],
+        "claims": [claim for n, claim in enumerate(claims) if claim not in claims[:n]],
+        "code": joined_code([one["code"] for one in plain]),
+        "storage": None,
+        "studies": None,
+    }
+    steps = _steps(packs)
+    experiment = compose(whole, where="the joint experiment")
+    for pack in packs:
+        if slots(experiment, steps) != slots(pack.experiment, list(pack.steps)):
+            raise UsageError(
+                f"{pack.label} grew in other steps than the others (steps.json), so that its "
+                "reproductions have other numbers; run it again from the start, in a new folder."
+            )
+    studies = {name: study for pack in packs for name, study in pack.studies.items()}
+    studies[Stage.BASELINES.value] = _baselines(packs)
+    files = _files(packs) | {_WHERE_FROM: _where_from(packs)}
+    return Pack("the joint run", experiment, studies, tuple(steps), files)
+
+
+def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Experiment]) -> None:
+    """Make sure that two runs could have been one.
+
+    Args:
+        labels: what messages call them.
+        experiments: with their fingerprints.
+
+    Raises:
+        UsageError: naming the keys that differ, or the method that both have.
+    """
+    (one, other), both = (each.plain() for each in experiments), " and ".join(labels)
+    if keys := list(_differing(one, other)):
+        places = f"in {labels[0]}", f"in {labels[1]}"
+        shown = describe_differences(keys, one, other, places)
+        raise UsageError(
+            f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
+            "reality-check report A B --out DIR, which also takes packs."
+        )
+    names = [[method.name for method in each.methods] for each in experiments]
+    if twice := [name for name in names[0] if name.lower() in map(str.lower, names[1])]:
+        raise UsageError(
+            f"{both} have the method {twice[0]!r} twice, but one run has it once; leave one of "
+            "them out, or compare them with reality-check report A B --out DIR."
+        )
+
+
+def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
+    """The keys in which runs differ that cannot be one."""
+    for key in differing_keys(one, other):
+        if is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _FREE):
+            continue
+        name = key.removeprefix("code.")
+        values = [plain["code"].get(name) for plain in (one, other)]
+        if name == _WEIGHTS and None not in values:
+            values = [value.split(", ")[0] for value in values]  # of the common network
+        if name != key and name != "dataset" and (None in values or values[0] == values[1]):
+            continue  # the class of a method that the other does not have
+        yield key
+
+
+def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
+    """The fingerprints of all, of which none contradict each other."""
+    whole = {name: source for code in codes for name, source in code.items()}
+    weights = [code[_WEIGHTS].split(", ") for code in codes if _WEIGHTS in code]
+    if weights:
+        whole[_WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
+    return whole
+
+
+def _steps(packs: Sequence[Pack]) -> list[Step]:
+    """The steps of all by their times; one that several took is one."""
+    steps: dict[str, Step] = {}
+    for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
+        same = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
+        first = steps.get(same, step)
+        steps[same] = dataclasses.replace(first, done={**step.done, **first.done})
+    return list(steps.values())
+
+
+def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
+    """Those of the first, with what was noted of the methods of all: they start alike."""
+    every = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
+    attributes = dict(every[0]["attributes"])
+    for key in _NOTED:
+        attributes[key] = {
+            name: value
+            for study in every
+            for name, value in (study["attributes"].get(key) or {}).items()
+        }
+    return every[0] | {"attributes": attributes}
+
+
+def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
+    files: dict[str, bytes] = {}
+    for number, pack in enumerate(packs):
+        for name, content in pack.files.items():
+            if name == _WHERE_FROM:
+                continue
+            if name.startswith(ENERGY):
+                rest = name.removeprefix(ENERGY)
+                name = f"{ENERGY}{number}_{rest}"
+                content = content if number == 0 else notes_of(content)
+            if files.setdefault(name, content) != content:
+                raise UsageError(
+                    f"{name} in {pack.label} is not that of the others, but one run has one; only "
+                    "runs with the same test queries and the same sources of your own are joined."
+                )
+    return files
+
+
+def notes_of(notes: bytes, methods: Sequence[str] | None = None) -> bytes:
+    """The notes of a counter of energy without other work: that of the baselines, for one.
+
+    Args:
+        notes: see :mod:`reality_check.studies.energy_notes`.
+        methods: whose work stays; ``None`` for that of all.
+    """
+    lines = []
+    for line in notes.decode("utf-8", "replace").splitlines():
+        with contextlib.suppress(ValueError):  # torn
+            note = json.loads(line)
+            who = (note.get("work") or [""])[0]
+            if not who or (methods is not None and who not in methods):
+                note = {**note, "work": None} if "work" in note else note
+            lines.append(json.dumps(note))
+    return "\n".join([*lines, ""]).encode()
+
+
+def _where_from(packs: Sequence[Pack]) -> bytes:
+    sources: list[dict[str, Any]] = [
+        {
+            "from": Path(pack.label).name,
+            "checksum": pack.checksum or None,
+            "methods": [method.name for method in pack.experiment.methods],
+        }
+        for pack in packs
+    ]
+    return (json.dumps(sources, indent=1) + "\n").encode()

@@ -1,0 +1,227 @@
+"""A pack: what a finished output folder holds, without networks and database, as one file.
+
+Inside are ``pack.json`` (experiment, protocol hash, environment, checksums), ``records.json``
+(every trial), the scores of every query, maps, galleries, the user's own sources, and for people
+and other programs ``summary.json``, ``results.csv`` and ``trials.csv``. Nothing in a pack is ever
+imported or run.
+"""
+
+from __future__ import annotations
+
+import atexit
+import contextlib
+import dataclasses
+import hashlib
+import json
+import tempfile
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from optuna.storages import BaseStorage
+
+from reality_check._version import __version__
+from reality_check.config.compose import compose
+from reality_check.config.metrics import Stage
+from reality_check.config.neutral_keys import is_table_neutral
+from reality_check.config.packs import SCHEMA, VERSION
+from reality_check.config.schema import Experiment
+from reality_check.evaluation.query_scores import QUERIES_FILE
+from reality_check.studies.campaign import Campaign, read_campaign, study_name
+from reality_check.studies.growth import Step, read_steps, write_steps
+from reality_check.studies.output_folder import lock_experiment, place
+from reality_check.studies.plain_study import plain_study, restore_study, trials_of
+from reality_check.utils.archive import seal, unseal
+from reality_check.utils.errors import UsageError
+from reality_check.utils.files import atomic_write
+
+_RECORDS = "records.json"
+#: For people and other programs; read back from no pack, since they can be made again.
+PAGES = ("summary.json", "results.csv", "trials.csv")
+_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*", "logs/energy/*.jsonl")
+_OF_METHOD = ("map.npz", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
+#: Keys of an experiment that say what is compared, not how it is measured.
+_NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
+#: Folders for packs that are looked at; results read scores of queries when these are asked for.
+_UNPACKED = contextlib.ExitStack()
+atexit.register(_UNPACKED.close)
+
+
+@dataclass(frozen=True)
+class Pack:
+    """A finished output folder, from a pack or from the folder itself.
+
+    Attributes:
+        label: what messages call it.
+        experiment: as it was run, with its fingerprints.
+        studies: by name, as :func:`reality_check.studies.plain_study.plain_study` has them.
+        steps: in which it grew.
+        files: by path in the folder.
+        checksum: of the pack; empty for a folder.
+    """
+
+    label: str
+    experiment: Experiment
+    studies: Mapping[str, Mapping[str, Any]]
+    steps: tuple[Step, ...]
+    files: Mapping[str, bytes]
+    checksum: str = ""
+
+
+def open_pack(path: Path) -> Pack:
+    """Read a pack, or a finished output folder as if it were one.
+
+    Raises:
+        UsageError: it is neither, is not finished, or was changed.
+    """
+    return _read_folder(path) if path.is_dir() else read_pack(path)
+
+
+def read_pack(path: Path) -> Pack:
+    """Read a pack; everything in it is checked.
+
+    Raises:
+        UsageError: one sentence on what is wrong.
+    """
+    archive = unseal(path, SCHEMA, VERSION)
+    try:
+        experiment = compose(archive.about["experiment"], where=str(path))
+        steps = tuple(Step(**step) for step in archive.about["steps"])
+        studies = json.loads(archive.files[_RECORDS])
+        for study in studies.values():
+            trials_of(study)
+    except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{path} has records that cannot be read ({words}).") from None
+    given = archive.about.get("protocol_hash")
+    if given != protocol_hash(experiment):
+        raise UsageError(
+            f"{path} says that its protocol hash is {given!r}, but that of its experiment is "
+            f"{protocol_hash(experiment)!r}; it was changed, or written by another version: pack "
+            "the output folder again."
+        )
+    kept = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *PAGES)}
+    return Pack(str(path), experiment, studies, steps, kept, archive.checksum)
+
+
+def _read_folder(path: Path) -> Pack:
+    campaign = read_campaign(path)
+    if not campaign.is_complete():
+        raise UsageError(
+            f"{path} is not finished, so it is no comparison yet; run it to its end first "
+            f"(reality-check status {path} says what is left)."
+        )
+    studies = {
+        place(work.stage) if not work.method else f"{work.method}/{place(work.stage, work.search)}":
+        plain_study(work.study.study)
+        for work in campaign.ready_stages()
+    }  # fmt: skip
+    patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _OF_METHOD]
+    files = {
+        file.relative_to(path).as_posix(): file.read_bytes()
+        for pattern in (*_OF_FOLDER, *patterns)
+        for file in path.glob(pattern)
+        if file.is_file() and file.suffix != ".pyc"
+    }
+    steps = tuple(read_steps(path))
+    return Pack(str(path), campaign.experiment, studies, steps, files)
+
+
+def without_queries(pack: Pack) -> Pack:
+    """The same without the scores of every query."""
+    files = {k: v for k, v in pack.files.items() if not k.endswith("/queries.npz")}
+    return dataclasses.replace(pack, files=files)
+
+
+def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
+    """Return a pack as the content of a file; the same folder gives the same bytes.
+
+    Args:
+        pack: of an output folder.
+        pages: the content of :data:`PAGES`.
+    """
+    about = {
+        "schema": SCHEMA,
+        "version": VERSION,
+        "written_by": f"pml-extensions {__version__}",
+        "protocol_hash": protocol_hash(pack.experiment),
+        "data": pack.experiment.code["dataset"],
+        "environment": environments(pack),
+        "experiment": public(pack.experiment),
+        "steps": [dataclasses.asdict(step) for step in pack.steps],
+    }
+    records = json.dumps(pack.studies, separators=(",", ":"), sort_keys=True)
+    texts = {name: text.encode() for name, text in {**pages, _RECORDS: records}.items()}
+    return seal(about, {**pack.files, **texts})
+
+
+def environments(pack: Pack) -> list[str]:
+    """Software and machines that the studies began with, each once."""
+    about = [study["attributes"].get("about", {}) for study in pack.studies.values()]
+    texts = [f"{one['versions']}; {one['machine']}" for one in about if "versions" in one]
+    return list(dict.fromkeys(texts))
+
+
+def protocol_hash(experiment: Experiment) -> str:
+    """What two experiments share whose numbers were measured by one protocol on one network.
+
+    Values that are the default are left out, so that a new key of a later version changes nothing.
+    """
+    plain = experiment.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    rules = {key: value for key, value in plain.items() if key not in _NOT_OF_PROTOCOL}
+    text = json.dumps(dict(_measuring(rules, "")), sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()[:16]
+
+
+def _measuring(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:
+    """What of nested settings decides whether results may stand in one table."""
+    for key, value in plain.items():
+        if is_table_neutral(f"{path}{key}"):
+            continue
+        if isinstance(value, Mapping):
+            yield from _measuring(value, f"{path}{key}.")
+        else:
+            yield f"{path}{key}", value
+
+
+def public(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as plain data, without what it says of its owner's machines."""
+    plain = experiment.plain() | {"storage": None, "studies": None, "slurm": {}, "device": "auto"}
+    dataset = plain["dataset"]
+    for holder in (dataset, dataset.get("arguments") or {}):
+        for key in {"path", "root"} & {*holder}:
+            if isinstance(holder[key], str):
+                holder[key] = Path(holder[key]).name
+    for method in plain["methods"]:
+        if method["packed"]:
+            method["packed"]["file"] = Path(method["packed"]["file"]).name
+    return plain
+
+
+def put(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
+    """Put what a pack holds into an output folder and its storage; what is there stays."""
+    for name, content in pack.files.items():
+        if not (out_dir / name).exists():
+            atomic_write(out_dir / name, content, durable=False)
+    for name, study in pack.studies.items():
+        restore_study(storage, study_name(experiment, name), study)
+
+
+def write_folder(pack: Pack, out_dir: Path) -> None:
+    """Make an output folder of a pack; ``experiment.yaml``, which makes it one, comes last."""
+    out_dir.mkdir(parents=True, exist_ok=True)
+    if pack.steps:
+        write_steps(list(pack.steps), out_dir)
+    put(pack, out_dir, pack.experiment, Campaign(pack.experiment, out_dir).storage)
+    lock_experiment(pack.experiment, out_dir)
+
+
+def unpacked(pack: Pack) -> Campaign:
+    """The campaign of a pack, to look at, in a temporary folder; its studies are in memory."""
+    folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="reality_check_")))
+    if pack.steps:
+        write_steps(list(pack.steps), folder)
+    campaign = Campaign(pack.experiment, folder, only_reads=True)
+    put(pack, folder, pack.experiment, campaign.storage)
+    return campaign

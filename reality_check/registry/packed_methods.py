@@ -1,0 +1,105 @@
+"""Methods of an experiment whose results come from packs: shared data, split, protocol and seed."""
+
+from __future__ import annotations
+
+import dataclasses
+import itertools
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from reality_check.config.differences import differing_keys
+from reality_check.config.schema import Experiment
+from reality_check.registry.joining import ENERGY, check_joinable, joined_code, notes_of
+from reality_check.registry.pack import Pack, read_pack
+from reality_check.studies.growth import Step, slots
+from reality_check.utils.errors import UsageError
+
+
+def packs_of(experiment: Experiment) -> list[Pack]:
+    """The packs that an experiment takes methods from, with these methods alone.
+
+    Raises:
+        UsageError: nothing is left to train, a pack is not the one that the experiment was begun
+            with, or a method was changed.
+    """
+    chosen: dict[tuple[str, str], list[str]] = {}
+    for method in experiment.methods:
+        if method.packed is not None:
+            chosen.setdefault((method.packed.file, method.packed.checksum), []).append(method.name)
+    if chosen and not experiment.trained().methods:
+        raise UsageError(
+            "all methods come from packs, so there is nothing to train; join packs with "
+            "reality-check merge A B --out DIR."
+        )
+    return [
+        _chosen(experiment, Path(file), checksum, names)
+        for (file, checksum), names in chosen.items()
+    ]
+
+
+def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[str]) -> Pack:
+    pack = read_pack(file)
+    if pack.checksum != checksum:
+        raise UsageError(
+            f"{file} is not the pack that this experiment was begun with (checksum "
+            f"{pack.checksum[:12]}, not {checksum[:12]}); bring that one back, or begin anew with "
+            "another --out."
+        )
+    for name in names:
+        theirs, ours = (
+            one.method(name).model_dump(mode="json", exclude={"packed"})
+            for one in (pack.experiment, experiment)
+        )
+        if keys := list(differing_keys(theirs, ours)):
+            raise UsageError(
+                f"method {name!r} comes from {file}, but {keys[0]} is not as it was run; leave it "
+                "as it is, or train the method here under a name of its own."
+            )
+    return _restricted(pack, names)
+
+
+def _restricted(pack: Pack, names: Sequence[str]) -> Pack:
+    """What a pack holds of some of its methods, without baselines and sources."""
+    folders = tuple(f"{name}/" for name in names)
+    files = {name: content for name, content in pack.files.items() if name.startswith(folders)}
+    for name, content in pack.files.items():
+        if name.startswith(ENERGY):
+            rest = name.removeprefix(ENERGY)
+            files[f"{ENERGY}{pack.checksum[:8]}_{rest}"] = notes_of(content, names)
+    methods = [pack.experiment.method(name) for name in names]
+    return dataclasses.replace(
+        pack,
+        experiment=pack.experiment.model_copy(update={"methods": methods}),
+        studies={name: study for name, study in pack.studies.items() if name.startswith(folders)},
+        files=files,
+    )
+
+
+def check_packed(
+    experiment: Experiment, code: Mapping[str, str], steps: Sequence[Step], packs: Sequence[Pack]
+) -> dict[str, str]:
+    """Make sure that packed methods were run as those of an experiment are.
+
+    Args:
+        experiment: with packed methods.
+        code: the fingerprints of its data, and of what is trained.
+        steps: in which its folder grew.
+        packs: of :func:`packs_of`.
+
+    Returns:
+        The fingerprints with those of the packed methods.
+
+    Raises:
+        UsageError: naming the keys that differ.
+    """
+    own = experiment.trained().model_copy(update={"code": dict(code)})
+    alike = [("this experiment", own), *((pack.label, pack.experiment) for pack in packs)]
+    for (one, left), (other, right) in itertools.combinations(alike, 2):
+        check_joinable((one, other), (left, right))
+    for pack in packs:
+        if slots(experiment, list(steps)) != slots(pack.experiment, list(pack.steps)):
+            raise UsageError(
+                f"{pack.label} and this experiment grew in other steps, so that their "
+                "reproductions have other numbers; begin anew with another --out."
+            )
+    return joined_code([code, *(pack.experiment.code for pack in packs)])

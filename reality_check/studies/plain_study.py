@@ -1,0 +1,93 @@
+"""A study as plain data, and back into any storage: packs hold no database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import datetime
+from typing import Any
+
+import optuna
+from optuna.distributions import distribution_to_json, json_to_distribution
+from optuna.storages import BaseStorage
+from optuna.trial import FrozenTrial, TrialState
+
+#: What a trial notes of the process that did it: names of machines are not for everybody.
+_PRIVATE = {"worker"}
+
+
+def plain_study(study: optuna.Study) -> dict[str, Any]:
+    """All that a study has that is over: attempts that still run or wait are left out."""
+    return {
+        "values": study.metric_names,
+        "attributes": study.user_attrs,
+        "trials": [
+            _plain_trial(trial)
+            for trial in study.get_trials(deepcopy=False)
+            if trial.state.is_finished()
+        ],
+    }
+
+
+def restore_study(storage: BaseStorage, name: str, plain: Mapping[str, Any]) -> None:
+    """Put a study into a storage; what is there of it already, after a kill, stays.
+
+    Args:
+        storage: any.
+        name: of the study there.
+        plain: what :func:`plain_study` returned.
+    """
+    study = optuna.create_study(
+        study_name=name, storage=storage, direction="maximize", load_if_exists=True
+    )
+    there = len(study.get_trials(deepcopy=False))
+    for trial in trials_of(plain)[there:]:
+        study.add_trial(trial)
+    if plain["values"] and study.metric_names is None:
+        study.set_metric_names(plain["values"])
+    for key, value in plain["attributes"].items():
+        if study.user_attrs.get(key) != value:
+            study.set_user_attr(key, value)
+
+
+def trials_of(plain: Mapping[str, Any]) -> list[FrozenTrial]:
+    """The trials of a plain study; what is none of ours raises an error of some kind."""
+    return [_trial(trial) for trial in plain["trials"]]
+
+
+def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
+    return {
+        "state": trial.state.name,
+        "value": trial.value,
+        "params": trial.params,
+        "distributions": {k: distribution_to_json(v) for k, v in trial.distributions.items()},
+        "attributes": {k: v for k, v in trial.user_attrs.items() if k not in _PRIVATE},
+        "of_optuna": trial.system_attrs,
+        "intermediate": {str(step): v for step, v in trial.intermediate_values.items()},
+        "started": _text(trial.datetime_start),
+        "ended": _text(trial.datetime_complete),
+    }
+
+
+def _trial(plain: Mapping[str, Any]) -> FrozenTrial:
+    return FrozenTrial(
+        number=-1,  # given by the storage, as the id
+        trial_id=-1,
+        state=TrialState[plain["state"]],
+        value=plain["value"],
+        values=None,
+        params=dict(plain["params"]),
+        distributions={k: json_to_distribution(v) for k, v in plain["distributions"].items()},
+        user_attrs=dict(plain["attributes"]),
+        system_attrs=dict(plain["of_optuna"]),
+        intermediate_values={int(step): v for step, v in plain["intermediate"].items()},
+        datetime_start=_time(plain["started"]),
+        datetime_complete=_time(plain["ended"]),
+    )
+
+
+def _text(time: datetime | None) -> str | None:
+    return None if time is None else time.isoformat()
+
+
+def _time(text: str | None) -> datetime | None:
+    return None if text is None else datetime.fromisoformat(text)

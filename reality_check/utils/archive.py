@@ -1,0 +1,156 @@
+"""Sealed archives: a zip of files with their checksums, read so that nothing odd gets through.
+
+The checksums tell damage and careless changes; they are no signature: whoever rewrites all of an
+archive can seal it again.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import json
+import re
+import zipfile
+import zlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from reality_check.utils.errors import UsageError
+
+#: The file that names all others, with their checksums.
+CONTENTS = "pack.json"
+#: Bytes of all files together, beyond which an archive is refused unread.
+MOST_BYTES = 512 << 20
+_MOST_FILES = 100_000
+_WHEN = (1980, 1, 1, 0, 0, 0)  # the same content gives the same bytes, whenever it is written
+#: Each part of a path; none is hidden, leads upwards or is a drive.
+_PART = re.compile(r"[A-Za-z0-9_+-][A-Za-z0-9_.+-]*")
+_DAMAGED = (OSError, EOFError, ValueError, KeyError, NotImplementedError, RuntimeError)
+_DAMAGED_ZIP = (zipfile.BadZipFile, zipfile.LargeZipFile, zlib.error)
+
+
+@dataclass(frozen=True)
+class Archive:
+    """What was sealed.
+
+    Attributes:
+        about: plain data of the caller's.
+        files: by path, with slashes.
+        checksum: of both; the same for the same content, however it is compressed.
+    """
+
+    about: dict[str, Any]
+    files: dict[str, bytes]
+    checksum: str
+
+
+def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
+    """Return an archive; the same content gives the same bytes."""
+    listed = {name: _entry(content) for name, content in sorted(files.items())}
+    contents = {**about, "files": listed}
+    contents["checksum"] = _digest(_plain(contents))
+    stream = io.BytesIO()
+    with zipfile.ZipFile(stream, "w") as archive:
+        text = json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
+        for name, content in {CONTENTS: text.encode(), **dict(sorted(files.items()))}.items():
+            info = zipfile.ZipInfo(name, _WHEN)
+            info.external_attr = 0o644 << 16
+            is_compressed = name.endswith((".npz", ".png"))
+            info.compress_type = zipfile.ZIP_STORED if is_compressed else zipfile.ZIP_DEFLATED
+            archive.writestr(info, content, compresslevel=9)
+    return stream.getvalue()
+
+
+def unseal(path: Path, schema: str, version: int) -> Archive:
+    """Read an archive, and make sure that it is whole and as it was sealed.
+
+    Args:
+        path: the file.
+        schema: what ``about["schema"]`` must be.
+        version: what ``about["version"]`` must be.
+
+    Raises:
+        UsageError: one sentence on what is wrong with it.
+    """
+    try:
+        with zipfile.ZipFile(path) as archive:
+            _check_size(path, archive.infolist())
+            contents = _contents(path, archive, schema, version)
+            files = _files(path, archive, contents["files"])
+    except FileNotFoundError:
+        raise UsageError(f"there is no file {path}; name a pack or an output folder.") from None
+    except (*_DAMAGED, *_DAMAGED_ZIP, RecursionError, TypeError, AttributeError) as error:
+        words = f"{type(error).__name__}: {error}".splitlines()[0]
+        raise UsageError(f"{path} is no whole pack ({words}); fetch or write it again.") from None
+    sealed = {key: value for key, value in contents.items() if key != "checksum"}
+    if contents.get("checksum") != _digest(_plain(sealed)):
+        raise _tampered(path, CONTENTS)
+    return Archive(contents, files, contents["checksum"])
+
+
+def _contents(path: Path, archive: zipfile.ZipFile, schema: str, version: int) -> dict[str, Any]:
+    names = archive.namelist()
+    contents = json.loads(archive.read(CONTENTS)) if CONTENTS in names else {}
+    if not isinstance(contents, dict) or contents.get("schema") != schema:
+        raise UsageError(
+            f"{path} is a zip file but no pack; those are written by reality-check pack DIR."
+        )
+    if contents.get("version") != version:
+        raise UsageError(
+            f"{path} is a pack of version {contents.get('version')!r}, but this reality-check "
+            f"reads version {version}; write it again from its output folder with reality-check "
+            "pack, or use the reality-check that wrote it."
+        )
+    return contents
+
+
+def _check_size(path: Path, members: Sequence[zipfile.ZipInfo]) -> None:
+    size = sum(info.file_size for info in members)
+    if size > MOST_BYTES or len(members) > _MOST_FILES:
+        raise UsageError(
+            f"{path} would unpack to {size / 1e6:,.0f} MB in {len(members):,} files, more than any "
+            f"pack ({MOST_BYTES / 1e6:,.0f} MB, {_MOST_FILES:,} files); it is not read."
+        )
+
+
+def _files(
+    path: Path, archive: zipfile.ZipFile, listed: Mapping[str, Mapping[str, Any]]
+) -> dict[str, bytes]:
+    names = archive.namelist()
+    if sorted(names) != sorted([CONTENTS, *listed]):
+        odd = sorted({*names} ^ {CONTENTS, *listed}) or [n for n in names if names.count(n) > 1]
+        raise UsageError(
+            f"{path} holds other files than it lists ({odd[0]!r}); fetch or write it again."
+        )
+    for name in listed:
+        if not all(_PART.fullmatch(part) for part in name.split("/")):
+            raise UsageError(f"{path} holds a file with the path {name!r}; it is not read.")
+    files = {name: archive.read(name) for name in listed}
+    for name, content in files.items():
+        if listed[name] != _entry(content):
+            raise _tampered(path, name)
+        if name.endswith(".npz"):
+            with zipfile.ZipFile(io.BytesIO(content)) as arrays:
+                _check_size(path, arrays.infolist())
+    return files
+
+
+def _tampered(path: Path, name: str) -> UsageError:
+    return UsageError(
+        f"{path} was changed after it was written: {name} does not have its checksum; fetch or "
+        "write it again."
+    )
+
+
+def _entry(content: bytes) -> dict[str, Any]:
+    return {"sha256": _digest(content), "bytes": len(content)}
+
+
+def _digest(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
+
+
+def _plain(data: Any) -> bytes:
+    return json.dumps(data, sort_keys=True).encode()

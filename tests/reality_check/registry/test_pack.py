@@ -1,0 +1,146 @@
+"""A pack: all that a report needs of a finished folder, and nothing of its owner's machine."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import re
+import socket
+import zipfile
+from pathlib import Path
+
+import numpy as np
+import pytest
+from support.recorded_runs import experiment, record
+
+import reality_check as rc
+from reality_check.api import pack
+from reality_check.config.compose import compose
+from reality_check.registry.pack import open_pack, protocol_hash, read_pack
+from reality_check.utils.archive import seal
+from reality_check.utils.errors import UsageError
+
+
+@pytest.fixture(scope="module")
+def made(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack(runs / "both", tmp_path_factory.mktemp("packs") / "both.pack")
+
+
+def test_a_pack_has_the_results_of_its_folder(runs: Path, made: Path) -> None:
+    folder, packed = rc.load_results(runs / "both"), rc.load_results(made)
+    for field in dataclasses.fields(folder):
+        if field.name != "queries":
+            assert getattr(folder, field.name) == getattr(packed, field.name), field.name
+    assert folder.queries is not None
+    assert packed.queries is not None
+    for place in {(row.method, row.category, row.reproduction) for row in folder.rows}:
+        expected, found = folder.queries.load(*place), packed.queries.load(*place)
+        assert expected is not None
+        np.testing.assert_array_equal(expected, found)
+
+
+def test_the_same_folder_gives_the_same_bytes(runs: Path, made: Path, tmp_path: Path) -> None:
+    again = pack(runs / "both", tmp_path / "again.pack")
+    assert again.read_bytes() == made.read_bytes()
+    assert open_pack(made).studies == open_pack(runs / "both").studies
+
+
+def test_it_may_leave_out_the_scores_of_queries(runs: Path, made: Path, tmp_path: Path) -> None:
+    small = pack(runs / "both", tmp_path / "small.pack", queries=False)
+    assert small.stat().st_size < made.stat().st_size
+    found = rc.load_results(small)
+    assert found.records() == rc.load_results(made).records()
+    assert found.queries is None or found.queries.load("contrastive", "ensemble", 0) is None
+
+
+def test_what_others_find_in_it_without_this_package(made: Path) -> None:
+    with zipfile.ZipFile(made) as archive:
+        names = archive.namelist()
+        about = json.loads(archive.read("pack.json"))
+        summary = json.loads(archive.read("summary.json"))
+        rows = archive.read("results.csv").decode().splitlines()
+    assert {"records.json", "trials.csv", "test_queries.npz"} < {*names}
+    assert "contrastive/reproductions/001/queries.npz" in names
+    assert not [name for name in names if name.endswith((".pt", ".db", ".lock"))]
+    assert [method["name"] for method in summary["methods"]] == [
+        "normalized_softmax",
+        "contrastive",
+    ]
+    assert len(rows) == 1 + 2 * 2 * 3 * 3
+    assert about["data"] == "d" * 64
+    assert "torch" in about["environment"][0]
+    assert about["protocol_hash"] == protocol_hash(experiment())
+
+
+def test_nothing_of_the_machine_is_in_it(tmp_path: Path) -> None:
+    of = experiment("slurm.account=secret", "storage=null")
+    data = of.plain() | {
+        "dataset": {"reader": "npz", "name": "mine", "path": "/home/somebody/mine.npz"},
+        "slurm": {"account": "a_secret"},
+    }
+    record(compose(data), tmp_path / "mine")
+    whole = pack(tmp_path / "mine", tmp_path / "mine.pack")
+    with zipfile.ZipFile(whole) as archive:
+        text = b"".join(archive.read(name) for name in archive.namelist()).decode("latin-1")
+    for secret in ("somebody", "a_secret", socket.gethostname() + '"', str(tmp_path)):
+        assert secret not in text, secret
+    assert read_pack(whole).experiment.dataset.path == "mine.npz"
+
+
+def test_a_folder_that_is_not_finished_is_refused(tmp_path: Path) -> None:
+    record(experiment(), tmp_path / "begun", until=3)
+    with pytest.raises(UsageError, match=r"begun is not finished, .* run it to its end first"):
+        pack(tmp_path / "begun")
+    assert not (tmp_path / "begun.pack").exists()
+
+
+def test_the_file_lies_beside_the_folder_unless_it_is_named(runs: Path, tmp_path: Path) -> None:
+    assert pack(runs / "one") == (runs / "one.pack").resolve()
+    with pytest.raises(UsageError, match=r"is a folder; name the file to write with --out"):
+        pack(runs / "one", tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "same"),
+    [
+        ("protocol.search.trials", 3, False),
+        ("protocol.split", {"rule": "kfold", "folds": 2}, False),
+        ("model.arguments", {"width": 8}, False),
+        ("protocol.note", "another", True),
+        ("protocol.final_metrics", ["NMI"], True),
+        ("seed", 5, True),
+        ("methods", ["contrastive"], True),
+    ],
+)
+def test_the_hash_is_that_of_protocol_and_network(key: str, value: object, same: bool) -> None:
+    changed = experiment(f"{key}={json.dumps(value)}")
+    assert (protocol_hash(changed) == protocol_hash(experiment())) is same
+
+
+def resealed(made: Path, target: Path, **changes: object) -> Path:
+    """A pack that somebody rewrote with all its checksums."""
+    with zipfile.ZipFile(made) as archive:
+        files = {name: archive.read(name) for name in archive.namelist()}
+    about = json.loads(files.pop("pack.json")) | changes
+    for key in ("files", "checksum"):
+        del about[key]
+    target.write_bytes(seal(about, files))
+    return target
+
+
+@pytest.mark.parametrize(
+    ("changes", "words"),
+    [
+        ({"protocol_hash": "0123456789abcdef"}, "protocol hash is '0123456789abcdef', but that of"),
+        ({"version": 0}, "is a pack of version 0, but this reality-check reads version 1"),
+        ({"schema": "other"}, "is a zip file but no pack"),
+        ({"steps": [{"odd": 1}]}, "has records that cannot be read"),
+        ({"experiment": {"name": "x"}}, "the key 'dataset' is missing"),
+    ],
+)
+def test_a_rewritten_pack_is_refused_in_a_sentence(
+    made: Path, tmp_path: Path, changes: dict[str, object], words: str
+) -> None:
+    with pytest.raises(UsageError, match=re.escape(words)) as caught:
+        read_pack(resealed(made, tmp_path / "bad.pack", **changes))
+    assert str(caught.value).count("bad.pack") >= 1

@@ -1,0 +1,149 @@
+"""A method of one's own against packed results, which are not trained again."""
+
+from __future__ import annotations
+
+import shutil
+from pathlib import Path
+from typing import Any
+
+import pytest
+from support.in_process import run_command
+from support.paths import TINY
+from support.recorded_runs import CODE, MadeUpRunner
+
+import reality_check as rc
+from reality_check.api import pack
+from reality_check.config import compose, load_experiment
+from reality_check.launch import prepare, worker
+from reality_check.registry.packed_methods import check_packed, packs_of
+from reality_check.studies.growth import Step
+from reality_check.utils.errors import UsageError
+
+OVERRIDES = ["protocol.reproductions=2", "device=auto"]
+
+
+@pytest.fixture(scope="module")
+def theirs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return pack(runs / "one", tmp_path_factory.mktemp("packs") / "theirs.pack")
+
+
+@pytest.fixture
+def runners(monkeypatch: pytest.MonkeyPatch) -> list[MadeUpRunner]:
+    """The runners of a run, whose results are made up."""
+    made: list[MadeUpRunner] = []
+
+    class Runner(MadeUpRunner):
+        strategy = type("Strategy", (), {"size": 1, "is_main": True})
+
+        def __init__(self, prepared: Any, out_dir: Path, *_: Any) -> None:
+            super().__init__(prepared.experiment, out_dir)
+            self.prepared = prepared
+            made.append(self)
+
+        def close(self) -> None:
+            pass
+
+    monkeypatch.setattr(worker, "TrialRunner", Runner)
+    monkeypatch.setattr(prepare, "fingerprints", lambda experiment, dataset: dict(CODE))
+    return made
+
+
+@pytest.mark.usefixtures("undrawn")
+def test_only_the_own_method_is_trained(
+    runs: Path, theirs: Path, runners: list[MadeUpRunner], tmp_path: Path
+) -> None:
+    given = ["run", str(TINY), *OVERRIDES, "--out", "out"]
+    methods = f"methods=[{{from: {theirs}}}, quick/contrastive]"
+    done = run_command(tmp_path, *given, methods)
+    assert done.returncode == 0, done.stderr
+    out = tmp_path / "out"
+    assert {name for runner in runners for name in runner.done} == {"contrastive", "baselines"}
+    both, found = rc.load_results(runs / "both"), rc.load_results(out)
+    assert found.records(baselines=True) == both.records(baselines=True)
+    assert found.trials() == both.trials()
+    (said,) = [one.text for one in found.deviations if one.topic == "packed results"]
+    assert said.startswith("Not trained in this run, but taken from the pack of tiny (")
+    assert said.endswith("protocol and seed: normalized_softmax.")
+    assert not [one for one in both.deviations if one.topic == "packed results"]
+    # The same command continues; the pack goes on in packs of this folder.
+    again = run_command(tmp_path, *given, methods)
+    assert again.returncode == 0, again.stderr
+    of_both = rc.load_results(pack(out))
+    assert of_both.records() == both.records()
+    # Of a pack that is another one by now nothing is mixed in.
+    other = tmp_path / "other.pack"
+    shutil.copy(pack(runs / "another_seed", tmp_path / "x.pack"), other)
+    refused = run_command(tmp_path, *given, f"methods=[{{from: {other}}}, quick/contrastive]")
+    assert refused.returncode == 2
+    assert "seed is 0 in this experiment and 1 in" in refused.stderr
+
+
+def test_nothing_of_a_pack_is_imported(theirs: Path) -> None:
+    """Packed methods are neither built nor checked, so that their losses need not be here."""
+    experiment = load_experiment(
+        TINY, [*OVERRIDES, f"methods=[{{from: {theirs}}}, quick/contrastive]"]
+    )
+    plain = experiment.plain()
+    plain["methods"][0]["loss"] = "nowhere.Loss"
+    named = prepare._named_classes(compose(plain).trained())
+    assert "nowhere.Loss" not in named
+
+
+def loaded(methods: str, *more: str) -> Any:
+    return load_experiment(TINY, [*OVERRIDES, *more, f"methods=[{methods}]"])
+
+
+@pytest.mark.parametrize(
+    ("entry", "words"),
+    [
+        ("{from: %s, samples_per_class: 2}", "unknown key 'samples_per_class' beside from"),
+        ("{from: %s, methods: [normalised_softmax]}", "has no method 'normalised_softmax'; it has"),
+        ("{from: %s, methods: []}", "methods must be a list of names"),
+        ("{from: nowhere.pack}", "there is no file nowhere.pack"),
+        ("{from: %s}, {from: %s}", "two methods are named 'normalized_softmax'"),
+    ],
+)
+def test_what_cannot_be_taken_is_said(theirs: Path, entry: str, words: str) -> None:
+    with pytest.raises(UsageError, match=words):
+        loaded(entry.replace("%s", str(theirs)))
+
+
+def checked(experiment: Any, *steps: Step, **code: str) -> dict[str, str]:
+    return check_packed(experiment, {**CODE, **code}, steps, packs_of(experiment))
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ("seed=3", "seed is 3 in this experiment and 0 in"),
+        ("protocol.split.folds=3", "protocol.split.folds is 3 in this experiment and 2 in"),
+        ("protocol.search.trials=5", "protocol.search.trials is 5 in this experiment and 2 in"),
+        ("methods.normalized_softmax.samples_per_class=2", "samples_per_class is not as it was"),
+        ("methods.normalized_softmax.packed.checksum=abc", "is not the pack that this experiment"),
+    ],
+)
+def test_another_run_than_that_of_the_pack_is_refused(
+    theirs: Path, change: str, words: str
+) -> None:
+    whole = f"methods=[{{from: {theirs}}}, quick/contrastive]"
+    experiment = load_experiment(TINY, [*OVERRIDES, whole, change])
+    with pytest.raises(UsageError, match=words):
+        checked(experiment)
+
+
+def test_images_and_own_code_must_be_those_of_the_pack(theirs: Path) -> None:
+    experiment = loaded(f"{{from: {theirs}}}, quick/contrastive")
+    assert checked(experiment, **{"mine.Loss": "1"}) == {**CODE, "mine.Loss": "1"}
+    with pytest.raises(UsageError, match="the images are not the same"):
+        checked(experiment, dataset="e")
+
+
+def test_something_must_be_left_to_train(theirs: Path) -> None:
+    with pytest.raises(UsageError, match="all methods come from packs, so there is nothing to"):
+        packs_of(loaded(f"{{from: {theirs}}}"))
+
+
+def test_numbers_of_reproductions_must_mean_the_same(theirs: Path) -> None:
+    experiment = loaded(f"{{from: {theirs}}}, quick/contrastive")
+    with pytest.raises(UsageError, match="grew in other steps"):
+        checked(experiment, Step(0.0, {}, 2, 1))

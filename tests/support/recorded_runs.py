@@ -1,0 +1,110 @@
+"""Finished output folders whose records are made up: nothing is trained."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from statistics import fmean
+from typing import Any
+
+import numpy as np
+
+from reality_check.config import Experiment, load_experiment
+from reality_check.config.metrics import CATEGORIES, METRICS, Stage
+from reality_check.evaluation.metrics import Metrics
+from reality_check.evaluation.query_scores import QUERIES_FILE, packed, write_query_scores
+from reality_check.launch.work_loop import WorkLoop
+from reality_check.studies.campaign import Campaign, StageWork
+from reality_check.studies.output_folder import lock_experiment, query_scores_path
+from reality_check.studies.trial import TrialContext, TrialResult
+from reality_check.utils.seeds import derive
+from support.paths import TINY
+
+CODE = {"dataset": "d" * 64}
+_CLASSES, _EACH = 5, 4
+
+
+class MadeUpRunner:
+    """What a :class:`WorkLoop` takes for a runner; a result depends on seed, method and place.
+
+    Args:
+        experiment: whose trials are done.
+        out_dir: its output folder, for the scores of queries.
+    """
+
+    def __init__(self, experiment: Experiment, out_dir: Path) -> None:
+        self._experiment, self._out_dir = experiment, out_dir
+        self.done: list[str] = []
+
+    def resources(self, stage: Stage) -> dict[str, Any]:
+        return {"device": "cpu", "processes": 1}
+
+    def on_progress(self, state: dict[str, Any]) -> None:
+        pass
+
+    def do(self, work: StageWork, context: TrialContext) -> TrialResult:
+        index, seed = context.trial_index, self._experiment.seed
+        self.done.append(work.method or str(work.stage))
+        draw = np.random.default_rng(derive(seed, work.method, work.stage, work.search, index))
+        about = {"seconds": 3600 * draw.uniform()}
+        if work.stage is Stage.BASELINES:
+            scores = {name: _means(_of_queries(draw, 0.2)) for name in ("raw pixels", "untrained")}
+            return TrialResult(0.1, about | {"scores": scores})
+        values = draw.uniform(0.3, 0.6, self._experiment.protocol.split.folds).tolist()
+        about |= {
+            "fold_values": values,
+            "fold_epochs": [2 for _ in values],
+            "follow_up_epochs": [0 for _ in values],
+            "epochs_spent": [3 for _ in values],
+            "cut_short": [[] for _ in values],
+            "curves": [[[-1, 0.1], [1, value]] for value in values],
+        }
+        if work.stage is not Stage.SEARCH:
+            about["scores"] = self._score(work, index, draw)
+        return TrialResult(fmean(values), about, {1: values[0]})
+
+    def _score(self, work: StageWork, index: int, draw: np.random.Generator) -> dict[str, Any]:
+        of_stage = {"complete"} if work.stage is Stage.FINAL else {"aggregate", "ensemble"}
+        wanted = [c for c in CATEGORIES if c in of_stage]
+        queries = {category: _of_queries(draw, 0.5) for category in wanted}
+        path = query_scores_path(self._out_dir, work.method, work.stage, index)
+        write_query_scores(path, {c: Metrics({}, scores) for c, scores in queries.items()})
+        return {category: _means(scores) for category, scores in queries.items()}
+
+
+def _of_queries(draw: np.random.Generator, mean: float) -> dict[str, Any]:
+    values = np.clip(draw.normal(mean, 0.1, (len(METRICS), _CLASSES * _EACH)), 0, 1)
+    return dict(zip(METRICS, values.astype(np.float32).astype(np.float64), strict=True))
+
+
+def _means(scores: dict[str, Any]) -> dict[str, float]:
+    return {name: float(values.mean()) for name, values in scores.items()}
+
+
+def experiment(*overrides: str, code: dict[str, str] | None = None) -> Experiment:
+    """The tiny experiment with its fingerprints."""
+    loaded = load_experiment(TINY, ["protocol.reproductions=2", "device=auto", *overrides])
+    return loaded.model_copy(update={"code": code or CODE})
+
+
+def record(of: Experiment, folder: Path, until: int | None = None) -> MadeUpRunner:
+    """Make a finished output folder, or one of which only so many trials are done."""
+    folder.mkdir(parents=True, exist_ok=True)
+    lock_experiment(of, folder)
+    campaign = Campaign(of, folder)
+    runner = MadeUpRunner(of, folder)
+    queries = {
+        "labels": np.repeat(np.arange(_CLASSES), _EACH).astype(np.int32),
+        "images": np.arange(_CLASSES * _EACH, dtype=np.int32),
+        "class_names": np.array([f"class {n}" for n in range(_CLASSES)]),
+    }
+    (folder / QUERIES_FILE).write_bytes(packed(queries))
+    baselines = campaign.baselines()
+    baselines.note("parameters", {method.name: 7 for method in of.methods})
+    baselines.note("inputs", {method.name: [8, 8, 1] for method in of.methods})
+    loop = WorkLoop(campaign, runner)  # type: ignore[arg-type]
+    if until is None:
+        loop.run()
+    else:
+        for _ in range(until):
+            loop._work_on_first_free_stage()
+    return runner
