@@ -30,7 +30,7 @@ def below(folder: Path) -> dict[str, bytes]:
     }
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("blank_figures")
 @pytest.mark.parametrize("packed", [False, True], ids=["folders", "packs"])
 def test_the_joint_run_is_that_of_one_run(runs: Path, tmp_path: Path, packed: bool) -> None:
     sources = [runs / "one", runs / "two"]

@@ -14,7 +14,7 @@ from reality_check.registry.pack import protocol_hash
 from reality_check.utils.errors import UsageError
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("blank_figures")
 def test_what_is_comparable_stands_in_one_table(
     runs: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -48,7 +48,7 @@ def runners(monkeypatch: pytest.MonkeyPatch) -> list[MadeUpRunner]:
     return made
 
 
-@pytest.mark.usefixtures("undrawn")
+@pytest.mark.usefixtures("blank_figures")
 def test_only_the_own_method_is_trained(
     runs: Path, theirs: Path, runners: list[MadeUpRunner], tmp_path: Path
 ) -> None:
