@@ -171,9 +171,9 @@ class Packed(Strict):
     """The pack that a method's results come from; in a YAML stands ``{from: PACK}``."""
 
     file: DataPath
-    """The pack."""
+    """Where the pack lies."""
     checksum: str
-    """Of its content."""
+    """Of the content of the pack."""
     experiment: Name
     """The experiment that it was packed from."""
 
