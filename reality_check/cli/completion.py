@@ -80,6 +80,7 @@ def answer(parser: argparse.ArgumentParser, **options: Any) -> None:
         "WHAT": lambda prefix, **_: [*LISTINGS, *_experiments(), *files(prefix)],
         "DIR": DirectoriesCompleter(),
         "FILE": files,
+        "TABLE": lambda prefix, **_: [*_published(), *FilesCompleter([".csv"])(prefix)],
         "FIGURE": _figures,
         "SHELL": lambda **_: SHELLS,
         "KEY=VALUE": _overrides,
@@ -105,6 +106,10 @@ def _parts(metavar: str, **_: Any) -> Iterable[str]:
 
 def _experiments() -> Iterable[str]:
     return [*config_files("experiments"), *paper_files()]
+
+
+def _published() -> Iterable[str]:
+    return [*(f"published/{name}" for name in config_files("published")), *paper_files()]
 
 
 def _figures(**_: Any) -> Iterable[str]:

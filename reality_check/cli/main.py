@@ -12,6 +12,7 @@ from collections.abc import Sequence
 from reality_check._version import __version__
 from reality_check.cli import (
     check,
+    claim,
     completion,
     embed,
     figure,
@@ -61,6 +62,7 @@ _ADDERS = (
     embed.add_parser,
     figure.add_parser,
     verdicts.add_parser,
+    claim.add_parser,
     completion.add_parser,
 )
 

@@ -58,6 +58,7 @@ def offered(*words: str) -> list[str]:
         (["run", "~no_such_user_here/"], []),
         (["run", "papers/000_sgsl/figure"], ["papers/000_sgsl/figure4_cars196"]),
         (["run", "--out", "runs/s"], ["runs/second/"]),
+        (["claim", "published/mlrc_cu"], ["published/mlrc_cub200"]),
         (["run", "quickstart", "--launcher", ""], ["local", "slurm"]),
         (["run", "quickstart", "--la"], ["--launcher"]),
         (["run", "--workers", ""], []),

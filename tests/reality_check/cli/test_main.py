@@ -31,7 +31,7 @@ from reality_check.utils.processes import this_process
 
 COMMANDS = (
     *("init", "check", "run", "status", "report", "show", "score", "pack", "merge", "leaderboard"),
-    *("worker", "figure", "verdicts", "completion"),
+    *("worker", "figure", "verdicts", "claim", "completion"),
 )
 
 

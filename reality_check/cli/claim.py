@@ -1,0 +1,104 @@
+"""``reality-check claim``: which gains of a paper's table are larger than luck."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+
+from reality_check.cli.parsing import Commands, add_command, positive
+from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import DONE
+
+_DETAILS = """\
+TABLE.csv has the columns method, metric and mean (in points), and where the
+paper prints them n (retrainings), sd (of one), searches, trials (of each
+search), networks (of which one retraining is the mean) and selected_on
+(validation or test). What is not printed is taken from measurements:
+docs/claim.md says which, and what the answers are worth on tables whose truth
+is known.
+
+examples:
+  reality-check claim table.csv --proposed ours
+  reality-check claim table.csv --seed-sd 0.6 --selected-on test --json
+  reality-check claim published/mlrc_cub200
+  reality-check claim papers/000_sgsl/table3_cub200 --proposed sgsl_512
+"""
+#: Endings of a figure.
+_FORMATS = (".png", ".pdf", ".svg")
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the command."""
+    title = "say which gains of a paper's table are larger than luck"
+    command = add_command(commands, "claim", run, title, _DETAILS)
+    command.add_argument(
+        "table", metavar="TABLE", help="a .csv, or the name of a published table that ships"
+    )
+    command.add_argument(
+        "--proposed", metavar="METHOD", help="compare it with each other one (default: every pair)"
+    )
+    command.add_argument("--metric", metavar="METRIC", help="of the table (default: R@1 or MAP@R)")
+    command.add_argument(
+        "--seed-sd",
+        type=_positive,
+        metavar="POINTS",
+        help="standard deviation of training one network (default: as printed, or as measured by "
+        "others on the data set)",
+    )
+    command.add_argument(
+        "--selected-on",
+        choices=("validation", "test"),
+        help="what chose epochs and values, of all rows (default: as the table says)",
+    )
+    command.add_argument(
+        "--classes",
+        type=positive,
+        metavar="N",
+        help="number of test classes: ask about other ones of the kind too (default: these alone)",
+    )
+    command.add_argument("--json", action="store_true", help="print the answer for programs")
+    command.add_argument(
+        "--figure", type=_picture, metavar="PICTURE", help="draw it too: .png, .pdf or .svg"
+    )
+
+
+def run(options: argparse.Namespace) -> int:
+    """Print the answer; return the exit status."""
+    from reality_check.papers.gain_text import plain, sentences, write_figure
+    from reality_check.papers.gains import judge_gains, noise_of
+    from reality_check.papers.paper_table import load_table
+
+    on_test = None if options.selected_on is None else options.selected_on == "test"
+    table = load_table(options.table).of(options.metric, on_test)
+    noise = noise_of(table, options.seed_sd, options.classes)
+    gains = judge_gains(table, noise, options.proposed)
+    if options.json:
+        print(json.dumps(plain(table, noise, gains), indent=1, ensure_ascii=False))
+    else:
+        print("\n".join(sentences(table, noise, gains)))
+    if options.figure is not None:
+        try:
+            write_figure(options.figure, table, gains)
+        except OSError as error:
+            raise UsageError(f"--figure {options.figure} cannot be written: {error}.") from error
+        print(f"wrote {options.figure}", file=sys.stderr)
+    return DONE
+
+
+def _positive(text: str) -> float:
+    try:
+        value = float(text)
+    except ValueError:
+        value = 0.0
+    if not 0 < value < float("inf"):
+        raise argparse.ArgumentTypeError(f"must be a number above 0, in points, got {text!r}")
+    return value
+
+
+def _picture(text: str) -> Path:
+    path = Path(text)
+    if path.suffix not in _FORMATS:
+        raise argparse.ArgumentTypeError(f"must end in {', '.join(_FORMATS)}, got {text!r}")
+    return path

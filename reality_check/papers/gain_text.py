@@ -1,0 +1,123 @@
+"""What :mod:`reality_check.papers.gains` found, in sentences, as plain data and as a figure."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+from reality_check.papers.gains import RETRAININGS, Gain, Noise
+from reality_check.papers.paper_table import PaperTable
+from reality_check.report.text import counted, p_text, true_minus
+
+#: What an outcome says, and what the numbers of searches are.
+_LEGEND = {
+    "distinguishable": "distinguishable: larger than the luck of seeds and searches.",
+    "the settings only": (
+        "the settings only: they retrain apart, but luck of the searches may be why."
+    ),
+    "searches": (
+        f"searches: of each method, with {RETRAININGS} retrainings of each winner, to find a true "
+        "difference of that size in 4 of 5 cases."
+    ),
+}
+
+
+def sentences(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
+    """The whole answer, a line each."""
+    metric, many = table.rows[0].metric, counted(len(gains), "comparison")
+    yield f"{table.source}, {metric} in points: {many}, corrected together (Holm)."
+    search = noise.search.sd * noise.network.sd
+    yield f"Training one network has an sd of {noise.network.sd:.2f} ({noise.network.source})."
+    yield f"A search of hyper-parameters has one of {search:.2f} ({noise.search.source})."
+    if noise.classes:
+        yield f"Other test classes move a difference by {math.sqrt(noise.classes):.2f} (sd)."
+    if any(row.on_test for row in table.rows):
+        yield (
+            "Epochs or values were chosen on the test classes: up to "
+            f"{noise.allowance:.1f} points of a gain may come from that, and are not counted."
+        )
+    yield from (_sentence(gain) for gain in gains)
+    counts = Counter(gain.outcome for gain in gains)
+    yield (
+        f"{counts['distinguishable']} of {counted(len(gains), 'difference')} distinguishable from "
+        f"luck, {counts['the settings only']} of the settings only."
+    )
+    used = {*counts, *(["searches"] if any(gain.searches for gain in gains) else [])}
+    yield from (text for outcome, text in _LEGEND.items() if outcome in used)
+
+
+def _sentence(gain: Gain) -> str:
+    return (
+        f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
+        f"(± {gain.seeds:.2f} by seeds, ± {gain.all:.2f} in all), {p_text(gain.p)}: {gain.outcome}"
+        f"{_settling(gain)}"
+    )
+
+
+def _settling(gain: Gain) -> str:
+    if gain.outcome == "distinguishable":
+        return ""
+    return f"; {gain.searches or 'over 1,000'} searches"
+
+
+def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
+    """The same for programs (``--json``)."""
+    return {
+        "source": table.source,
+        "metric": table.rows[0].metric,
+        "comparisons": len(gains),
+        "noise": {
+            "network_sd": noise.network.sd,
+            "network_source": noise.network.source,
+            "search_sd": noise.search.sd * noise.network.sd,
+            "selection_on_test": noise.allowance,
+            "classes_sd": math.sqrt(noise.classes),
+        },
+        "gains": [_plain(gain) for gain in gains],
+    }
+
+
+def _plain(gain: Gain) -> dict[str, Any]:
+    return {
+        "first": gain.first.method,
+        "second": gain.second.method,
+        "difference": gain.difference,
+        "half_width_seeds": gain.seeds,
+        "half_width": gain.all,
+        "holm_p_seeds": gain.p_seeds,
+        "holm_p": gain.p,
+        "outcome": gain.outcome,
+        "searches_needed": gain.searches,
+    }
+
+
+def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
+    """Draw each difference with both intervals; the ending of the path says the format."""
+    from reality_check.report.figures.plotting import (
+        COLOURS,
+        FAINT,
+        SMALL,
+        WIDTH,
+        dress,
+        name_x,
+        new_figure,
+    )
+
+    figure = new_figure(WIDTH, 0.7 + 0.24 * len(gains))
+    axes = figure.add_subplot()
+    dress(axes, SMALL)
+    places = range(len(gains), 0, -1)
+    for place, gain in zip(places, gains, strict=True):
+        colour = COLOURS[0] if gain.outcome == "distinguishable" else FAINT
+        ends = [gain.difference - gain.all, gain.difference + gain.all]
+        axes.plot(ends, [place, place], color=colour, linewidth=1.2)
+        ends = [gain.difference - gain.seeds, gain.difference + gain.seeds]
+        axes.plot(ends, [place, place], color=colour, linewidth=4, solid_capstyle="butt")
+        axes.plot(gain.difference, place, "D", color=colour, markersize=5)
+    axes.axvline(0, color=FAINT, linewidth=1)
+    axes.set_yticks(list(places), [f"{g.first.method} − {g.second.method}" for g in gains])
+    name_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
+    figure.savefig(path)

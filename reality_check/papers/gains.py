@@ -1,0 +1,251 @@
+"""Which gains of a printed table are larger than luck: of seeds, of searches, of the selection.
+
+A printed mean is taken for theta + s / √searches + r / √n, with theta the expected score of the
+loss after such a search, s the luck of a search and r that of a retraining. What a table does not
+print is taken from measurements (``configs/noise.yaml``, and the intervals of published tables).
+``docs/claim.md`` has the formulas and what they are worth on tables whose truth is known.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+from reality_check.config.yaml_text import read_yaml
+from reality_check.papers.paper_table import PaperTable, TableRow, pairs_of, published_sds
+from reality_check.report.statistics import CONFIDENCE, holm
+from reality_check.report.statistics._differences import satterthwaite
+from reality_check.report.statistics._intervals import t_quantile, two_sided_p
+from reality_check.utils.config_files import configs_root
+from reality_check.utils.errors import UsageError
+
+Outcome = Literal["distinguishable", "the settings only", "not distinguishable"]
+#: Searches of each method that :func:`settled_by` tries.
+_MOST_SEARCHES = 1000
+#: Retrainings of each winner that it plans, and how often the difference is to be found.
+RETRAININGS, POWER = 2, 0.8
+
+
+@dataclass(frozen=True)
+class Spread:
+    """A variance, and how well it is known.
+
+    Attributes:
+        variance: its estimate.
+        degrees: of freedom, of a multiple of chi-square with that mean and spread.
+        source: where it is from, in a phrase.
+    """
+
+    variance: float
+    degrees: float
+    source: str
+
+    @property
+    def sd(self) -> float:
+        """Its root."""
+        return math.sqrt(self.variance)
+
+
+@dataclass(frozen=True)
+class Noise:
+    """The luck that a table's means contain, in points.
+
+    Attributes:
+        network: of training one network.
+        search: of a search, over that of training one network.
+        selection: what choosing by the test classes adds, over the sd of training one network.
+        classes: variance of a difference over draws of test classes; 0 where only these are meant.
+    """
+
+    network: Spread
+    search: Spread
+    selection: float
+    classes: float = 0.0
+
+    def of(self, row: TableRow) -> tuple[float, float]:
+        """Squared standard errors of a row: of its retrainings, and of its searches."""
+        training = self.network.variance / (row.networks * row.n)
+        return training, self.network.variance * self.search.variance / row.searches
+
+    @property
+    def allowance(self) -> float:
+        """What selection on test classes may add to the one side and not to the other."""
+        return self.selection * self.network.sd
+
+
+@dataclass(frozen=True)
+class Gain:
+    """One comparison of two rows.
+
+    Attributes:
+        first: what is said to be better, or is printed higher.
+        second: what it is compared with.
+        difference: of the printed means, in points.
+        seeds: half-width of the interval if searches and selection had no luck.
+        all: half-width with the luck of searches, and what selection may add.
+        p_seeds: two-sided, for "the settings retrain alike", after Holm's correction.
+        p: for "the losses are alike", after Holm's correction.
+        outcome: what follows.
+        searches: of each method that would settle a true difference of this size; ``None`` where a
+            thousand would not, or it is settled.
+    """
+
+    first: TableRow
+    second: TableRow
+    difference: float
+    seeds: float
+    all: float
+    p_seeds: float
+    p: float
+    outcome: Outcome
+    searches: int | None
+
+
+def pooled(variances: Sequence[float], source: str) -> Spread:
+    """The mean of variances that differ by method, with degrees that contain how they differ.
+
+    A multiple of chi-square with d degrees has the squared coefficient of variation 2 / d.
+    """
+    mean = math.fsum(variances) / len(variances)
+    if len(variances) < 2:
+        return Spread(mean, 1.0, source)
+    square = math.fsum((v - mean) ** 2 for v in variances) / (len(variances) - 1)
+    return Spread(mean, 2 * mean**2 / square if square else 1e9, source)
+
+
+def noise_of(table: PaperTable, seed_sd: float | None = None, classes: int | None = None) -> Noise:
+    """The noise of a table: as printed, as given, or as measured elsewhere.
+
+    Args:
+        table: of one metric.
+        seed_sd: of training one network, in points.
+        classes: how many test classes there are, if other ones of the kind are meant too.
+
+    Raises:
+        UsageError: nothing is known of the metric; it says what to give.
+    """
+    measured = read_yaml(configs_root() / "noise.yaml")
+    shortest = min(row.trials for row in table.rows)
+    trials = max((n for n in measured["trials"] if n <= shortest), default=min(measured["trials"]))
+    of_trials = measured["trials"][trials]
+    source = f"searches of {trials} trials, six measured populations"
+    search = pooled([ratio**2 for ratio in of_trials["search"]], source)
+    by_classes = measured["classes"]
+    spread = pooled([sd**2 for sd in by_classes["sd"]], "").variance * by_classes["number"]
+    return Noise(
+        _network(table, seed_sd),
+        search,
+        max(of_trials["selection"]),
+        spread / classes if classes else 0.0,
+    )
+
+
+def _network(table: PaperTable, seed_sd: float | None) -> Spread:
+    if seed_sd is not None:
+        return Spread(seed_sd**2, math.inf, "given by --seed-sd")
+    printed = [row for row in table.rows if row.sd is not None]
+    if printed:
+        degrees = sum(row.n - 1 for row in printed)
+        sums = math.fsum((row.n - 1) * row.networks * (row.sd or 0) ** 2 for row in printed)
+        return Spread(sums / degrees, degrees, "printed in the table")
+    metric = table.rows[0].metric
+    known = published_sds("P@1" if metric == "R@1" else metric)
+    if not known:
+        raise UsageError(
+            f"{table.source} prints no sd, and none is known of {table.rows[0].metric}; give that "
+            "of a retraining in points with --seed-sd."
+        )
+    reader = table.dataset if table.dataset in known else next(iter(known))
+    source = f"of {len(known[reader])} losses in the Reality Check on {reader}"
+    if reader != table.dataset:
+        source += ", since none is known of this data set"
+    return pooled([4 * sd**2 for sd in known[reader]], source)
+
+
+def judge_gains(table: PaperTable, noise: Noise, proposed: str | None = None) -> list[Gain]:
+    """Decide all comparisons of a table of one metric, with Holm's correction over them.
+
+    Args:
+        table: of one metric (:meth:`PaperTable.of`).
+        noise: that its means contain.
+        proposed: method that is compared with each other one; ``None`` compares every pair.
+    """
+    tests = [_Test(first, second, noise) for first, second in pairs_of(table, proposed)]
+    seeds, whole = holm([test.p_seeds for test in tests]), holm([test.p for test in tests])
+    return [
+        test.gain(p_seeds, p, len(tests))
+        for test, p_seeds, p in zip(tests, seeds, whole, strict=True)
+    ]
+
+
+class _Test:
+    """A comparison before the correction."""
+
+    def __init__(self, first: TableRow, second: TableRow, noise: Noise) -> None:
+        self.first, self.second, self._noise = first, second, noise
+        self.difference = first.mean - second.mean
+        of_first, of_second = noise.of(first), noise.of(second)
+        self._training = of_first[0] + of_second[0]
+        self._searches = of_first[1] + of_second[1]
+        # Each of the two methods has a luck of its own; a product is as uncertain as both factors.
+        known = 1 / (1 / (2 * noise.search.degrees) + 1 / noise.network.degrees)
+        self._degrees = satterthwaite(self._training, noise.network.degrees, self._searches, known)
+        self._allowance = noise.allowance if first.on_test or second.on_test else 0.0
+        self.p_seeds = two_sided_p(
+            self.difference / math.sqrt(self._training), noise.network.degrees
+        )
+        beyond = max(0.0, abs(self.difference) - self._allowance)
+        self.p = two_sided_p(beyond / self._error, self._degrees)
+
+    @property
+    def _error(self) -> float:
+        return math.sqrt(self._training + self._searches + self._noise.classes)
+
+    def gain(self, p_seeds: float, p: float, comparisons: int) -> Gain:
+        """The comparison with its corrected p-values and what follows."""
+        level = 1 - CONFIDENCE
+        outcome: Outcome = "not distinguishable"
+        if p < level:
+            outcome = "distinguishable"
+        elif p_seeds < level:
+            outcome = "the settings only"
+        return Gain(
+            self.first,
+            self.second,
+            self.difference,
+            t_quantile(self._noise.network.degrees) * math.sqrt(self._training),
+            t_quantile(self._degrees) * self._error + self._allowance,
+            p_seeds,
+            p,
+            outcome,
+            None if outcome == "distinguishable" else self._settled_by(comparisons),
+        )
+
+    def _settled_by(self, comparisons: int) -> int | None:
+        return searches_for(abs(self.difference), self._noise, self.first.networks, comparisons)
+
+
+def searches_for(difference: float, noise: Noise, networks: int, comparisons: int) -> int | None:
+    """How many searches of each method find a true difference in 80 % of cases.
+
+    With fresh seeds, selection on validation classes, two retrainings of each winner, and Welch's
+    test over the means of searches after Holm's strictest step.
+    """
+    from reality_check.report.statistics import Shares, planned_error, smallest_detectable
+
+    training = noise.network.variance / networks
+    shares = Shares(noise.network.variance * noise.search.variance, training)
+    low, high = 3, _MOST_SEARCHES
+
+    def found(searches: int) -> bool:
+        error = planned_error(shares, searches, RETRAININGS)
+        return smallest_detectable(error, searches - 1, POWER, pairs=comparisons) <= difference
+
+    if not found(high):
+        return None
+    while low < high:
+        middle = (low + high) // 2
+        low, high = (low, middle) if found(middle) else (middle + 1, high)
+    return low
