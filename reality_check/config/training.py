@@ -305,8 +305,6 @@ class Training(Strict):
     """Random changes of a training image."""
     phases: Literal["method", "two"] = "method"
     """method: a second phase for methods that have one. two: for all."""
-    second_phase_share: Annotated[float, Field(gt=0, lt=1)] = 0.25
-    """Part of max_epochs that is kept for the second phase."""
     second_phase_epochs: PositiveInt | None = None
     """Lets a second phase begin so many epochs before the end, from the latest weights, instead of
     when patience is exhausted, from the best ones."""

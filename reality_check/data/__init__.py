@@ -15,7 +15,7 @@ from reality_check.data.readers.cars196 import list_cars196
 from reality_check.data.readers.csv_list import list_csv
 from reality_check.data.readers.cub200 import list_cub200
 from reality_check.data.readers.glyphs import make_glyphs
-from reality_check.data.readers.imagefolder import list_image_folder, read_image_folder
+from reality_check.data.readers.imagefolder import list_image_folder
 from reality_check.data.readers.in_shop import list_in_shop
 from reality_check.data.readers.mnist import read_mnist
 from reality_check.data.readers.npz import read_npz
@@ -53,7 +53,6 @@ __all__ = [
     "list_online_products",
     "load_dataset",
     "make_glyphs",
-    "read_image_folder",
     "read_mnist",
     "read_npz",
     "read_tensors",

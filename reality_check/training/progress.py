@@ -10,6 +10,9 @@ from reality_check.config.metrics import SELECTS_ON_TEST
 from reality_check.training.early_stopping import EarlyStopping
 from reality_check.training.fold import FoldResult, FoldTask
 
+#: Part of ``max_epochs`` that is kept for a second phase whose length is not given.
+_SECOND_PHASE = 0.25
+
 
 @dataclass
 class Position:
@@ -79,7 +82,7 @@ class FoldProgress:
             return training.max_epochs
         if training.second_phase_epochs is not None:
             return training.max_epochs - training.second_phase_epochs
-        second = max(1, round(training.max_epochs * training.second_phase_share))
+        second = max(1, round(training.max_epochs * _SECOND_PHASE))
         return max(1, training.max_epochs - second)
 
     def phase_is_over(self) -> bool:

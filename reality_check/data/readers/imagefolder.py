@@ -4,15 +4,11 @@ from __future__ import annotations
 
 import os
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 
-from reality_check.data.cache._decode import Resize
 from reality_check.data.cache._sources import files_below
-from reality_check.data.cache.decoded import decode_files
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
 
@@ -22,35 +18,15 @@ EXTENSIONS = frozenset(
 )
 
 
-def read_image_folder(
-    path: str | Path,
-    size: int,
-    channels: Literal[1, 3] = 3,
-    on_broken: Literal["error", "skip"] = "error",
-    resize: Resize = "short_side",
-) -> ImageSet:
-    """Read a folder that has one sub-folder per class, with images at any depth below it.
+def list_image_folder(path: str | Path) -> ImageFiles:
+    """List a folder that has one sub-folder per class, with images at any depth below it.
 
     Args:
         path: the folder, or a ``.zip`` file of it (which is not unpacked); ``~`` and ``${VAR}`` are
             expanded.
-        size: short side of the decoded images in pixels.
-        channels: 1 (grey) or 3 (RGB); every image is converted.
-        on_broken: ``"error"`` or ``"skip"``, see :func:`decode_files`.
-        resize: ``"short_side"``, ``"square"`` or ``"none"``, see :func:`decode_files`.
 
     Returns:
         The images, sorted by class name and path. The classes are the sub-folders, sorted.
-
-    Raises:
-        UsageError: if there is no such folder, a class has no image, an image cannot be decoded or
-            an option is out of range.
-    """
-    return decode_files(list_image_folder(path), size, channels, resize, on_broken)
-
-
-def list_image_folder(path: str | Path) -> ImageFiles:
-    """List an image folder, see :func:`read_image_folder`.
 
     Raises:
         UsageError: if there is no such folder or a class has no image.

@@ -19,7 +19,6 @@ from reality_check.report.statistics._bootstrap import (
     percentile_interval,
     resampled_means,
     with_noise,
-    with_training_noise,
 )
 from reality_check.report.statistics._differences import (
     MIN_TESTED,
@@ -134,5 +133,4 @@ __all__ = [
     "variance_shares",
     "welch_difference",
     "with_noise",
-    "with_training_noise",
 ]

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.report.statistics._intervals import CONFIDENCE, Interval, t_interval, variance
+from reality_check.report.statistics._intervals import Interval, t_interval, variance
 from reality_check.report.statistics._ranks import midranks
 
 _PERMUTATIONS = 10_000
@@ -79,16 +79,13 @@ def selection_gap(best: float, again: Sequence[float]) -> Interval:
     return t_interval([best - value for value in again])
 
 
-def prediction_interval(
-    values: Sequence[float], confidence: float = CONFIDENCE
-) -> tuple[float, float] | None:
+def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
     """Return the interval in which one further training is expected, ``m ± t s √(1 + 1/n)``.
 
     Args:
         values: of n trainings; ``None`` is returned for fewer than two.
-        confidence: for example 0.95.
     """
-    interval = t_interval(values, confidence)
+    interval = t_interval(values)
     if interval.half_width is None:
         return None
     reach = interval.half_width * math.sqrt(interval.n + 1)

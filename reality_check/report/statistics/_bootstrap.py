@@ -8,7 +8,6 @@ intervals that are too narrow. Drawing whole classes (the cluster bootstrap: Dav
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -71,30 +70,6 @@ def resampled_means(
     return np.concatenate(parts)
 
 
-def with_training_noise(draws: Array, values: Sequence[float], seed: int = 1) -> Array:
-    """Return the draws with the luck of the training added: both levels together.
-
-    As :func:`with_noise`, the error being that of the mean of the values. Drawing three or five of
-    them with replacement instead would give intervals that are far too narrow.
-
-    Args:
-        draws: shape (B,), of :func:`resampled_means` over the mean of the units.
-        values: the statistic itself of each unit, at least two: of each search (its mean over the
-            reproductions), or of each reproduction of one winner.
-        seed: the same seed gives the same deviations.
-
-    Raises:
-        ValueError: there is no second unit.
-    """
-    n = len(values)
-    if n < 2:
-        raise ValueError(
-            f"there are {n} values, but the noise of searches or trainings shows only between two "
-            "or more; use the draws as they are."
-        )
-    return with_noise(draws, float(np.std(values, ddof=1)) / math.sqrt(n), n - 1, seed)
-
-
 def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Array:
     """Return the draws with an estimate's own error added: both levels together.
 
@@ -113,9 +88,7 @@ def with_noise(draws: Array, error: float, degrees: float, seed: int = 1) -> Arr
     return draws + error * generator.standard_t(degrees, size=len(draws))
 
 
-def percentile_interval(
-    draws: Array, value: float, units: int, confidence: float = CONFIDENCE
-) -> Bounds:
+def percentile_interval(draws: Array, value: float, units: int) -> Bounds:
     """Return the interval between two percentiles of bootstrap draws, for few units too.
 
     The percentiles are moved outwards so that for a mean of normal values the interval would be
@@ -126,9 +99,8 @@ def percentile_interval(
         draws: shape (B,).
         value: the statistic of the data themselves.
         units: how many classes (or queries) were drawn from, at least two.
-        confidence: for example 0.95.
     """
-    t = stdtrit(units - 1, (1 + confidence) / 2)
+    t = stdtrit(units - 1, (1 + CONFIDENCE) / 2)
     tail = float(ndtr(-t * math.sqrt(units / (units - 1))))
     low, high = np.quantile(draws, [tail, 1 - tail])
     return Bounds(value, float(low), float(high))

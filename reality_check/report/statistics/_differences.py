@@ -63,15 +63,12 @@ class Comparison:
         return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
 
 
-def welch_difference(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Difference:
+def welch_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     """Return ``mean(first) - mean(second)`` with Welch's t-interval (variances may differ).
 
     Args:
         first: values of one method, one per reproduction.
         second: values of the other method; the sizes may differ.
-        confidence: for example 0.95.
     """
     a, b = t_interval(first), t_interval(second)
     n, mean = (a.n, b.n), a.mean - b.mean
@@ -79,7 +76,7 @@ def welch_difference(
         return Difference(mean, None, None, n)
     u, v = variance(first, a.mean) / a.n, variance(second, b.mean) / b.n
     degrees = satterthwaite(u, a.n - 1, v, b.n - 1)
-    return t_difference(mean, math.sqrt(u + v), degrees, n, confidence)
+    return t_difference(mean, math.sqrt(u + v), degrees, n)
 
 
 def satterthwaite(u: float, first: float, v: float, second: float) -> float:
@@ -90,9 +87,7 @@ def satterthwaite(u: float, first: float, v: float, second: float) -> float:
     return math.inf if inverse == 0 else 1 / inverse
 
 
-def t_difference(
-    mean: float, error: float, degrees: float, n: tuple[int, int], confidence: float = CONFIDENCE
-) -> Difference:
+def t_difference(mean: float, error: float, degrees: float, n: tuple[int, int]) -> Difference:
     """Return the difference with its interval and, from enough units, its test.
 
     No spread at all makes any difference certain, and no difference none.
@@ -103,18 +98,15 @@ def t_difference(
         p_value = float(mean == 0)
     else:
         p_value = two_sided_p(mean / error, degrees)
-    return Difference(mean, t_quantile(degrees, confidence) * error, p_value, n, error, degrees)
+    return Difference(mean, t_quantile(degrees) * error, p_value, n, error, degrees)
 
 
-def paired_difference(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Difference:
+def paired_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
     """Return ``mean(first - second)`` with the paired t-interval and test.
 
     Args:
         first: values of one method, one per common seed.
         second: values of the other method on the same seeds, in the same order.
-        confidence: for example 0.95.
 
     Raises:
         ValueError: the numbers of values differ.
@@ -125,11 +117,11 @@ def paired_difference(
             "needs one of each per seed; leave out the seeds that one of them lacks."
         )
     gaps = [a - b for a, b in zip(first, second, strict=True)]
-    interval, n = t_interval(gaps, confidence), (len(gaps), len(gaps))
+    interval, n = t_interval(gaps), (len(gaps), len(gaps))
     if interval.half_width is None:
         return Difference(interval.mean, None, None, n)
     error = math.sqrt(variance(gaps, interval.mean) / interval.n)
-    return t_difference(interval.mean, error, interval.n - 1, n, confidence)
+    return t_difference(interval.mean, error, interval.n - 1, n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:

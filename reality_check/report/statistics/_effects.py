@@ -17,9 +17,7 @@ MIN_STANDARDISED = 5
 _HUGE = 100.0
 
 
-def cohens_d(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Bounds | None:
+def cohens_d(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
     """Return the difference of the means in units of the pooled standard deviation.
 
     ``d = (mean(first) - mean(second)) / s``, s² pooled over both with ``n₁ + n₂ - 2`` degrees of
@@ -31,7 +29,6 @@ def cohens_d(
     Args:
         first: values of one method, one per reproduction.
         second: values of the other method; the sizes may differ.
-        confidence: for example 0.95.
 
     Returns:
         ``None`` where a sample has fewer than :data:`MIN_STANDARDISED` values, a value is not
@@ -45,12 +42,10 @@ def cohens_d(
     spread = _spread(within / degrees, [*first, *second])
     if spread == 0:
         return None
-    return _standardised((a.mean - b.mean) / spread, degrees, 1 / a.n + 1 / b.n, confidence)
+    return _standardised((a.mean - b.mean) / spread, degrees, 1 / a.n + 1 / b.n)
 
 
-def paired_effect(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Bounds | None:
+def paired_effect(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
     """Return Cohen's d_z: the mean of ``first - second`` in units of its standard deviation.
 
     The interval is that of :func:`cohens_d` with ``n - 1`` degrees of freedom and noncentrality
@@ -59,7 +54,6 @@ def paired_effect(
     Args:
         first: values of one method, one per common seed.
         second: values of the other method on the same seeds, in the same order.
-        confidence: for example 0.95.
 
     Returns:
         ``None`` for fewer than :data:`MIN_STANDARDISED` pairs, where a value is not finite or no
@@ -72,12 +66,10 @@ def paired_effect(
     spread = _spread(variance(gaps, interval.mean), [*first, *second])
     if spread == 0:
         return None
-    return _standardised(interval.mean / spread, interval.n - 1, 1 / interval.n, confidence)
+    return _standardised(interval.mean / spread, interval.n - 1, 1 / interval.n)
 
 
-def probability_of_improvement(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Bounds | None:
+def probability_of_improvement(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
     """Return the probability that a run of the first method is above one of the second.
 
     The estimate is the share of all pairs of runs in which the first is higher, ties counted half
@@ -89,7 +81,6 @@ def probability_of_improvement(
     Args:
         first: values of one method, one per reproduction.
         second: values of the other method; the sizes may differ.
-        confidence: for example 0.95.
 
     Returns:
         ``None`` where a sample is empty or a value is not finite.
@@ -99,7 +90,7 @@ def probability_of_improvement(
         return None
     wins = sum((a > b) + (a == b) / 2 for a in first for b in second)
     share = wins / (m * n)
-    factor, mean_size = ndtri((1 + confidence) / 2) ** 2 / (m * n), (m + n) / 2
+    factor, mean_size = ndtri((1 + CONFIDENCE) / 2) ** 2 / (m * n), (m + n) / 2
 
     def beyond(p: float) -> float:
         spread = 1 + (mean_size - 1) * ((1 - p) / (2 - p) + p / (1 + p))
@@ -111,24 +102,22 @@ def probability_of_improvement(
     return Bounds(share, float(low), float(high))
 
 
-def cliffs_delta(
-    first: Sequence[float], second: Sequence[float], confidence: float = CONFIDENCE
-) -> Bounds | None:
+def cliffs_delta(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
     """Return the share of pairs of runs that the first wins minus the share that it loses.
 
     From -1 (every run of the second is higher) to 1: twice the probability of improvement, less
     one, with its interval. Arguments and ``None`` are those of :func:`probability_of_improvement`.
     """
-    improvement = probability_of_improvement(first, second, confidence)
+    improvement = probability_of_improvement(first, second)
     if improvement is None:
         return None
     return Bounds(2 * improvement.value - 1, 2 * improvement.low - 1, 2 * improvement.high - 1)
 
 
-def _standardised(effect: float, degrees: int, scale: float, confidence: float) -> Bounds:
+def _standardised(effect: float, degrees: int, scale: float) -> Bounds:
     """An effect with the interval from noncentral t; t is ``effect / √scale``."""
     root = math.sqrt(scale)
-    t, tail = abs(effect) / root, (1 - confidence) / 2
+    t, tail = abs(effect) / root, (1 - CONFIDENCE) / 2
     low, high = (_noncentrality(t, degrees, p) * root for p in (1 - tail, tail))
     return Bounds(effect, low, high) if effect >= 0 else Bounds(effect, -high, -low)
 

@@ -57,13 +57,12 @@ class Bounds:
     high: float
 
 
-def t_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Interval:
-    """Return the mean and its t-interval, ``mean ± t((1 + confidence) / 2, n - 1) s / √n``.
+def t_interval(values: Sequence[float]) -> Interval:
+    """Return the mean and its t-interval, ``mean ± t((1 + CONFIDENCE) / 2, n - 1) s / √n``.
 
     Args:
         values: one number per reproduction, at least one; ``s`` is their standard deviation with
             ``n - 1`` in the denominator.
-        confidence: for example 0.95.
     """
     n = len(values)
     if n == 0:
@@ -73,7 +72,7 @@ def t_interval(values: Sequence[float], confidence: float = CONFIDENCE) -> Inter
     mean = math.fsum(values) / n
     if n == 1:
         return Interval(mean, None, n)
-    half_width = t_quantile(n - 1, confidence) * math.sqrt(variance(values, mean) / n)
+    half_width = t_quantile(n - 1) * math.sqrt(variance(values, mean) / n)
     return Interval(mean, half_width, n)
 
 

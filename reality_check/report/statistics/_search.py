@@ -44,9 +44,7 @@ def expected_best(values: Sequence[float], replace: bool = False) -> Array:
     return np.asarray(_weights(len(values), replace) @ np.sort(np.asarray(values, dtype=float)))
 
 
-def expected_best_band(
-    values: Sequence[float], confidence: float = CONFIDENCE, seed: int = 0
-) -> tuple[Array, Array]:
+def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, Array]:
     """Return bounds of the expected best of n independent trials, for n from 1 to N.
 
     They hold for all n at once and any distribution of scores between 0 and 1: the distribution
@@ -56,7 +54,6 @@ def expected_best_band(
 
     Args:
         values: of the N trials.
-        confidence: for example 0.95.
         seed: of the simulation that finds these quantiles.
 
     Returns:
@@ -66,7 +63,7 @@ def expected_best_band(
     i = np.arange(1, trials + 1)
     uniform = np.sort(np.random.default_rng(seed).random((_DRAWS, trials)), axis=1)
     below = betainc(i, trials + 1 - i, uniform)
-    level = np.quantile(2 * np.minimum(below, 1 - below).min(axis=1), 1 - confidence)
+    level = np.quantile(2 * np.minimum(below, 1 - below).min(axis=1), 1 - CONFIDENCE)
     least, most = (betaincinv(i, trials + 1 - i, p) for p in (level / 2, 1 - level / 2))
     steps = np.diff(np.concatenate([[0.0], np.sort(np.asarray(values, dtype=float)), [1.0]]))
     low, high = (

@@ -61,7 +61,7 @@ class Shares:
     training: float | None
 
 
-def over_searches(runs: Sequence[Sequence[float]], confidence: float = CONFIDENCE) -> Estimate:
+def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
     """Return the mean of the means of searches, with their t-interval.
 
     The unit is the search: the K means are independent whatever a sampler does within a search, and
@@ -69,13 +69,12 @@ def over_searches(runs: Sequence[Sequence[float]], confidence: float = CONFIDENC
 
     Args:
         runs: for each search, the values of the reproductions of its winner, at least one.
-        confidence: for example 0.95.
 
     Returns:
         No interval for one search.
     """
     means = [t_interval(values).mean for values in runs]
-    interval = t_interval(means, confidence)
+    interval = t_interval(means)
     if interval.half_width is None:
         return Estimate(interval.mean, None, None, None, interval.n)
     error = math.sqrt(variance(means, interval.mean) / interval.n)
@@ -130,15 +129,12 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
     return Shares(max(0.0, between - carried), within)
 
 
-def estimate_difference(
-    first: Estimate, second: Estimate, confidence: float = CONFIDENCE
-) -> Difference:
+def estimate_difference(first: Estimate, second: Estimate) -> Difference:
     """Return ``first - second`` of two independent estimates, with Welch's interval and test.
 
     Args:
         first: estimate of one method.
         second: of the other; the estimators and their degrees of freedom may differ.
-        confidence: for example 0.95.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
     if first.error is None or second.error is None:
@@ -147,7 +143,7 @@ def estimate_difference(
     assert second.degrees is not None
     u, v = first.error**2, second.error**2
     degrees = satterthwaite(u, first.degrees, v, second.degrees)
-    return t_difference(mean, math.sqrt(u + v), degrees, n, confidence)
+    return t_difference(mean, math.sqrt(u + v), degrees, n)
 
 
 def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:
@@ -181,7 +177,6 @@ def smallest_detectable(
     error: float,
     degrees: float,
     power: float = 0.8,
-    confidence: float = CONFIDENCE,
     pairs: int = 1,
 ) -> float:
     """Return the smallest true difference of two methods that is found with the given power.
@@ -194,7 +189,6 @@ def smallest_detectable(
         error: standard error of one method's estimate (:func:`planned_error`).
         degrees: its degrees of freedom, K - 1 for K searches.
         power: how often the difference is to be found.
-        confidence: one minus the level of the test.
         pairs: that are tested together: Holm's first step, the strictest, divides the level.
 
     Returns:
@@ -202,7 +196,7 @@ def smallest_detectable(
     """
     if degrees < MIN_TESTED - 1:
         return math.inf
-    total, level = math.sqrt(2) * error, 1 - (1 - confidence) / pairs
+    total, level = math.sqrt(2) * error, 1 - (1 - CONFIDENCE) / pairs
     if math.isinf(degrees):
         return total * (t_quantile(degrees, level) + float(ndtri(power)))
     degrees = 2 * degrees * (degrees + 1) / (degrees + 2)

@@ -16,7 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.report.statistics._differences import Difference, t_difference
-from reality_check.report.statistics._intervals import CONFIDENCE, t_quantile
+from reality_check.report.statistics._intervals import t_quantile
 from reality_check.report.statistics._searches import Estimate, Shares, planned_error
 
 Array = NDArray[np.float64]
@@ -59,7 +59,6 @@ def all_subsets(
     validation: Sequence[float],
     tests: Mapping[int, float],
     budget: int,
-    confidence: float = CONFIDENCE,
 ) -> Estimate:
     """Return the mean test score of the winners of all subsets of one search's trials.
 
@@ -72,7 +71,6 @@ def all_subsets(
         tests: by place in ``validation``, the test score of a retraining with a fresh seed (or the
             mean of several) of the best trials; 0 where it diverged.
         budget: N, the number of trials of a subset.
-        confidence: for example 0.95.
 
     Returns:
         No interval where ``budget`` is T, or one trial alone was retrained.
@@ -86,7 +84,7 @@ def all_subsets(
     if not math.isfinite(error):
         return Estimate(mean, None, None, None, len(validation))
     degrees = subset_degrees(len(validation), budget)
-    half_width = t_quantile(degrees, confidence) * error
+    half_width = t_quantile(degrees) * error
     return Estimate(mean, half_width, error, degrees, len(validation))
 
 
@@ -94,7 +92,6 @@ def budget_curve(
     validation: Sequence[float],
     tests: Mapping[int, float],
     budgets: Sequence[int] | None = None,
-    confidence: float = CONFIDENCE,
 ) -> dict[int, Estimate]:
     """Return :func:`all_subsets` by budget: test score against number of trials.
 
@@ -102,7 +99,6 @@ def budget_curve(
         validation: of all T trials.
         tests: of the retrained ones, by place in ``validation``.
         budgets: by default from 1 to T / 2; beyond, a handful of trials decides.
-        confidence: for example 0.95.
 
     Returns:
         In ascending order of budgets, without those of which :func:`left_out` is above
@@ -111,7 +107,7 @@ def budget_curve(
     """
     wanted = range(1, len(validation) // 2 + 1) if budgets is None else sorted(set(budgets))
     return {
-        budget: all_subsets(validation, tests, budget, confidence)
+        budget: all_subsets(validation, tests, budget)
         for budget in wanted
         if left_out(validation, tests, budget) <= MAX_LEFT_OUT
     }
@@ -136,9 +132,7 @@ def subset_shares(
     return {trial: float(chances[trial] / total) for trial in tests}
 
 
-def paired_subsets_difference(
-    first: Trials, second: Trials, budget: int, confidence: float = CONFIDENCE
-) -> Difference:
+def paired_subsets_difference(first: Trials, second: Trials, budget: int) -> Difference:
     """Return ``first - second`` of :func:`all_subsets`, jackknifed jointly by trial number.
 
     For methods that share their draws: trial k of both has the same values of the parameters that
@@ -148,7 +142,6 @@ def paired_subsets_difference(
         first: validation and test scores of one method.
         second: of the other, of as many trials.
         budget: N, the number of trials of a subset.
-        confidence: for example 0.95.
 
     Raises:
         ValueError: the numbers of trials differ.
@@ -164,7 +157,7 @@ def paired_subsets_difference(
     error = float(jackknife_error(deleted - other_deleted))
     if not math.isfinite(error):
         return Difference(gap, None, None, n)
-    return t_difference(gap, error, subset_degrees(trials, budget), n, confidence)
+    return t_difference(gap, error, subset_degrees(trials, budget), n)
 
 
 def planned_subsets_error(shares: Shares, trials: int, budget: int) -> float:

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from PIL import Image
 
-from reality_check.data import decode_files, list_image_folder, read_image_folder
+from reality_check.data import decode_files, list_image_folder
 from reality_check.utils.errors import UsageError
 
 
@@ -30,7 +30,7 @@ def pack(root: Path, file: Path, start: str = "") -> Path:
 
 
 def test_classes_are_sorted_and_images_follow_their_paths(tmp_path: Path) -> None:
-    data = read_image_folder(tree(tmp_path / "pets"), 4, 1)
+    data = decode_files(list_image_folder(tree(tmp_path / "pets")), 4, 1)
     assert data.class_names == ("ant", "bird")
     assert data.name == "pets"
     assert data.labels.tolist() == [0, 0, 0, 1, 1, 1]
@@ -42,9 +42,9 @@ def test_options_reach_the_decoder(tmp_path: Path) -> None:
     root = tree(tmp_path / "pets")
     (root / "ant" / "1.png").write_bytes(b"broken")
     with pytest.raises(UsageError, match=r"ant/1\.png.*on_broken: skip"):
-        read_image_folder(root, 4)
+        decode_files(list_image_folder(root), 4)
     with pytest.warns(UserWarning, match="Skipped 1"):
-        data = read_image_folder(root, 4, 3, on_broken="skip", resize="square")
+        data = decode_files(list_image_folder(root), 4, 3, on_broken="skip", resize="square")
     assert data.images.shape == (4, 4, 3)
     assert len(data.skipped) == 1
 
@@ -124,7 +124,7 @@ def test_refuses_what_has_no_classes(tmp_path: Path) -> None:
 
 @pytest.mark.data
 def test_caltech(real_data: Path) -> None:
-    data = read_image_folder(real_data / "caltech101" / "images_64.zip", 64)
+    data = decode_files(list_image_folder(real_data / "caltech101" / "images_64.zip"), 64)
     assert (data.num_classes, len(data), data.image_shape) == (99, 5815, (64, 64, 3))
     assert data.class_names[0] == "000_accordion"
     counts = np.bincount(data.labels)
