@@ -149,7 +149,7 @@ def test_samples_leave_a_gpu_that_is_full(
     place = (data, torch.device("cuda"), lambda position: None, Strategy())
     memory.fail_in(600)
     result = job.run(*place)
-    assert "cuda is full, so samples leave it" in capsys.readouterr().out
+    assert "cuda is full, so its samples move to main memory" in capsys.readouterr().out
     store = PixelStore(data.samples, torch.device("cuda"))
     assert not store.resident
     expected = fold_run(tmp_path / "whole", "cuda", max_epochs=2).run()

@@ -122,7 +122,7 @@ def test_a_gpu_without_a_counter_is_named(tmp_path: Path, monkeypatch: pytest.Mo
     pretend_gpus(monkeypatch, {"aa": 1, "old": -1})
     found, missing = find_counters(GPU, rapl=tmp_path)
     assert found == []
-    assert missing[1:] == ["GPU 1 tells none (OSError: Not Supported)."]
+    assert missing[1:] == ["GPU 1 has no counter (OSError: Not Supported)."]
 
 
 @pytest.mark.skipif(torch.cuda.is_available(), reason="has a GPU")
@@ -135,7 +135,7 @@ def test_without_a_driver_no_training_fails(
     )
     found, missing = find_counters(GPU, rapl=tmp_path)
     assert found == []
-    assert missing[1].startswith("GPU 1 tells none (NVML")
+    assert missing[1].startswith("GPU 1 has no counter (NVML")
 
 
 def test_without_its_library_a_gpu_tells_what_to_install(
