@@ -283,9 +283,9 @@ def divisions(
     yield "|---" * (2 + len(pairs)) + "|"
     for kind in kinds:
         found = [told(drawn[kind.name], a, b, kind.budget) for a, b in pairs]
-        cells = [f"{gap:+.2f}: {p:.0%}, {w:.1%}" for gap, p, w in found]
+        cells = [f"{gap:+.2f}: {100 * p:.0f}, {100 * w:.1f}" for gap, p, w in found]
         mean = np.mean(found, axis=0)
-        yield row(kind.name, *cells, f"{mean[1]:.1%}, {mean[2]:.1%}")
+        yield row(kind.name, *cells, f"{100 * mean[1]:.1f}, {100 * mean[2]:.1f}")
 
 
 def draw_families(
@@ -301,7 +301,7 @@ def false_verdicts(family: Sequence[Campaigns], truth: float) -> str:
     p_values = np.array([a.p(b)[0] for a, b in itertools.combinations(family, 2)])
     any_of_all = (p_values.min(0) < LEVEL / len(p_values)).mean()  # Holm's first step
     covered = np.mean([campaigns.covers(truth) for campaigns in family])
-    return f"{(p_values < LEVEL).mean():.1%}, {any_of_all:.1%}, {covered:.1%}"
+    return f"{100 * (p_values < LEVEL).mean():.1f}, {100 * any_of_all:.1f}, {100 * covered:.1f}"
 
 
 def told(
@@ -380,7 +380,7 @@ def multiples(methods: Sequence[Population], campaigns: int, seed: int) -> Itera
             family, truth = drawn[method.name], method.theta(kind.budget)
             held = [np.mean([c.covers(truth, m) for c in family]) for m in (1.0, 1.1, 1.2)]
             above = np.mean([c.above(truth) for c in family])
-            cells.append(", ".join(f"{share:.1%}" for share in held) + f"; {above:.1%}")
+            cells.append(", ".join(f"{100 * share:.1f}" for share in held) + f"; {100 * above:.1f}")
         yield row(kind.name, *cells)
 
 

@@ -188,7 +188,7 @@ def _verdict_text(verdict: ClaimVerdict) -> str:
     texts = []
     for finding in verdict.findings:
         name = f"{_distinguished(verdict, finding)}: " if many else ""
-        result = f"{finding.verdict}, " if many else ""
+        result = f"{finding.verdict}, " if finding.verdict != verdict.verdict else ""
         texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
     return f"**{verdict.verdict}**: {'; '.join(texts)}"
 
@@ -217,7 +217,7 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     numbers = [true_minus(scale * value, plus=True) for value in values]
     decided = _p(finding.p) if finding.p is not None else finding.why
     text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {decided}"
-    if finding.p_equal is not None:
+    if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
         text += f", within {_margin(claim)} {_p(finding.p_equal)}"
     n = difference.n
     text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
