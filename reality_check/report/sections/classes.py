@@ -30,7 +30,7 @@ def _sentence(analysis: Analysis) -> str:
     """In words: how much wider intervals become."""
     known = [u for u in analysis.uncertainties.values() if u.training.half_width]
     text = (
-        f"The test has {analysis.test_classes} classes. With other classes of the kind every mean "
+        f"The test has {analysis.test_classes} classes. With other test classes every mean "
         "would be different, but mostly in the same direction for all methods (the same classes "
         "are hard for all): compare methods by the differences above, not by whether "
         "these intervals overlap."

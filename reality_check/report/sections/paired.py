@@ -36,7 +36,7 @@ _INTRODUCTIONS = {
     Basis.VALUES: _RUNS,
 }
 _CLASSES_NOTE = (
-    "“Any classes”: 95 % interval of the difference if other test classes of the kind had been "
+    "“Any classes”: 95 % interval of the difference if other test classes had been "
     "drawn and the networks had been trained again (classes resampled with all their queries, "
     "training noise added); of single pairs, not corrected for their number."
 )
@@ -129,12 +129,12 @@ def pair_sentence(pair: Pair, basis: Basis = Basis.VALUES) -> str:
     over = f"over {counted(pair.seeds, _UNITS.get(basis, 'common seed'))}"
     low, high = pair.difference.low, pair.difference.high
     if low is None or high is None or pair.adjusted_p is None:
-        return f"{tie}: {gap} apart {over}, too few for a test."
+        return f"{tie}: a difference of {gap} {over}, too few for a test."
     holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
     evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
     if not pair.distinct:
-        reason = f" once {pair.tested} pairs are tested" if low > 0 and pair.tested > 1 else ""
-        return f"{tie}{reason}: {gap} apart ({evidence})."
+        reason = f" after correction for {pair.tested} pairs" if low > 0 and pair.tested > 1 else ""
+        return f"{tie}{reason}: a difference of {gap} ({evidence})."
     return f"{relation} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
 
 
@@ -144,8 +144,8 @@ def _elsewhere(pair: Pair) -> str:
         return ""
     interval = f"{points(pair.anywhere.low)} to {points(pair.anywhere.high)}"
     if pair.anywhere.low > 0:
-        return f"; with other classes of the kind the interval is above 0 too ({interval})"
-    return f"; other classes of the kind could reverse it ({interval})"
+        return f"; with other test classes too the interval is above 0 ({interval})"
+    return f"; other test classes could reverse it ({interval})"
 
 
 def _table(category: str, pairs: tuple[Pair, ...]) -> PlainTable:

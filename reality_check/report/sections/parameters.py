@@ -52,7 +52,7 @@ def importance_sentence(method: MethodResults) -> str:
         )
     shares = [f"{name} ({percent(importance.shares[name], 0)} %)" for name in clear]
     rest = len(importance.shares) > len(clear)
-    others = ", with nothing else more than with shuffled scores" if rest else ""
+    others = "; no other share exceeds that of shuffled scores" if rest else ""
     return (
         f"{method.name}: the score varied with {listed(shares)} in {importance.trials} "
         f"trials{others}."

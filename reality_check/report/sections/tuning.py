@@ -103,7 +103,7 @@ def _shares(analysis: Analysis) -> PlainTable | None:
                 rows.append((method, category, *map(_deviation, every)))
     caption = (
         f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
-        "test classes of the kind."
+        "test classes."
     )
     header = ("Method", "Category", *sources, "Test classes")
     return PlainTable(caption, header, tuple(rows), words=("Method", "Category")) if rows else None

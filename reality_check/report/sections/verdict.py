@@ -87,7 +87,10 @@ def pair_sentence(
     unit = _UNITS[basis]
     sizes = f"n = {difference.n[0]} and {difference.n[1]}{unit and ' '}{unit}"
     if difference.half_width is None or comparison.adjusted_p is None:
-        return f"{tie}: {gap} apart, but no test with fewer than three {unit or 'runs'} ({sizes})."
+        return (
+            f"{tie}: a difference of {gap}, but no test with fewer than three "
+            f"{unit or 'runs'} ({sizes})."
+        )
     low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
     evidence = f"{CONFIDENCE:.0%} interval {points(low)} to {points(high)}, {sizes}"
     evidence = evidence.replace("%", " %")
@@ -97,9 +100,9 @@ def pair_sentence(
         return f"{relation} by {gap} ({evidence})."
     if low > 0:
         evidence += f"; alone {p_text(difference.p_value or 0.0)}"
-        reason = f" once {comparison.pairs} pairs are tested"
-        return f"{tie}{reason}: {gap} apart ({evidence})."
-    return f"{tie}: {gap} apart ({evidence})."
+        reason = f" after correction for {comparison.pairs} pairs"
+        return f"{tie}{reason}: a difference of {gap} ({evidence})."
+    return f"{tie}: a difference of {gap} ({evidence})."
 
 
 def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -> list[str]:

@@ -369,28 +369,31 @@ def test_a_pair_that_differs() -> None:
     )
     assert pair_sentence(pair(tested=6, anywhere=Bounds(0.012, 0.001, 0.023))) == (
         "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
-        "10 common seeds, Holm p = 0.004); with other classes of the kind the interval is above 0 "
-        "too (0.10 to 2.30)."
+        "10 common seeds, Holm p = 0.004); with other test classes too the interval is "
+        "above 0 (0.10 to 2.30)."
     )
     assert pair_sentence(pair(anywhere=Bounds(0.012, -0.003, 0.027))).endswith(
-        "; other classes of the kind could reverse it (−0.30 to 2.70)."
+        "; other test classes could reverse it (−0.30 to 2.70)."
     )
 
 
 def test_a_pair_that_does_not() -> None:
     doubtful = pair(adjusted_p=0.07, tested=6, anywhere=Bounds(0.012, 0.001, 0.023))
     assert pair_sentence(doubtful) == (
-        "A is not distinguishable from B once 6 pairs are tested: 1.20 points MAP@R apart "
+        "A is not distinguishable from B after correction for 6 pairs: a difference of "
+        "1.20 points MAP@R "
         "(95 % interval 0.40 to 2.00 over 10 common seeds, Holm p = 0.07)."
     )
     unsure = pair(difference=Difference(0.002, 0.008, 0.6, (10, 10)), adjusted_p=0.6, tested=6)
     assert pair_sentence(unsure) == (
-        "A is not distinguishable from B: 0.20 points MAP@R apart (95 % interval −0.60 to 1.00 "
+        "A is not distinguishable from B: a difference of "
+        "0.20 points MAP@R (95 % interval −0.60 to 1.00 "
         "over 10 common seeds, Holm p = 0.6)."
     )
     single = pair(difference=Difference(0.012, None, None, (1, 1)), adjusted_p=None)
     assert pair_sentence(single) == (
-        "A is not distinguishable from B: 1.20 points MAP@R apart over 1 common seed, too few for "
+        "A is not distinguishable from B: a difference of "
+        "1.20 points MAP@R over 1 common seed, too few for "
         "a test."
     )
 
@@ -546,8 +549,8 @@ def test_sentences_on_importance() -> None:
     )
     found = Importance({"scale": 0.62, "rate": 0.3, "margin": 0.05}, 0.25, 25)
     assert importance_sentence(dataclasses.replace(method, importance=found)) == (
-        "m: the score varied with scale (62 %) and rate (30 %) in 25 trials, with nothing else "
-        "more than with shuffled scores."
+        "m: the score varied with scale (62 %) and rate (30 %) in 25 trials; no other "
+        "share exceeds that of shuffled scores."
     )
     nothing = Importance({"scale": 0.2}, 0.25, 25)
     assert importance_sentence(dataclasses.replace(method, importance=nothing)) == (

@@ -40,7 +40,8 @@ def test_a_clear_pair() -> None:
 def test_a_pair_that_is_not_distinguishable() -> None:
     difference = Difference(0.001, 0.008, 0.8, (10, 9))
     assert pair_sentence(Comparison("A", "B", difference, 0.8, 1)) == (
-        "A is not distinguishable from B: 0.10 points MAP@R apart (95 % interval −0.70 to 0.90, "
+        "A is not distinguishable from B: a difference of "
+        "0.10 points MAP@R (95 % interval −0.70 to 0.90, "
         "n = 10 and 9)."
     )
 
@@ -48,7 +49,8 @@ def test_a_pair_that_is_not_distinguishable() -> None:
 def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
     difference = Difference(0.005, 0.004, 0.02, (10, 10))
     assert pair_sentence(Comparison("A", "B", difference, 0.12, 6)) == (
-        "A is not distinguishable from B once 6 pairs are tested: 0.50 points MAP@R apart "
+        "A is not distinguishable from B after correction for 6 pairs: a difference of "
+        "0.50 points MAP@R "
         "(95 % interval 0.10 to 0.90, n = 10 and 10, Holm p = 0.12; alone p = 0.02)."
     )
 
@@ -56,7 +58,7 @@ def test_a_pair_that_only_the_correction_makes_doubtful() -> None:
 def test_a_pair_with_a_single_run() -> None:
     sentence = pair_sentence(Comparison("A", "B", Difference(0.1, None, None, (1, 5)), None, 0))
     assert sentence == (
-        "A is not distinguishable from B: 10.00 points MAP@R apart, "
+        "A is not distinguishable from B: a difference of 10.00 points MAP@R, "
         "but no test with fewer than three runs (n = 1 and 5)."
     )
 
