@@ -252,6 +252,7 @@ def settings(bench: Bench, name: str, fold: Trainer) -> None:
         how = changed.model_copy(update={"gpu": GpuSettings(probe=False, **gpu)})
         timed = dataclasses.replace(task, training=how)
         module = TrainingModule(timed, fold.train_set.num_classes, shape, GPU)
+        module.train()
         seconds = seconds_of_a_step(module, batches)
         if module.remarks():
             raise RuntimeError(module.remarks()[0])

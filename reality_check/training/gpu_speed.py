@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
+import math
 import time
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
@@ -142,7 +143,7 @@ class _Probe:
         batches = Batches(task, samples, augmentation, self._shape, device, Strategy())
         self._batches = list(batches.take(_BATCHES))
         self._best = training.on_device("cuda")
-        self._seconds = float("inf")
+        self._seconds, self._losses = math.inf, list[float]()
         off = dict.fromkeys(training.gpu.left_open, False)
         self.choice = Choice(describe_gpu(device), off)
 
@@ -153,11 +154,12 @@ class _Probe:
         if time.perf_counter() - self._begun > _ENOUGH:
             remarks.append(f"{name} was not tried: {_ENOUGH:.0f} s had passed")
         elif name not in self.choice.milliseconds:
+            seconds = None
             try:
                 with allow_tf32(self._device, self._task.training.tf32):
                     seconds, remarks = self._time(settings)
-            except (RuntimeError, ValueError) as error:  # of the settings, or of too little memory
-                seconds, remarks = None, [f"{name} cannot be used: {one_line(error)}"]
+            except Exception as error:  # if plain steps fail too, the training will say so
+                remarks = [f"{name} cannot be used: {one_line(error)}"]
             torch.cuda.empty_cache()
             if seconds is not None:
                 self._take(settings, seconds)
@@ -167,11 +169,35 @@ class _Probe:
         training = self._task.training.model_copy(update={"gpu": settings})
         task = dataclasses.replace(self._task, training=training)
         module = TrainingModule(task, self._classes, self._shape, self._device)
+        module.train()
         try:
+            losses = [float(module.step(*batch)) for batch in self._batches[:2]]
+            self._losses = self._losses or losses
+            if not self._are_equal(losses):
+                texts = (
+                    " and ".join(f"{loss:.6g}" for loss in one) for one in (losses, self._losses)
+                )
+                words = "{} changes more than rounding: the first losses are {} instead of {}"
+                return None, [words.format(settings.described(), *texts)]
             seconds = seconds_of_a_step(module, self._batches)
-            return (None if module.remarks() else seconds), [*module.remarks()]
+            if module.captured is None or self._task.training.gpu.cuda_graph is True:
+                return seconds, []  # of a graph that was asked for, a training tells
+            remarks = [*module.remarks()]
+            if not module.captured.is_decided:
+                remarks.append("no CUDA graph, since gradients are not finite")
+            return (None if remarks else seconds), remarks
         finally:
             module.release()
+
+    def _are_equal(self, losses: list[float]) -> bool:
+        """To rounding, the one before the first update and the one after it."""
+        training = self._task.training
+        exact = training.autocast == "none" and not training.tf32
+        return all(
+            math.isclose(one, other, rel_tol=1e-2 if exact else 5e-2, abs_tol=1e-6)
+            or not (math.isfinite(one) or math.isfinite(other))
+            for one, other in zip(losses, self._losses, strict=True)
+        )
 
     def _take(self, settings: GpuSettings, seconds: float) -> None:
         times = {**self.choice.milliseconds, settings.described(): round(1e3 * seconds, 3)}
@@ -184,7 +210,6 @@ class _Probe:
 
 def seconds_of_a_step(module: TrainingModule, batches: list[tuple[Tensor, Tensor]]) -> float:
     """The least mean of several rounds: what else is done on a machine only makes it longer."""
-    module.train()
     in_turn = itertools.cycle(batches)
     for number in range(_MOST_WARM_UP):
         module.step(*next(in_turn))

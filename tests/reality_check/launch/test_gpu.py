@@ -13,6 +13,7 @@ from reality_check.models.network import Network
 from reality_check.report.collect import collect
 from reality_check.training import gpu_speed
 from reality_check.training.module import TrainingModule
+from reality_check.training.trainer import Trainer
 
 pytestmark = pytest.mark.gpu
 
@@ -71,14 +72,14 @@ def test_all_workers_take_what_the_first_one_chose(
 
     monkeypatch.setattr(gpu_speed, "seconds_of_a_step", seconds)
     seen: set[tuple[str, bool]] = set()
-    step = TrainingModule.step
+    train_steps = Trainer.train_steps
 
-    def watched(module: TrainingModule, *batch: torch.Tensor) -> torch.Tensor:
-        strides = {p.stride()[1] for p in module.network.parameters() if p.dim() == 4}
-        seen.add((module._gpu.described(), strides == {1}))
-        return step(module, *batch)
+    def watched(trainer: Trainer, count: int) -> float:
+        strides = {p.stride()[1] for p in trainer.network.parameters() if p.dim() == 4}
+        seen.add((trainer.module._gpu.described(), strides == {1}))
+        return train_steps(trainer, count)
 
-    monkeypatch.setattr(TrainingModule, "step", watched)
+    monkeypatch.setattr(Trainer, "train_steps", watched)
     protocol = {
         "base": "quick_one_search",
         "training": {**TRAINING, "iterations_per_epoch": 3, "gpu": {"cuda_graph": True}},

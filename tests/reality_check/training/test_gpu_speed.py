@@ -16,6 +16,7 @@ from reality_check.config.metrics import PRIMARY
 from reality_check.config.training import LEVERS, GpuSettings
 from reality_check.models.folded import FoldedNetwork
 from reality_check.training import gpu_speed
+from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask
 from reality_check.training.gpu_speed import Choice, chosen, seconds_of_a_step
 from reality_check.training.module import TrainingModule
@@ -203,6 +204,7 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
             return time
 
         monkeypatch.setattr(gpu_speed, "seconds_of_a_step", found)
+        monkeypatch.setattr(CapturedStep, "is_decided", True)  # without its steps
         return asked
 
     return install
@@ -277,6 +279,34 @@ def test_what_fails_is_told_and_left_out(tmp_path: Path, seconds: Seconds) -> No
 
 
 @pytest.mark.gpu
+def test_what_changes_more_than_rounding_is_not_chosen(
+    tmp_path: Path, seconds: Seconds, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked = seconds({"fused optimizers": 1e-3, "channels_last": 3e-3})
+    step = torch.optim.Adam.step
+
+    def wrong(optimizer: torch.optim.Adam, closure: Any = None) -> Any:
+        if optimizer.defaults["fused"]:
+            for parameter in optimizer.param_groups[0]["params"]:
+                parameter.grad.neg_()
+        return step(optimizer, closure)
+
+    monkeypatch.setattr(torch.optim.Adam, "step", wrong)
+    task, samples = task_of(tmp_path, cuda_graph=False), vectors().subset(range(10))
+    rates = dict.fromkeys(("trunk", "embedder", "loss"), 0.1)
+    settings = dataclasses.replace(task.settings, learning_rates=rates)
+    task = dataclasses.replace(task, settings=settings)
+    choice = chosen(tmp_path / "a.json", task, samples, GPU)
+    assert "fused optimizers" not in ", ".join(asked)
+    (remark,) = choice.remarks
+    assert remark.startswith(
+        "channels_last, fused optimizers changes more than rounding: the first"
+    )
+    assert choice.settings["channels_last"] is True
+    assert choice.settings["fused_optimizers"] is False
+
+
+@pytest.mark.gpu
 def test_a_process_that_a_graph_ends_is_the_last_one(tmp_path: Path, seconds: Seconds) -> None:
     class Ended(BaseException):
         pass
@@ -339,6 +369,7 @@ def test_a_training_is_the_same_with_a_probe_before_it(tmp_path: Path) -> None:
         run = fold_run(tmp_path / name, "cuda", max_epochs=1, iterations_per_epoch=3)
         if name == "with":
             seen = TrainingModule(run.task, 10, (32, 32, 1), GPU)
+            seen.train()
             batch = torch.randn(16, 1, 32, 32, device=GPU), torch.arange(16, device=GPU) % 8
             assert seconds_of_a_step(seen, [batch]) > 0
         curves.append(run.run().curve)
