@@ -311,6 +311,8 @@ def _differences(
         needed = _NEEDS.get(key)
         if needed is not None and value_at(ours, needed) is None:
             continue  # it does nothing here; what it needs is listed where it should be there
+        if is_result_neutral(f"protocol.{key}"):
+            continue
         part, name = _part_of(key)
         given, expected = _look_up(ours, key), _look_up(theirs, key)
         parts.setdefault(part, []).append(f"{name} {given} ({whose}: {expected})")

@@ -10,7 +10,7 @@ from reality_check.config.neutral_keys import is_result_neutral, is_table_neutra
 
 RUNS = {
     *("device", "studies", "slurm", "published_results"),
-    *("protocol.training.gpu", "methods.training.gpu"),
+    *("protocol.training.gpu", "methods.training.gpu", "methods.packed.file"),
     *(
         "dataset.path",
         "dataset.download",
@@ -30,7 +30,13 @@ def test_the_marked_keys() -> None:
     assert marked_keys("experiments") == EXPERIMENTS
 
 
-@pytest.mark.parametrize("key", ["slurm.hours", "device", "code.data set from"])
+@pytest.mark.parametrize(
+    "key",
+    [
+        *("slurm.hours", "device", "code.data set from"),
+        *("protocol.training.gpu.probe", "methods.contrastive.training.gpu.cuda_graph"),
+    ],
+)
 def test_no_result_depends_on_a_key_or_one_below_it(key: str) -> None:
     assert is_result_neutral(key)
     assert is_table_neutral(key), "what no result depends on keeps none out of a table"

@@ -138,6 +138,10 @@ def test_every_rule_that_is_changed_is_named_with_both_values(
     assert "mlrc" in text
 
 
+def test_what_makes_steps_on_a_gpu_faster_is_no_rule() -> None:
+    assert find(overrides=("protocol.training.gpu.probe=false",)) == find(overrides=())
+
+
 def test_what_a_random_crop_would_be_like_is_no_rule_where_there_is_none() -> None:
     part = "protocol.training.augmentation."
     off, shape = f"{part}resized_crop_scale=null", f"{part}resized_crop_ratio=[0.5, 2]"
