@@ -33,7 +33,7 @@ from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics, RetrievalResult
 from pml_extensions.functional import allow_tf32
-from pml_extensions.losses import NormalizedSoftmaxLoss
+from pml_extensions.losses import ClassSampler, NormalizedSoftmaxLoss
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.training import LEVERS, GpuSettings, Optimizer, Optimizers
 from reality_check.evaluation.metrics import embed
@@ -370,7 +370,7 @@ def softmax(bench: Bench, classes: int) -> None:
     x = torch.randn(BATCH, 128, device=GPU, requires_grad=True)
     labels = torch.arange(BATCH, device=GPU)
     ours = NormalizedSoftmaxLoss(classes, 128).to(GPU)
-    sampled = NormalizedSoftmaxLoss(classes, 128, class_sample_ratio=0.1).to(GPU)
+    sampled = NormalizedSoftmaxLoss(classes, 128, class_sampler=ClassSampler(0.1)).to(GPU)
 
     def plain(x: Tensor, labels: Tensor) -> Tensor:
         logits = F.linear(F.normalize(x), F.normalize(ours.proxies)) / 0.05

@@ -32,12 +32,13 @@ from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
 from pml_extensions.losses import (
+    ChunkedSoftmax,
+    ClassSampler,
     GradMLLoss,
     NormalizedSoftmaxLoss,
     StopGradientSoftmaxLoss,
 )
 
-CHUNK = 2048
 Step = Callable[[], None]
 
 
@@ -191,9 +192,13 @@ def proxy_losses(bench: Bench, batch: int, classes: int, size: int) -> None:
         "PML ProxyAnchorLoss": step(theirs("ProxyAnchorLoss")),
         "plain F.cross_entropy": step(plain),
         "ours": step(ours()),
-        f"ours, chunks of {CHUNK}": step(ours(class_chunk_size=CHUNK)),
-        "ours, 10 % of classes": step(ours(class_sample_ratio=0.1)),
-        "ours, 10 %, sparse": step(ours(class_sample_ratio=0.1, sparse_gradients=True)),
+        "ours, in chunks": step(ours(softmax=ChunkedSoftmax())),
+        "ours, chunks, 10 % of classes": step(
+            ours(class_sampler=ClassSampler(0.1), softmax=ChunkedSoftmax())
+        ),
+        "ours, chunks, 10 %, sparse": step(
+            ours(class_sampler=ClassSampler(0.1, sparse_gradients=True), softmax=ChunkedSoftmax())
+        ),
         "matrix products alone": products,
     }
     if bench.device.type == "cuda":
@@ -216,8 +221,8 @@ def stop_gradient(bench: Bench, batch: int, classes: int, size: int) -> None:
     # Logits of about 10, as in training; at 100 and more the plain softmax makes denormal numbers.
     proxies = torch.nn.Parameter(torch.randn(classes, size, device=bench.device) / size**0.5)
 
-    def ours(chunk: int | None) -> StopGradientSoftmaxLoss:
-        loss = StopGradientSoftmaxLoss(classes, 1, join_mode="always", class_chunk_size=chunk)
+    def ours(softmax: ChunkedSoftmax | None) -> StopGradientSoftmaxLoss:
+        loss = StopGradientSoftmaxLoss(classes, 1, join_mode="always", softmax=softmax)
         loss.to(bench.device)
         loss.embedding_size, loss.proxies = size, proxies
         return loss
@@ -239,7 +244,7 @@ def stop_gradient(bench: Bench, batch: int, classes: int, size: int) -> None:
     steps = {
         "both terms apart, plain torch": step(separate),
         "ours": step(ours(None)),
-        f"ours, chunks of {CHUNK}": step(ours(CHUNK)),
+        "ours, in chunks": step(ours(ChunkedSoftmax())),
         "softmax term alone, plain torch": step(
             lambda x, labels: F.cross_entropy(x @ proxies.t(), labels, label_smoothing=0.1)
         ),

@@ -12,14 +12,8 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions.functional import (
-    View,
-    at_least_float32,
-    cross_entropy,
-    pairwise_distances,
-    unit_vectors,
-    without_autocast,
-)
+from pml_extensions._common import IndicesTuple, LossDict, at_least_float32, softplus
+from pml_extensions.functional import pairwise_distances, unit_vectors, without_autocast
 from pml_extensions.losses import NormalizedSoftmaxLoss
 
 
@@ -129,14 +123,24 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         self.margin, self.center_weight = margin, center_weight
         self.add_to_recordable_attributes(list_of_names=["margin", "center_weight"], is_stat=False)
 
-    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Any) -> dict[str, Tensor]:
-        x = self._compared(embeddings)  # of length s
-        sums = self._class_sums(x, rows(self.proxies), labels, View(self.similarity))
-        own = self.similarity.paired(x, sums.own_proxies)
-        return {
-            "contrastive_loss": cross_entropy(own - self.margin / self.temperature, sums.others[0]),
-            "center_loss": 2 * self.center_weight * (1 - self.temperature * own),
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, rows = self.classes(embeddings, labels, self.proxies)
+        sums = self.softmax.sums(self.logits, embeddings, rows, y)
+        own = sums.own - self.margin / self.temperature
+        losses = {
+            "contrastive_loss": softplus(sums.others - own),
+            "center_loss": 2 * self.center_weight * (1 - self.temperature * sums.own),
         }
+        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
 
 class PotentialFieldLoss(BaseMetricLossFunction):

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from pml_extensions.functional import at_least_float32
+from pml_extensions._common import at_least_float32
 
 
 def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions import _checks
+from pml_extensions import _common
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import Scores, class_means
 from pml_extensions.evaluation._sorting import rank_by_sorting, rank_themselves_by_sorting
@@ -120,18 +120,18 @@ class RetrievalMetrics:
         recall_at: Sequence[int] = (),
         average: Average = "queries",
     ) -> None:
-        self.normalize = _checks.one_of("normalize", normalize, (True, False))
+        self.normalize = _common.one_of("normalize", normalize, (True, False))
         if chunk_size is not None:
-            _checks.positive_integer("chunk_size", chunk_size)
+            _common.positive_integer("chunk_size", chunk_size)
         self.chunk_size = chunk_size
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
-            _checks.one_of("metrics", name, METRICS)
-        self.recall_at = tuple(_checks.positive_integer("recall_at", k) for k in recall_at)
+            _common.one_of("metrics", name, METRICS)
+        self.recall_at = tuple(_common.positive_integer("recall_at", k) for k in recall_at)
         self.metrics = (*names, *(f"recall_at_{k}" for k in self.recall_at))
         if not self.metrics:
             raise ValueError("metrics and recall_at are both empty; name at least one metric.")
-        self.average = _checks.one_of("average", average, ("queries", "classes"))
+        self.average = _common.one_of("average", average, ("queries", "classes"))
 
     def __call__(
         self,

@@ -1,4 +1,4 @@
-"""The precision losses and metrics are computed in, whatever the training loop runs in."""
+"""TF32 on a GPU, allowed or forbidden whichever switch there is."""
 
 from __future__ import annotations
 
@@ -7,17 +7,6 @@ from contextlib import contextmanager
 from typing import Any
 
 import torch
-from torch import Tensor
-
-
-def at_least_float32(x: Tensor) -> Tensor:
-    """Return ``x`` as float64 if it is float64 and as float32 otherwise (gradients cast back)."""
-    return x if x.dtype == torch.float64 else x.float()
-
-
-def without_autocast(x: Tensor) -> torch.autocast:
-    """Return a context in which autocast leaves operations on the device of ``x`` alone."""
-    return torch.autocast(x.device.type, enabled=False)
 
 
 @contextmanager

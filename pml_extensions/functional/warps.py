@@ -61,14 +61,6 @@ class Power:
         zero = distance == 0
         return distance.masked_fill(zero, 1.0).pow(self.exponent).masked_fill(zero, 0.0)
 
-    def slope(self, distance: Tensor) -> Tensor:
-        """Return the derivative."""
-        if self.exponent == 1:
-            return torch.ones_like(distance)
-        zero = distance == 0
-        slopes = self.exponent * distance.masked_fill(zero, 1.0).pow(self.exponent - 1)
-        return slopes.masked_fill(zero, 0.0)
-
     def __repr__(self) -> str:
         return f"Power({self.exponent})"
 
@@ -88,10 +80,6 @@ class Scaled:
     def __call__(self, distance: Tensor) -> Tensor:
         """Return the warped distances."""
         return self.factor * distance
-
-    def slope(self, distance: Tensor) -> Tensor:
-        """Return the derivative."""
-        return torch.full_like(distance, self.factor)
 
     def __repr__(self) -> str:
         return f"Scaled({self.factor})"
@@ -117,22 +105,5 @@ class Piecewise:
         """Return the warped distances."""
         return warp_own_distance(distance, self.alpha, self.k1, self.k2, self.delta_multiplier)
 
-    def slope(self, distance: Tensor) -> Tensor:
-        """Return the derivative without the gradient-free part."""
-        return torch.full_like(distance, self.k2).masked_fill(distance < self.alpha, self.k1)
-
     def __repr__(self) -> str:
         return f"Piecewise({self.alpha}, {self.k1}, {self.k2}, {self.delta_multiplier})"
-
-
-def slope(warp: Warp, distance: Tensor) -> Tensor:
-    """Return the derivative of ``warp`` at each of ``distance``, by autograd if it has no own.
-
-    A method ``slope`` of the warp saves that and lets torch.compile take the loss whole.
-    """
-    if hasattr(warp, "slope"):
-        own: Tensor = warp.slope(distance)
-        return own
-    with torch.enable_grad():
-        t = distance.detach().requires_grad_()
-        return torch.autograd.grad(warp(t).sum(), t)[0]

@@ -8,17 +8,20 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional import (
-    Cosine,
-    View,
+from pml_extensions.functional.batch_norm import batch_normalized
+
+from .._common import (
+    IndicesTuple,
+    LossDict,
+    ProxyLoss,
     at_least_float32,
-    batch_normalized,
-    cross_entropy,
+    embedding_shape,
+    fraction,
+    one_of,
+    positive,
     unit_vectors,
     without_autocast,
 )
-from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 Normalization = Literal["l2", "bn", "none"]
 Bias = Literal[False, "unscaled", "scaled"]
@@ -50,17 +53,15 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         bn_shift: Learn a shift, never a scale, after the batch normalisation (the authors' code).
         bn_eps: Added to the batch variance.
         bn_momentum: Weight of a new batch in the running statistics.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
-            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: normal, std
-            1/sqrt(D), rows of about unit length), ...
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
+            ``weight_init_func`` (default: normal, std 1/sqrt(D), rows of about unit length), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    phase_checks = {"alpha": _checks.positive}  # noqa: RUF012
-    similarity = Cosine(normalize_embeddings=False)
-    alpha: Tensor
+    phase_checks = {"alpha": positive}  # noqa: RUF012
+    alpha: float
     running_mean: Tensor
     running_var: Tensor
 
@@ -77,10 +78,10 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, embedding_size, {"alpha": alpha}, **kwargs)
-        self.bias_mode = _checks.one_of("bias", bias, (False, "unscaled", "scaled"))
-        self.normalization = _checks.one_of("normalization", normalization, ("l2", "bn", "none"))
-        self.bn_eps = _checks.positive("bn_eps", bn_eps)
-        self.bn_momentum = _checks.fraction("bn_momentum", bn_momentum)
+        self.bias_mode = one_of("bias", bias, (False, "unscaled", "scaled"))
+        self.normalization = one_of("normalization", normalization, ("l2", "bn", "none"))
+        self.bn_eps = positive("bn_eps", bn_eps)
+        self.bn_momentum = fraction("bn_momentum", bn_momentum)
         if bn_shift and normalization != "bn":
             raise ValueError(f'bn_shift=True needs normalization="bn", but got {normalization=}.')
         self.bias = torch.nn.Parameter(torch.zeros(self.num_classes)) if bias else None
@@ -105,9 +106,9 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         Raises:
             ValueError: It is not below the present one; ``set_phase`` sets any value.
         """
-        if not _checks.positive("alpha", alpha) < float(self.alpha):
+        if not positive("alpha", alpha) < self.alpha:
             raise ValueError(
-                f"heating lowers alpha, which is {float(self.alpha):g}, but got {alpha=}; "
+                f"heating lowers alpha, which is {self.alpha:g}, but got {alpha=}; "
                 "set_phase(alpha=...) sets any value."
             )
         self.set_phase(alpha=alpha)
@@ -121,7 +122,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
         Returns:
             Shape (N, embedding_size), float32 (float64 if the embeddings are).
         """
-        _checks.embedding_shape(embeddings, self.embedding_size)
+        embedding_shape(embeddings, self.embedding_size)
         with without_autocast(embeddings):
             return self._features(at_least_float32(embeddings))
 
@@ -142,29 +143,41 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
             features = features + self.shift.to(embeddings)
         return features / self.embedding_size**0.5
 
-    def _compared(self, embeddings: Tensor) -> Tensor:
-        return self.alpha * self._features(embeddings)
+    def class_parameters(self) -> tuple[Tensor, ...]:
+        """Return the class-wise parameters."""
+        return (self.proxies,) if self.bias is None else (self.proxies, self.bias)
 
-    def _bias(self, rows: Rows) -> Tensor | None:
-        if self.bias is None:
-            return None
-        bias = rows(self.bias)
-        return self.alpha * bias if self.bias_mode == "scaled" else bias
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits of the softmax, shape (N, num_classes): larger is more similar.
 
-    def _logits(self, embeddings: Tensor, rows: Rows) -> Tensor:
-        cosines = super()._logits(embeddings, rows)
-        bias = self._bias(rows)
-        return cosines if bias is None else cosines + bias
+        Args:
+            embeddings: Shape (N, embedding_size).
+        """
+        f = self.get_features(embeddings)
+        with without_autocast(f):
+            return self.logits(f, *(p.to(f) for p in self.class_parameters()))
 
-    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
-        x = self.alpha * self._features(embeddings, self.bn_momentum)
-        bias = self._bias(rows)
-        view = View(self.similarity)
-        sums = self._class_sums(x, rows(self.proxies), labels, view, bias=bias)
-        own = self.similarity.paired(x, sums.own_proxies)
-        if bias is not None:
-            own = own + bias[labels]
-        return {"loss": cross_entropy(own, sums.others[0])}
+    def logits(self, f: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
+        """Return alpha times the cosines of normalised embeddings, and the bias, shape (N, C)."""
+        z = self.alpha * f @ unit_vectors(w).t()
+        if b is None:
+            return z
+        return z + (self.alpha * b if self.bias_mode == "scaled" else b)
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, rows = self.classes(embeddings, labels, *self.class_parameters())
+        f = self._features(embeddings, self.bn_momentum)
+        loss = self.softmax.cross_entropy(self.logits, f, rows, y)
+        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
 
 def _unit_length_normal(proxies: Tensor) -> None:

@@ -9,15 +9,17 @@ import torch.nn.functional as F
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional import (
-    DotProduct,
-    View,
-    batch_normalized,
-    cross_entropy,
+from pml_extensions.functional.batch_norm import batch_normalized
+
+from .._common import (
+    IndicesTuple,
+    LossDict,
+    ProxyLoss,
+    non_negative,
+    positive,
+    positive_integer,
     unit_vectors,
 )
-from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 
 class HISTLoss(ProxyLoss):
@@ -48,24 +50,23 @@ class HISTLoss(ProxyLoss):
             phase.
         hypergraph_weight: lambda, weight of the second term; can change by phase.
         hidden_size: Width of the network.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
-            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (of means and
-            log-variances; default: Kaiming normal over classes, as the authors), ...
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
+            ``weight_init_func`` (of means and log-variances; default: Kaiming normal over classes,
+            as the authors), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
     phase_checks = {  # noqa: RUF012
-        "tau": _checks.positive,
-        "alpha": _checks.positive,
-        "hypergraph_weight": _checks.non_negative,
+        "tau": positive,
+        "alpha": positive,
+        "hypergraph_weight": non_negative,
     }
-    similarity = DotProduct()
     sub_losses = ("distribution_loss", "hypergraph_loss")
-    tau: Tensor
-    alpha: Tensor
-    hypergraph_weight: Tensor
+    tau: float
+    alpha: float
+    hypergraph_weight: float
 
     def __init__(
         self,
@@ -79,7 +80,7 @@ class HISTLoss(ProxyLoss):
     ) -> None:
         phase = {"tau": tau, "alpha": alpha, "hypergraph_weight": hypergraph_weight}
         super().__init__(num_classes, embedding_size, phase, **kwargs)
-        hidden_size = _checks.positive_integer("hidden_size", hidden_size)
+        hidden_size = positive_integer("hidden_size", hidden_size)
         self.log_variances = torch.nn.Parameter(torch.empty_like(self.proxies))
         self.weight_init_func(self.log_variances)
         self.embed = torch.nn.Linear(self.embedding_size, hidden_size)
@@ -94,34 +95,36 @@ class HISTLoss(ProxyLoss):
         """Return the parameters of the hypergraph network, for a learning rate of their own."""
         return [p for m in (self.embed, self.norm, self.classify) for p in m.parameters()]
 
-    def _logits(self, embeddings: Tensor, rows: Rows) -> Tensor:
-        return self.tau * self._compared(embeddings) @ self._distributions(rows).t()
+    def class_parameters(self) -> tuple[Tensor, ...]:
+        """Return means and log-variances of the classes."""
+        return self.proxies, self.log_variances
 
-    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
-        x = self._compared(embeddings)
-        view = View(self.similarity, self.tau)
-        sums = self._class_sums(x, self._distributions(rows), labels, view)
-        # Not the diagonal of the distances below: torch's inductor loses the gradient of that.
-        own = self.tau * self.similarity.paired(x, sums.own_proxies)
-        propagation = self._propagation(-x @ sums.own_proxies.t(), labels)
-        return {
-            "distribution_loss": cross_entropy(own, sums.others[0]),
-            "hypergraph_loss": self.hypergraph_weight
-            * self._hypergraph_losses(embeddings, labels, propagation, rows),
+    def logits(self, x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+        """Return -tau d^2 of all pairs, shape (N, C)."""
+        return -self.tau * _squared_distances(x, mean, log_variance)
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        head = (self.classify.weight, self.classify.bias)
+        parameters = (*self.class_parameters(), *head)
+        y, (mean, log_variance, weight, bias) = self.classes(embeddings, labels, *parameters)
+        distribution = self.softmax.cross_entropy(self.logits, embeddings, (mean, log_variance), y)
+        distances = _squared_distances(embeddings, mean[y], log_variance[y])
+        z = self._network(embeddings, self._propagation(distances, y))
+        hypergraph = self.softmax.cross_entropy(_linear, z, (weight, bias), y)
+        losses = {
+            "distribution_loss": distribution,
+            "hypergraph_loss": self.hypergraph_weight * hypergraph,
         }
-
-    def _compared(self, embeddings: Tensor) -> Tensor:
-        """Return (x^2, x, 1), whose product with a row of ``_distributions`` is -d^2."""
-        x = unit_vectors(embeddings)
-        return torch.cat((x.square(), x, torch.ones_like(x[:, :1])), dim=1)
-
-    def _distributions(self, rows: Rows) -> Tensor:
-        mean, precision = (
-            unit_vectors(rows(self.proxies)),
-            (-F.relu6(rows(self.log_variances))).exp(),
-        )
-        constant = (mean.square() * precision).sum(dim=1, keepdim=True)
-        return torch.cat((-precision, 2 * mean * precision, -constant), dim=1)
+        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
     def _propagation(self, distances: Tensor, labels: Tensor) -> Tensor:
         """Return G, shape (N, N), from the squared distances of samples to each other's class.
@@ -136,17 +139,13 @@ class HISTLoss(ProxyLoss):
         scaled = incidence * sample_degree.rsqrt().unsqueeze(1)
         return (scaled * (edge_weight / edge_degree)) @ scaled.t()
 
-    def _hypergraph_losses(
-        self, embeddings: Tensor, labels: Tensor, propagation: Tensor, rows: Rows
-    ) -> Tensor:
-        hidden = propagation @ _applied(self.embed, embeddings)
+    def _network(self, embeddings: Tensor, propagation: Tensor) -> Tensor:
+        """Return what the last layer gets; beside it a column that carries the layer's bias."""
+        hidden = propagation @ F.linear(
+            embeddings, self.embed.weight.to(embeddings), self.embed.bias.to(embeddings)
+        )
         hidden = propagation @ F.leaky_relu(self._batch_norm(hidden), 0.1)
-        # The bias is propagated as well: a column of ones beside the hidden values carries it.
-        x = torch.cat((hidden, propagation.sum(dim=1, keepdim=True)), dim=1)
-        weight, bias = rows(self.classify.weight), rows(self.classify.bias)
-        classes = torch.cat((weight, bias.unsqueeze(1)), dim=1)
-        sums = self._class_sums(x, classes, labels, View(self.similarity))
-        return cross_entropy(self.similarity.paired(x, sums.own_proxies), sums.others[0])
+        return torch.cat((hidden, propagation.sum(dim=1, keepdim=True)), dim=1)
 
     def _batch_norm(self, x: Tensor) -> Tensor:
         norm = self.norm
@@ -159,5 +158,13 @@ class HISTLoss(ProxyLoss):
         return x * norm.weight.to(x) + norm.bias.to(x)
 
 
-def _applied(linear: torch.nn.Linear, x: Tensor) -> Tensor:
-    return F.linear(x, linear.weight.to(x), linear.bias.to(x))
+def _squared_distances(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
+    """Return d^2 of all pairs, shape (N, C), by two matrix products."""
+    x, mean, precision = unit_vectors(x), unit_vectors(mean), (-F.relu6(log_variance)).exp()
+    constant = (mean.square() * precision).sum(dim=1)
+    return x.square() @ precision.t() - 2 * x @ (mean * precision).t() + constant
+
+
+def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
+    """Return W h + g b, shape (N, C), of h and g beside each other: the bias is propagated too."""
+    return x[:, :-1] @ weight.t() + x[:, -1:] * bias

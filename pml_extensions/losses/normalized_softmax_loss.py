@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional import Cosine, unit_vectors
-from pml_extensions.losses._proxy import ProxyLoss
+from .._common import IndicesTuple, LossDict, ProxyLoss, positive, unit_vectors
 
 
 class NormalizedSoftmaxLoss(ProxyLoss):
@@ -20,8 +17,8 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         {\sum_{j} e^{\hat x_i \cdot \hat p_j / \sigma}}
 
     with embeddings and proxies at unit length and no bias. "Classification is a Strong Baseline
-    for Deep Metric Learning" (BMVC 2019), Eq. 5; with ``class_sample_ratio`` below 1 the sum runs
-    over a sample of classes, its section 4.3.
+    for Deep Metric Learning" (BMVC 2019), Eq. 5; with a ``class_sampler`` the sum runs over a
+    sample of classes, its section 4.3.
 
     It equals PML's loss of this name (whose checkpoints it loads), and adds what every proxy loss
     here has: class sampling, chunks of classes, and float32 inside.
@@ -30,30 +27,43 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         num_classes: Number of classes C.
         embedding_size: Dimension D of the embeddings.
         temperature: sigma, divides the cosines; can change by phase.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
-            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: standard
-            normal, as in PML), ...
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
+            ``weight_init_func`` (default: standard normal, as in PML), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    phase_checks = {"temperature": _checks.positive}  # noqa: RUF012
-    similarity = Cosine(normalize_embeddings=False)
-    temperature: Tensor
+    phase_checks = {"temperature": positive}  # noqa: RUF012
+    temperature: float
 
     def __init__(
         self, num_classes: int, embedding_size: int, temperature: float = 0.05, **kwargs: Any
     ) -> None:
         super().__init__(num_classes, embedding_size, {"temperature": temperature}, **kwargs)
 
+    def logits(self, x: Tensor, p: Tensor) -> Tensor:
+        """Return the cosines of all pairs over sigma, shape (N, C)."""
+        return unit_vectors(x) / self.temperature @ unit_vectors(p).t()
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, rows = self.classes(embeddings, labels, self.proxies)
+        loss = self.softmax.cross_entropy(self.logits, embeddings, rows, y)
+        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
+
     @property
     def W(self) -> Tensor:
         """The proxies as PML stores them, shape (embedding_size, num_classes)."""
         return self.proxies.t()
-
-    def _compared(self, embeddings: Tensor) -> Tensor:
-        return unit_vectors(embeddings) / self.temperature
 
     def _load_from_state_dict(
         self, state_dict: dict[str, Any], prefix: str, *args: Any, **kwargs: Any
@@ -61,5 +71,5 @@ class NormalizedSoftmaxLoss(ProxyLoss):
         if prefix + "W" in state_dict:
             # A checkpoint of PML's loss: its weights lie the other way, its temperature is no part.
             state_dict[prefix + "proxies"] = state_dict.pop(prefix + "W").t()
-            state_dict.setdefault(prefix + "temperature", torch.as_tensor(self.temperature))
+            state_dict.setdefault(prefix + "_extra_state", self.get_extra_state())
         super()._load_from_state_dict(state_dict, prefix, *args, **kwargs)

@@ -8,9 +8,7 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional import Cosine, unit_vectors
-from pml_extensions.losses._proxy import ProxyLoss
+from .._common import IndicesTuple, LossDict, ProxyLoss, positive, unit_vectors
 
 
 class ProxyNCAPlusPlusLoss(ProxyLoss):
@@ -30,17 +28,15 @@ class ProxyNCAPlusPlusLoss(ProxyLoss):
         embedding_size: Dimension D of the embeddings.
         scale: s, multiplies both unit vectors; can change by phase. The paper's temperature 1/9
             is s = 3.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
-            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: normal, std
-            1/8, as the authors), ...
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
+            ``weight_init_func`` (default: normal, std 1/8, as the authors), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    phase_checks = {"scale": _checks.positive}  # noqa: RUF012
-    similarity = Cosine(normalize_embeddings=False)
-    scale: Tensor
+    phase_checks = {"scale": positive}  # noqa: RUF012
+    scale: float
 
     def __init__(
         self, num_classes: int, embedding_size: int, scale: float = 3.0, **kwargs: Any
@@ -51,5 +47,20 @@ class ProxyNCAPlusPlusLoss(ProxyLoss):
         """Return the authors' initialisation of the proxies."""
         return c_f.TorchInitWrapper(torch.nn.init.normal_, std=1 / 8)
 
-    def _compared(self, embeddings: Tensor) -> Tensor:
-        return 2 * self.scale.square() * unit_vectors(embeddings)
+    def logits(self, x: Tensor, p: Tensor) -> Tensor:
+        """Return -|s x - s p|^2 of unit vectors plus 2 s^2, a constant: shape (N, C)."""
+        return 2 * self.scale**2 * unit_vectors(x) @ unit_vectors(p).t()
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, rows = self.classes(embeddings, labels, self.proxies)
+        loss = self.softmax.cross_entropy(self.logits, embeddings, rows, y)
+        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)

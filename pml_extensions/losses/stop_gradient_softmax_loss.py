@@ -10,19 +10,22 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional import (
-    Cosine,
-    DotProduct,
-    View,
-    smoothed_cross_entropy,
-    smoothing_weights,
+from .._common import (
+    IndicesTuple,
+    LossDict,
+    ProxyLoss,
+    fraction,
+    inverse_lengths,
+    non_negative,
+    one_of,
+    positive,
+    positive_or_infinite,
     softplus,
+    without_autocast,
 )
-from pml_extensions.functional.softmax import SmoothingConvention
-from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 JoinMode = Literal["per_batch", "latch", "always"]
+SmoothingConvention = Literal["official", "torch"]
 
 
 class StopGradientSoftmaxLoss(ProxyLoss):
@@ -59,19 +62,18 @@ class StopGradientSoftmaxLoss(ProxyLoss):
             the classes of the step, and so means the same for any smoothing and number of them.
         join_mode: ``"per_batch"`` decides anew for each batch (the authors' code), ``"latch"``
             stays joined after the first time in training, ``"always"`` never waits.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio`` (label smoothing is then
-            spread over the sampled classes), ``class_chunk_size``, ``sparse_gradients``, PML's
-            ``reducer``, ``weight_init_func`` (default: normal, std 0.001), ...
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler`` (label smoothing is then spread
+            over the sampled classes), ``softmax``, PML's ``reducer``, ``weight_init_func``
+            (default: normal, std 0.001), ...
 
     Raises:
         ValueError: An argument is out of range.
     """
 
-    phase_checks = {"gamma": _checks.positive, "beta": _checks.non_negative}  # noqa: RUF012
-    similarity = DotProduct()
+    phase_checks = {"gamma": positive, "beta": non_negative}  # noqa: RUF012
     sub_losses = ("softmax_loss", "stop_gradient_loss")
-    gamma: Tensor
-    beta: Tensor
+    gamma: float
+    beta: float
     joined: Tensor
 
     def __init__(
@@ -88,17 +90,17 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         **kwargs: Any,
     ) -> None:
         super().__init__(num_classes, embedding_size, {"gamma": gamma, "beta": beta}, **kwargs)
-        self.label_smoothing = _checks.fraction("label_smoothing", label_smoothing)
-        self.smoothing_convention = _checks.one_of(
+        self.label_smoothing = fraction("label_smoothing", label_smoothing)
+        self.smoothing_convention = one_of(
             "smoothing_convention", smoothing_convention, ("official", "torch")
         )
-        self.join_mode = _checks.one_of("join_mode", join_mode, ("per_batch", "latch", "always"))
+        self.join_mode = one_of("join_mode", join_mode, ("per_batch", "latch", "always"))
         self.join_threshold = (
             math.inf
             if join_threshold is None
-            else _checks.positive_or_infinite("join_threshold", join_threshold)
+            else positive_or_infinite("join_threshold", join_threshold)
         )
-        self.join_threshold_from = _checks.one_of(
+        self.join_threshold_from = one_of(
             "join_threshold_from", join_threshold_from, ("zero", "entropy")
         )
         if join_mode == "latch":
@@ -113,7 +115,13 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         return c_f.TorchInitWrapper(torch.nn.init.normal_, std=0.001)
 
     def _target(self, num_classes: int) -> tuple[float, float]:
-        return smoothing_weights(num_classes, self.label_smoothing, self.smoothing_convention)
+        """Return the target probability of the own class and of each other class."""
+        eps = self.label_smoothing
+        if num_classes == 1:
+            return 1.0, 0.0
+        if self.smoothing_convention == "official":
+            return 1 - eps, eps / (num_classes - 1)
+        return 1 - eps + eps / num_classes, eps / num_classes
 
     def _entropy(self, num_classes: int) -> float:
         """Return the entropy of a smoothed label, which the first term cannot fall below."""
@@ -123,7 +131,8 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         )
 
     def _warn_if_never_joined(self) -> None:
-        fewest = self.num_classes if self.class_sampler is None else self.class_sampler.fewest
+        sampler = self.class_sampler
+        fewest = sampler.fewest(self.num_classes) if sampler else self.num_classes
         entropy = self._entropy(fewest)
         waits_in_vain = self.join_threshold_from == "zero" and entropy >= self.join_threshold
         if self.join_mode != "always" and waits_in_vain:
@@ -134,31 +143,39 @@ class StopGradientSoftmaxLoss(ProxyLoss):
                 stacklevel=3,
             )
 
-    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
-        proxies = rows(self.proxies)
-        cosine = Cosine()
-        sums = self._class_sums(
-            embeddings,
-            proxies,
-            labels,
-            View(self.similarity),
-            View(cosine, self.gamma, stop_proxy_gradient=True),
-            with_total=True,
-        )
-        assert sums.total is not None
-        softmax = smoothed_cross_entropy(
-            self.similarity.paired(embeddings, sums.own_proxies),
-            sums.others[0],
-            embeddings @ sums.total,
-            *self._target(len(proxies)),
-        )
-        own_cosine = cosine.paired(embeddings, sums.own_proxies.detach())
-        stop_gradient = self.beta * softplus(sums.others[1] / self.gamma - own_cosine)
-        gate = self._gate(softmax.detach(), len(proxies))
-        return {
+    def logits(self, f: Tensor, w: Tensor) -> Tensor:
+        """Return W f, shape (N, C)."""
+        return f @ w.t()
+
+    def _both_logits(self, f: Tensor, w: Tensor) -> Tensor:
+        """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), of one product."""
+        product, w_constant = _Product.apply(f, w)
+        cosines = inverse_lengths(f) * w_constant * inverse_lengths(w.detach()).t()
+        return torch.stack((product, self.gamma * cosines))
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, (w,) = self.classes(embeddings, labels, self.proxies)
+        sums = self.softmax.sums(self._both_logits, embeddings, (w,), y)
+        (z, cosine), (others, cosine_others) = sums.own, sums.others
+        own, other = self._target(len(w))
+        # ln sum_j e^{z_j} = z_y + softplus(others - z_y), less the mean logit under the target.
+        softmax = softplus(others - z) + (1 - own + other) * z - other * sums.total[0]
+        stop_gradient = self.beta * softplus((cosine_others - cosine) / self.gamma)
+        joined = self._gate(softmax.detach(), len(w))
+        losses = {
             "softmax_loss": softmax,
-            "stop_gradient_loss": torch.where(gate, stop_gradient, 0.0),
+            "stop_gradient_loss": torch.where(joined, stop_gradient, 0.0),
         }
+        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
     @torch.no_grad()
     def _gate(self, softmax: Tensor, num_classes: int) -> Tensor:
@@ -180,6 +197,23 @@ class StopGradientSoftmaxLoss(ProxyLoss):
         if self.training and torch.distributed.is_available() and _several_ranks():
             torch.distributed.all_reduce(total)
         return total[0] / total[1]
+
+
+class _Product(torch.autograd.Function):
+    """``f @ w.t()`` twice, the second one with ``w`` as a constant."""
+
+    @staticmethod
+    def forward(ctx: Any, f: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(f, w)
+        product = f @ w.t()
+        return product, product.clone()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        f, w = ctx.saved_tensors
+        with without_autocast(f):
+            return (grads[0] + grads[1]) @ w, grads[0].t() @ f
 
 
 def _several_ranks() -> bool:

@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import warnings
+from functools import partial
 from typing import Any
 
 import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional import (
-    NegativeDistance,
-    View,
-    Warp,
-    cross_entropy,
+from pml_extensions.functional.warps import Warp, warp_own_distance
+
+from .._common import (
+    IndicesTuple,
+    LossDict,
+    PairwiseDistances,
+    ProxyLoss,
+    non_negative,
     paired_distances,
-    similarity_matrix,
-    warp_own_distance,
+    positive,
+    positive_or_infinite,
+    softplus,
 )
-from pml_extensions.losses._proxy import ProxyLoss, Rows
 
 _WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")
 
@@ -60,9 +63,8 @@ class WarpedSoftmaxLoss(ProxyLoss):
             ``delta_multiplier``. ``pml_extensions.functional`` has those of the paper's Table III:
             ``Power(2)``, ``Power(0.5)``, ``Power(1.5)``, ``Scaled(0.97)``, ``Piecewise(...)``.
         other_warp: Function f2; None is t.
-        **kwargs: Those of :class:`ProxyLoss`: ``class_sample_ratio``, ``class_chunk_size``,
-            ``sparse_gradients``, PML's ``reducer``, ``weight_init_func`` (default: Kaiming normal
-            over classes, std sqrt(2/C)), ...
+        **kwargs: Those of :class:`ProxyLoss`: ``class_sampler``, ``softmax``, PML's ``reducer``,
+            ``weight_init_func`` (default: Kaiming normal over classes, std sqrt(2/C)), ...
 
     Raises:
         ValueError: An argument is out of range, or neither or both of ``own_warp`` and alpha, k1,
@@ -70,17 +72,17 @@ class WarpedSoftmaxLoss(ProxyLoss):
     """
 
     phase_checks = {  # noqa: RUF012
-        "alpha": _checks.positive_or_infinite,
-        "k1": _checks.positive,
-        "k2": _checks.positive,
-        "delta_multiplier": _checks.non_negative,
-        "scale": _checks.positive,
+        "alpha": positive_or_infinite,
+        "k1": positive,
+        "k2": positive,
+        "delta_multiplier": non_negative,
+        "scale": positive,
     }
-    alpha: Tensor
-    k1: Tensor
-    k2: Tensor
-    delta_multiplier: Tensor
-    scale: Tensor
+    alpha: float
+    k1: float
+    k2: float
+    delta_multiplier: float
+    scale: float
 
     def __init__(
         self,
@@ -105,14 +107,13 @@ class WarpedSoftmaxLoss(ProxyLoss):
                     f"own_warp replaces the warp of alpha, k1, k2 and delta_multiplier, but "
                     f"{given[0]}={values[given[0]]!r} was given as well; give one of them."
                 )
-            self.phase_checks = {"scale": _checks.positive}  # type: ignore[misc]
+            self.phase_checks = {"scale": positive}  # type: ignore[misc]
             phase = {"scale": scale}
         super().__init__(num_classes, embedding_size, phase, **kwargs)
         self.mean_own_distance = 0.0
         self.add_to_recordable_attributes(name="mean_own_distance", is_stat=True)
         self.own_warp = own_warp
         self.other_warp = other_warp
-        self.similarity = NegativeDistance(other_warp)
 
     @staticmethod
     def _warp_values(values: dict[str, float | None]) -> dict[str, Any]:
@@ -140,24 +141,71 @@ class WarpedSoftmaxLoss(ProxyLoss):
         """Return the authors' initialisation of the proxies."""
         return c_f.TorchInitWrapper(torch.nn.init.kaiming_normal_, mode="fan_out")
 
-    def _logits(self, embeddings: Tensor, rows: Rows) -> Tensor:
-        proxies = rows(self.proxies)
-        shift = proxies.detach().mean(dim=0)
-        return self.scale * similarity_matrix(self.similarity, embeddings - shift, proxies - shift)
+    def logits(self, e: Tensor, p: Tensor, origin: Tensor | None = None) -> Tensor:
+        """Return -s f2(t) of all pairs, shape (N, C); distances are taken around ``origin``."""
+        origin = p.detach().mean(dim=0) if origin is None else origin
+        t = _class_distances(e, p, origin)
+        return -self.scale * (t if self.other_warp is None else self.other_warp(t))
 
-    def _losses(self, embeddings: Tensor, labels: Tensor, rows: Rows) -> dict[str, Tensor]:
-        view = View(self.similarity, self.scale)
-        proxies = rows(self.proxies)
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, (p,) = self.classes(embeddings, labels, self.proxies)
         # Distances do not change by a shift, and near the origin the product keeps its digits. Not
         # the mean of the embeddings: a single one far off would cost all others theirs.
-        shift = proxies.detach()[labels].mean(dim=0)
-        sums = self._class_sums(embeddings, proxies, labels, view, shift=shift)
-        own_distance = paired_distances(embeddings, sums.own_proxies)
-        if self.collect_stats and len(own_distance):
-            self.mean_own_distance = own_distance.detach().mean().item()
-        return {"loss": cross_entropy(-self.scale * self._warp(own_distance), sums.others[0])}
+        logits = partial(self.logits, origin=p.detach()[y].mean(dim=0))
+        sums = self.softmax.sums(logits, embeddings, (p,), y)
+        t = paired_distances(embeddings, sums.rows[0])
+        if self.collect_stats and len(t):
+            self.mean_own_distance = t.detach().mean().item()
+        loss = softplus(sums.others + self.scale * self._own_warp(t))
+        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
-    def _warp(self, distance: Tensor) -> Tensor:
+    def _own_warp(self, t: Tensor) -> Tensor:
         if self.own_warp is not None:
-            return self.own_warp(distance)
-        return warp_own_distance(distance, self.alpha, self.k1, self.k2, self.delta_multiplier)
+            return self.own_warp(t)
+        return warp_own_distance(t, self.alpha, self.k1, self.k2, self.delta_multiplier)
+
+
+def _class_distances(e: Tensor, p: Tensor, origin: Tensor) -> Tensor:
+    """Return |e_i - p_j|, shape (N, C): from a product, but to the nearest by direct difference.
+
+    One of each row, not all below some distance: shapes stay static.
+    """
+    t: Tensor = _ExpandedDistances.apply(e - origin, p - origin)
+    near = _nearest(t.detach())
+    return t.scatter(1, near, paired_distances(e, p[near.squeeze(1)]).unsqueeze(1))
+
+
+class _ExpandedDistances(PairwiseDistances):
+    """|x|^2 + |p|^2 - 2 x.p in the dtype of both."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: Tensor) -> Tensor:
+        squared = torch.addmm(p.square().sum(dim=1), x, p.t(), alpha=-2)
+        t = squared.add_(x.square().sum(dim=1, keepdim=True)).clamp_min_(0.0).sqrt_()
+        ctx.save_for_backward(x, p, t)
+        return t
+
+
+def _nearest(t: Tensor) -> Tensor:
+    """Return the position of each row's minimum, shape (N, 1).
+
+    On a CPU torch's own takes a hundred times as long as ``amin``; here it sees blocks only.
+    """
+    width = t.shape[1]
+    block = min(64, width)
+    whole = width - width % block
+    least = [t[:, :whole].unflatten(1, (-1, block)).amin(dim=2)]
+    if whole < width:
+        least.append(t[:, whole:].amin(dim=1, keepdim=True))
+    first = torch.cat(least, dim=1).argmin(dim=1, keepdim=True) * block
+    positions = (first + torch.arange(block, device=t.device)).clamp_max(width - 1)
+    return positions.gather(1, t.gather(1, positions).argmin(dim=1, keepdim=True))

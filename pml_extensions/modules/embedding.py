@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pml_extensions import _checks
+from pml_extensions import _common
 
 
 def embedder(
@@ -37,9 +37,9 @@ def embedder(
     Raises:
         ValueError: An argument is out of range.
     """
-    in_features = _checks.positive_integer("in_features", in_features)
-    embedding_size = _checks.positive_integer("embedding_size", embedding_size)
-    _checks.one_of("init", init, ("default", "kaiming_fan_out"))
+    in_features = _common.positive_integer("in_features", in_features)
+    embedding_size = _common.positive_integer("embedding_size", embedding_size)
+    _common.one_of("init", init, ("default", "kaiming_fan_out"))
     if skip_if_equal and in_features == embedding_size:
         return nn.Identity()
     layer = nn.Linear(in_features, embedding_size, bias=bias)
@@ -86,13 +86,13 @@ class MLPEmbedder(nn.Sequential):
         bias: bool = True,
         init: Literal["default", "kaiming_fan_out"] = "default",
     ) -> None:
-        _checks.positive_integer("layers", layers)
-        _checks.positive_integer("hidden_size", hidden_size)
-        _checks.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
+        _common.positive_integer("layers", layers)
+        _common.positive_integer("hidden_size", hidden_size)
+        _common.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
         if not 0 <= dropout < 1:
             raise ValueError(f"dropout={dropout} must be at least 0 and less than 1.")
         parts: OrderedDict[str, nn.Module] = OrderedDict()
-        width = _checks.positive_integer("in_features", in_features)
+        width = _common.positive_integer("in_features", in_features)
         for number in range(layers - 1):
             parts[f"dropout_{number}"] = nn.Dropout(dropout)
             parts[f"linear_{number}"] = nn.Linear(width, hidden_size)

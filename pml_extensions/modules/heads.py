@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from torch import nn
 
-from pml_extensions import _checks
+from pml_extensions import _common
 from pml_extensions.modules.embedding import embedder
 from pml_extensions.modules.normalization import BatchNormNeck, UnitLength
 from pml_extensions.modules.pooling import (
@@ -44,8 +44,8 @@ def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequent
         raise ValueError(
             f"preset={preset!r} is none of {', '.join(_PRESETS)}; did you mean {near!r}?"
         )
-    in_channels = _checks.positive_integer("in_channels", in_channels)
-    embedding_size = _checks.positive_integer("embedding_size", embedding_size)
+    in_channels = _common.positive_integer("in_channels", in_channels)
+    embedding_size = _common.positive_integer("embedding_size", embedding_size)
     _, parts = _PRESETS[preset]
     return nn.Sequential(OrderedDict(parts(in_channels, embedding_size)))
 

@@ -9,7 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor, nn
 
-from pml_extensions.losses._class_sampler import ClassSampler
+from pml_extensions.losses import ClassSampler
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.sample_set import SampleSet

@@ -24,6 +24,7 @@ from torch import Tensor
 
 from pml_extensions.functional import Power
 from pml_extensions.losses import (
+    ChunkedSoftmax,
     GradMLLoss,
     HeatedUpSoftmaxLoss,
     HISTLoss,
@@ -38,7 +39,7 @@ Make = Callable[..., Any]
 PROXY_LOSSES: dict[str, Make] = {
     "normalized_softmax": lambda d, **k: NormalizedSoftmaxLoss(CLASSES, d, **k),
     "normalized_softmax_chunks": lambda d, **k: NormalizedSoftmaxLoss(
-        CLASSES, d, class_chunk_size=3, **k
+        CLASSES, d, softmax=ChunkedSoftmax(3), **k
     ),
     "proxy_nca_plus_plus": lambda d, **k: ProxyNCAPlusPlusLoss(CLASSES, d, **k),
     "heated_up": lambda d, **k: HeatedUpSoftmaxLoss(CLASSES, d, bias="scaled", **k),
@@ -78,7 +79,7 @@ def _hist(scale: float) -> HISTLoss:
 COSINE_SOFTMAX: dict[str, Callable[[float], Any]] = {
     "normalized_softmax": lambda s: NormalizedSoftmaxLoss(CLASSES, 2, temperature=1 / s),
     "normalized_softmax_chunks": lambda s: NormalizedSoftmaxLoss(
-        CLASSES, 2, temperature=1 / s, class_chunk_size=3
+        CLASSES, 2, temperature=1 / s, softmax=ChunkedSoftmax(3)
     ),
     "proxy_nca_plus_plus": lambda s: ProxyNCAPlusPlusLoss(CLASSES, 2, scale=math.sqrt(s / 2)),
     "heated_up": lambda s: HeatedUpSoftmaxLoss(CLASSES, 2, alpha=s),

@@ -22,6 +22,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from pml_extensions.distributed import DistributedLossWrapper
 from pml_extensions.losses import (
+    ChunkedSoftmax,
+    ClassSampler,
     CrossBatchMemory,
     GradMLLoss,
     HeatedUpSoftmaxLoss,
@@ -37,14 +39,21 @@ CLASSES, SIZE, STEPS = 9, 6, 3
 #: Each rank's labels: one class in common, the others of one rank only, some of none.
 LABELS = (torch.tensor([0, 1, 2, 0, 1, 2, 0, 1]), torch.tensor([2, 5, 7, 2, 5, 7, 2, 5]))
 JOIN = 2.19684
-SAMPLED = {"class_sample_ratio": 0.9, "class_chunk_size": 4}
+
+
+def sampled(sparse_gradients: bool = False) -> dict[str, Any]:
+    """Nine of ten classes, four at a time."""
+    sampler = ClassSampler(0.9, sparse_gradients=sparse_gradients)
+    return {"class_sampler": sampler, "softmax": ChunkedSoftmax(4)}
+
+
 Make = Callable[[], Any]
 #: Losses of which each sample's value depends on nothing else in the batch.
 PER_SAMPLE: dict[str, Make] = {
     "normalized_softmax": lambda: NormalizedSoftmaxLoss(CLASSES, SIZE),
-    "normalized_softmax_sampled": lambda: NormalizedSoftmaxLoss(CLASSES, SIZE, **SAMPLED),
+    "normalized_softmax_sampled": lambda: NormalizedSoftmaxLoss(CLASSES, SIZE, **sampled()),
     "normalized_softmax_negatives": lambda: NormalizedSoftmaxLoss(
-        CLASSES, SIZE, class_sample_ratio=0.5, class_sample_ratio_of="negatives"
+        CLASSES, SIZE, class_sampler=ClassSampler(0.5, "negatives")
     ),
     "normalized_softmax_regularized": lambda: NormalizedSoftmaxLoss(
         CLASSES,
@@ -60,7 +69,7 @@ PER_SAMPLE: dict[str, Make] = {
     "sgsl_latch": lambda: StopGradientSoftmaxLoss(
         CLASSES, SIZE, join_mode="latch", join_threshold=JOIN
     ),
-    "sgsl_sampled": lambda: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="always", **SAMPLED),
+    "sgsl_sampled": lambda: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="always", **sampled()),
     "pml_normalized_softmax": lambda: pml_losses.NormalizedSoftmaxLoss(CLASSES, SIZE),
 }
 #: Losses that need the full batch.
@@ -96,10 +105,10 @@ REFERENCED: dict[str, tuple[Make, Make]] = {
 #: DistributedDataParallel takes sparse gradients of torch.nn.Embedding only.
 SPARSE: dict[str, Make] = {
     "normalized_softmax_sparse": lambda: NormalizedSoftmaxLoss(
-        CLASSES, SIZE, sparse_gradients=True, **SAMPLED
+        CLASSES, SIZE, **sampled(sparse_gradients=True)
     ),
     "hist_sparse": lambda: HISTLoss(
-        CLASSES, SIZE, hidden_size=5, sparse_gradients=True, class_sample_ratio=0.9
+        CLASSES, SIZE, hidden_size=5, class_sampler=ClassSampler(0.9, sparse_gradients=True)
     ),
 }
 LOSSES: dict[str, Make] = {

@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics, expected_hamming_recall
-from pml_extensions.losses import NormalizedSoftmaxLoss
+from pml_extensions.losses import ClassSampler, NormalizedSoftmaxLoss
 from reality_check.papers.figures._figure import Budget, Settings
 from reality_check.papers.figures._images import Images, many_classes
 from reality_check.papers.figures._networks import NormalizedConv4
@@ -71,24 +70,24 @@ class Retrieval:
         searched = int((test_images.labels < budget.test_classes).sum())
         return cls(train_images, test_images.first(searched), budget, settings)
 
-    def embeddings(self, title: str, size: int, seed: int, **arguments: Any) -> Tensor:
+    def embeddings(self, title: str, size: int, seed: int, ratio: float = 1.0) -> Tensor:
         """Train a network and embed the test images.
 
         Args:
             title: for lines of progress.
             size: of the embeddings.
             seed: of weights and batches.
-            **arguments: of :class:`NormalizedSoftmaxLoss`.
+            ratio: share of the classes that a training step compares with.
         """
         budget = self.budget
         training = Training(
             f"{title}, seed {seed}",
             NormalizedConv4,
-            NormalizedSoftmaxLoss,
+            _sampled_softmax,
             size,
             (Phase(budget.epochs, budget.lr, 10 * budget.lr),),
             {"width": budget.width},
-            arguments,
+            {"ratio": ratio},
             seed,
             budget.batch_size,
             budget.each,
@@ -123,3 +122,7 @@ def random_rotation(size: int, seed: int) -> Tensor:
     generator = torch.Generator().manual_seed(seed)
     q, r = torch.linalg.qr(torch.randn(size, size, generator=generator, dtype=torch.float64))
     return (q * r.diagonal().sign()).float()
+
+
+def _sampled_softmax(num_classes: int, embedding_size: int, ratio: float) -> NormalizedSoftmaxLoss:
+    return NormalizedSoftmaxLoss(num_classes, embedding_size, class_sampler=ClassSampler(ratio))

@@ -31,7 +31,7 @@ def compute(settings: Settings) -> FigureData:
     for ratio in ratios:
         for seed in range(retrieval.budget.seeds):
             title = f"{100 * ratio:g} % of classes"
-            x = retrieval.embeddings(title, size, seed, class_sample_ratio=ratio)
+            x = retrieval.embeddings(title, size, seed, ratio)
             for k, value in retrieval.recall(x, RECALL_AT).items():
                 add_rows(table, 1, ratio=ratio, k=k, seed=seed, recall=value)
     caption = (

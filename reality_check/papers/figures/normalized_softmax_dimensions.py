@@ -35,7 +35,7 @@ def compute(settings: Settings) -> FigureData:
     table: dict[str, list[Any]] = {}
     for size in sizes:
         for seed in range(retrieval.budget.seeds):
-            x = retrieval.embeddings(f"{size} dimensions", size, seed, class_sample_ratio=1.0)
+            x = retrieval.embeddings(f"{size} dimensions", size, seed)
             recalls = (
                 retrieval.recall(x, [1])[1],
                 retrieval.binary_recall(x),

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.functional import gather_rows, presence, sample_classes
+from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
 
 
 def sample(labels: list[int], classes: int, kept: int, seed: int = 0, draw: int = 0) -> Tensor:

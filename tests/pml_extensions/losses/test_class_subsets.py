@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
@@ -11,11 +12,14 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
+from support.softmaxes import chunked
 from support.tensors import Outputs
 from torch import Tensor
 
 from pml_extensions.functional import Power
 from pml_extensions.losses import (
+    ChunkedSoftmax,
+    ClassSampler,
     HeatedUpSoftmaxLoss,
     HISTLoss,
     NormalizedSoftmaxLoss,
@@ -74,7 +78,7 @@ def results(loss: Any, x: Tensor, labels: Tensor) -> dict[str, Tensor]:
 def test_any_chunk_size_equals_none(make: Make, chunk: int) -> None:
     x, labels = batch()
     torch.testing.assert_close(
-        results(seeded(make, class_chunk_size=chunk), x, labels), results(seeded(make), x, labels)
+        results(seeded(make, softmax=chunked(chunk)), x, labels), results(seeded(make), x, labels)
     )
 
 
@@ -83,7 +87,7 @@ def test_any_chunk_size_equals_none(make: Make, chunk: int) -> None:
 def test_no_product_is_wider_than_a_chunk(make: Make, chunk: int | None, width: int) -> None:
     x, labels = batch(64)
     with Outputs() as outputs:
-        results(seeded(make, class_chunk_size=chunk), x, labels)
+        results(seeded(make, softmax=chunked(chunk)), x, labels)
     products = {(64, columns) for columns in (9, CLASSES)}
     assert products & {tuple(shape) for shape in outputs.shapes} == {(64, width)}
 
@@ -91,11 +95,10 @@ def test_no_product_is_wider_than_a_chunk(make: Make, chunk: int | None, width: 
 @every_loss
 def test_a_ratio_of_one_is_the_full_softmax(make: Make) -> None:
     x, labels = batch()
-    full = seeded(make, class_sample_ratio=1.0)
-    assert full.class_sampler is None
+    full = seeded(make, class_sampler=ClassSampler(1.0))
     torch.testing.assert_close(results(full, x, labels), results(seeded(make), x, labels))
     # So is a share that rounds up to all classes, which goes through the sampler.
-    nearly = seeded(make, class_sample_ratio=1 - 1e-9)
+    nearly = seeded(make, class_sampler=ClassSampler(1 - 1e-9))
     torch.testing.assert_close(results(nearly, x, labels), results(seeded(make), x, labels))
 
 
@@ -106,9 +109,10 @@ def test_a_sample_is_the_loss_over_those_classes(
     make: Make, sparse: bool, chunk: int | None
 ) -> None:
     x, labels = batch()
-    sampled = seeded(make, class_sample_ratio=0.5, sparse_gradients=sparse, class_chunk_size=chunk)
-    kept = sampled.class_sampler(labels)
-    sampled.class_sampler.forward = lambda _: kept
+    sampler = ClassSampler(0.5, sparse_gradients=sparse)
+    sampled = seeded(make, class_sampler=sampler, softmax=chunked(chunk))
+    kept = sampler.sample(labels, CLASSES)
+    sampler.sample = lambda labels, num_classes: kept  # type: ignore[method-assign]
     found = results(sampled, x, labels)
 
     class_wise = [n for n, p in sampled.named_parameters() if p.shape[0] == CLASSES]
@@ -133,7 +137,7 @@ def test_a_sample_is_the_loss_over_those_classes(
 @every_loss
 def test_each_training_step_draws_anew_and_evaluation_takes_all(make: Make) -> None:
     x, labels = batch()
-    loss = seeded(make, class_sample_ratio=0.5)
+    loss = seeded(make, class_sampler=ClassSampler(0.5))
     rows = []
     for _ in range(4):
         results(loss, x, labels)
@@ -148,13 +152,13 @@ def test_each_training_step_draws_anew_and_evaluation_takes_all(make: Make) -> N
 
 def test_a_checkpoint_continues_the_draws() -> None:
     x, labels = batch()
-    loss = seeded(LOSSES["normalized"], class_sample_ratio=0.5)
+    loss = seeded(LOSSES["normalized"], class_sampler=ClassSampler(0.5))
     loss(x, labels)
     state = {name: value.clone() for name, value in loss.state_dict().items()}
     expected = [loss(x, labels).item() for _ in range(3)]
     assert len(set(expected)) == 3
     torch.manual_seed(99)
-    resumed = LOSSES["normalized"](class_sample_ratio=0.5).double()
+    resumed = LOSSES["normalized"](class_sampler=ClassSampler(0.5)).double()
     resumed.load_state_dict(state)
     assert [resumed(x, labels).item() for _ in range(3)] == expected
 
@@ -171,16 +175,14 @@ def test_a_checkpoint_continues_the_draws() -> None:
     ],
 )
 def test_how_many_classes_are_kept(ratio: float, of: Any, expected: int) -> None:
-    loss = NormalizedSoftmaxLoss(CLASSES, SIZE, class_sample_ratio=ratio, class_sample_ratio_of=of)
-    labels = torch.tensor([5, 9, 9, 0, 39, 5])
-    kept = loss.class_sampler(labels)
+    kept = ClassSampler(ratio, of).sample(torch.tensor([5, 9, 9, 0, 39, 5]), CLASSES)
     assert len(kept) == expected
     assert {0, 5, 9, 39} <= set(kept.tolist())
 
 
 def test_a_wrong_number_of_classes_is_refused() -> None:
     x, labels = batch()
-    loss = seeded(LOSSES["normalized"], class_sample_ratio=0.1, class_sample_ratio_of="negatives")
+    loss = seeded(LOSSES["normalized"], class_sampler=ClassSampler(0.1, "negatives"))
     loss.class_sampler.classes_per_step = known = len(labels.unique()) - 1
     with pytest.raises(RuntimeError, match=f"not {known} classes in this step"):
         loss(x, labels)
@@ -189,7 +191,7 @@ def test_a_wrong_number_of_classes_is_refused() -> None:
 @pytest.mark.parametrize("optimizer", ["SGD", "SparseAdam", "Adagrad"])
 def test_optimizers_take_sparse_gradients(optimizer: str) -> None:
     x, labels = batch()
-    loss = seeded(LOSSES["normalized"], class_sample_ratio=0.3, sparse_gradients=True)
+    loss = seeded(LOSSES["normalized"], class_sampler=ClassSampler(0.3, sparse_gradients=True))
     before = loss.proxies.detach().clone()
     results(loss, x, labels)
     touched = loss.proxies.grad.to_dense().abs().sum(dim=1) > 0
@@ -203,7 +205,7 @@ def test_optimizers_take_sparse_gradients(optimizer: str) -> None:
 def test_small_batches(n: int) -> None:
     x, labels = batch(n)
     for make in LOSSES.values():
-        loss = seeded(make, class_sample_ratio=0.2, class_chunk_size=3)
+        loss = seeded(make, class_sampler=ClassSampler(0.2), softmax=ChunkedSoftmax(3))
         leaf = x.clone().requires_grad_()
         value = loss(leaf, labels)
         value.backward()
@@ -213,29 +215,33 @@ def test_small_batches(n: int) -> None:
 def test_proxies_start_the_same_with_and_without_sampling() -> None:
     for make in LOSSES.values():
         torch.testing.assert_close(
-            seeded(make, class_sample_ratio=0.2).proxies, seeded(make).proxies, rtol=0, atol=0
+            seeded(make, class_sampler=ClassSampler(0.2)).proxies,
+            seeded(make).proxies,
+            rtol=0,
+            atol=0,
         )
 
 
 @pytest.mark.parametrize(
     ("kwargs", "message"),
     [
-        ({"class_sample_ratio": 0}, "class_sample_ratio must be above 0 and at most 1"),
-        ({"class_sample_ratio": 1.5}, "class_sample_ratio must be above 0 and at most 1"),
-        ({"class_sample_ratio": math.nan}, "class_sample_ratio must be above 0 and at most 1"),
-        (
-            {"class_sample_ratio": 0.5, "class_sample_ratio_of": "some"},
-            "class_sample_ratio_of must be one of 'all', 'negatives'",
-        ),
-        ({"class_chunk_size": 0}, "class_chunk_size must be a whole number"),
-        ({"sparse_gradients": True}, "needs a class_sample_ratio below 1"),
-        ({"sparse_gradients": 1}, "sparse_gradients must be one of True, False"),
+        ({"ratio": 0}, "ratio must be above 0 and at most 1"),
+        ({"ratio": 1.5}, "ratio must be above 0 and at most 1"),
+        ({"ratio": math.nan}, "ratio must be above 0 and at most 1"),
+        ({"ratio": 0.5, "ratio_of": "some"}, "ratio_of must be one of 'all', 'negatives'"),
+        ({"ratio": 1.0, "sparse_gradients": True}, "needs a ratio below 1"),
+        ({"ratio": 0.5, "sparse_gradients": 1}, "sparse_gradients must be one of True, False"),
+        ({"chunk_size": 0}, "chunk_size must be a whole number"),
         ({"check_labels": "yes"}, "check_labels must be one of None, True, False"),
+        ({"class_sampler": 0.1}, r"class_sampler must be an object such as ClassSampler\(0\.1\)"),
+        ({"softmax": 2048}, r"softmax must be an object such as ChunkedSoftmax\(\)"),
     ],
 )
 def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
+    of: dict[str, Any] = {"ratio": ClassSampler, "chunk_size": ChunkedSoftmax}
+    make = of.get(next(iter(kwargs)), partial(NormalizedSoftmaxLoss, 3, 2))
     with pytest.raises(ValueError, match=message):
-        NormalizedSoftmaxLoss(3, 2, **kwargs)
+        make(**kwargs)
 
 
 def test_labels_are_checked_unless_told_otherwise() -> None:

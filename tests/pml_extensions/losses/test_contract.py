@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from collections.abc import Iterable
 from typing import Any, ClassVar
 
@@ -9,6 +10,8 @@ import pytest
 import torch
 
 from pml_extensions.losses import (
+    ChunkedSoftmax,
+    ClassSampler,
     GradMLLoss,
     HeatedUpSoftmaxLoss,
     HISTLoss,
@@ -52,7 +55,9 @@ class OurProxyContract(OurContract, ProxyLossContract, PhaseContract):
     arguments: ClassVar[dict[str, Any]] = {}
 
     def make_loss(self, **kwargs: Any) -> Any:
-        return self.loss(self.num_classes, self.embedding_size, **self.arguments, **kwargs)
+        # Samplers have a state of their own.
+        arguments = copy.deepcopy(self.arguments)
+        return self.loss(self.num_classes, self.embedding_size, **arguments, **kwargs)
 
     @pytest.mark.parametrize(
         ("label", "message"),
@@ -120,7 +125,7 @@ class SampledContract(OurProxyContract):
 
 
 NO_DERIVATIVE = "inside alpha the gradient is by design not the derivative of the value"
-SPARSE: dict[str, Any] = {"class_sample_ratio": 0.95, "sparse_gradients": True}
+SPARSE: dict[str, Any] = {"class_sampler": ClassSampler(0.95, sparse_gradients=True)}
 SPARSE_EXEMPT = {
     **SampledContract.exempt,
     "test_gradient_of_parameters_is_the_derivative": "gradcheck takes no sparse gradients",
@@ -142,15 +147,15 @@ class TestNormalizedSoftmax(NormalizedSoftmaxContract):
 
 
 class TestNormalizedSoftmaxInChunks(NormalizedSoftmaxContract):
-    arguments: ClassVar = {"class_chunk_size": 2}
+    arguments: ClassVar = {"softmax": ChunkedSoftmax(2)}
 
 
 class TestNormalizedSoftmaxSampled(NormalizedSoftmaxContract, SampledContract):
-    arguments: ClassVar = {"class_sample_ratio": 0.9}
+    arguments: ClassVar = {"class_sampler": ClassSampler(0.9)}
 
 
 class TestNormalizedSoftmaxSampledNegatives(NormalizedSoftmaxContract, SampledContract):
-    arguments: ClassVar = {"class_sample_ratio": 0.3, "class_sample_ratio_of": "negatives"}
+    arguments: ClassVar = {"class_sampler": ClassSampler(0.3, "negatives")}
     exempt: ClassVar = {
         **SampledContract.exempt,
         "test_compiling_changes_nothing": "how many classes are kept depends on the labels",
@@ -158,7 +163,7 @@ class TestNormalizedSoftmaxSampledNegatives(NormalizedSoftmaxContract, SampledCo
 
 
 class TestNormalizedSoftmaxSparse(NormalizedSoftmaxContract, SampledContract):
-    arguments: ClassVar = {**SPARSE, "class_chunk_size": 4}
+    arguments: ClassVar = {**SPARSE, "softmax": ChunkedSoftmax(4)}
     exempt: ClassVar = SPARSE_EXEMPT
 
 
@@ -195,7 +200,7 @@ class TestSGSLLatch(SGSLContract):
 
 
 class TestSGSLAlwaysInChunks(SGSLContract):
-    arguments: ClassVar = {"join_mode": "always", "class_chunk_size": 2}
+    arguments: ClassVar = {"join_mode": "always", "softmax": ChunkedSoftmax(2)}
 
 
 class TestSGSLSparse(SGSLContract, SampledContract):
@@ -219,7 +224,7 @@ class TestWarped(WarpedContract):
 
 
 class TestWarpedInChunks(WarpedContract):
-    arguments: ClassVar = {**WarpedContract.arguments, "class_chunk_size": 2}
+    arguments: ClassVar = {**WarpedContract.arguments, "softmax": ChunkedSoftmax(2)}
 
 
 class TestWarpedSparse(WarpedContract, SampledContract):
@@ -238,7 +243,7 @@ class TestHeatedUp(HeatedUpContract):
 
 
 class TestHeatedUpInChunks(HeatedUpContract):
-    arguments: ClassVar = {"bias": "unscaled", "class_chunk_size": 2}
+    arguments: ClassVar = {"bias": "unscaled", "softmax": ChunkedSoftmax(2)}
 
 
 class TestHeatedUpBatchNorm(HeatedUpContract):
@@ -264,7 +269,7 @@ class TestHIST(HISTContract):
 
 
 class TestHISTInChunks(HISTContract):
-    arguments: ClassVar = {"hidden_size": 11, "class_chunk_size": 2}
+    arguments: ClassVar = {"hidden_size": 11, "softmax": ChunkedSoftmax(2)}
 
 
 class TestHISTSparse(HISTContract, SampledContract):

@@ -10,9 +10,11 @@ import pytest
 import torch
 from pytorch_metric_learning.reducers import DoNothingReducer
 from support.paths import GOLDEN
+from support.softmaxes import chunked
 from torch import Tensor
 
 from pml_extensions.losses import (
+    ClassSampler,
     GradMLLoss,
     HeatedUpSoftmaxLoss,
     HISTLoss,
@@ -26,7 +28,7 @@ Case = dict[str, Any]
 CASES: dict[str, Case] = json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"]
 TOLERANCE = {torch.float64: 1e-9, torch.float32: 1e-5}
 pytestmark = pytest.mark.parametrize("dtype", list(TOLERANCE), ids=["float64", "float32"])
-chunked = pytest.mark.parametrize("chunk", [None, 1, 2, 100], ids=lambda c: f"chunk{c}")
+every_chunk = pytest.mark.parametrize("chunk", [None, 1, 2, 100], ids=lambda c: f"chunk{c}")
 
 
 def golden(*prefixes: str) -> pytest.MarkDecorator:
@@ -75,7 +77,7 @@ def check(
         close(sum(sub["losses"] for sub in raw.values()), expected["per_sample"], dtype)
 
 
-@chunked
+@every_chunk
 @golden("sgsl_gamma1", "sgsl_gamma10", "sgsl_gamma30")
 def test_stop_gradient_term(name: str, chunk: int | None, dtype: torch.dtype) -> None:
     # The loss is linear in beta, so the term alone is the difference of beta = 1 and beta = 0.
@@ -89,7 +91,7 @@ def test_stop_gradient_term(name: str, chunk: int | None, dtype: torch.dtype) ->
             gamma=case["params"]["gamma"],
             beta=beta,
             join_mode="always",
-            class_chunk_size=chunk,
+            softmax=chunked(chunk),
         ).to(dtype)
         loss.proxies.data.copy_(torch.tensor(case["inputs"]["W"], dtype=dtype))
         x = leaf(case["inputs"]["f"], dtype)
@@ -102,7 +104,7 @@ def test_stop_gradient_term(name: str, chunk: int | None, dtype: torch.dtype) ->
     assert proxies_grad.abs().max() == 0
 
 
-@chunked
+@every_chunk
 @golden("sgsl_total", "sgsl_gate", "sgsl_eps")
 def test_stop_gradient_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
     params = CASES[name]["params"]
@@ -118,14 +120,14 @@ def test_stop_gradient_softmax(name: str, chunk: int | None, dtype: torch.dtype)
             if params["smoothing_convention"] == "torch"
             else "official",
             join_threshold=params.get("join_threshold", 3.0),
-            class_chunk_size=chunk,
+            softmax=chunked(chunk),
             **kwargs,
         )
 
     check(make, CASES[name], dtype, "f", proxies="W")
 
 
-@chunked
+@every_chunk
 @golden("warp_", "euclid_softmax")
 def test_warped_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
     params = CASES[name]["params"]
@@ -139,14 +141,14 @@ def test_warped_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> Non
             k2=params.get("k2", 1.0),
             delta_multiplier=params.get("delta_multiplier", 1.0),
             scale=params["scale"],
-            class_chunk_size=chunk,
+            softmax=chunked(chunk),
             **kwargs,
         )
 
     check(make, CASES[name], dtype, "e", proxies="p")
 
 
-@chunked
+@every_chunk
 @golden("heated_l2", "heated_bn")
 def test_heated_up_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
     params = CASES[name]["params"]
@@ -160,7 +162,7 @@ def test_heated_up_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> 
             bias="unscaled" if has_bias else False,
             normalization=params["norm"],
             bn_eps=params.get("bn_eps", 1e-3),
-            class_chunk_size=chunk,
+            softmax=chunked(chunk),
             **kwargs,
         )
 
@@ -175,19 +177,19 @@ def test_grad_ml(name: str, dtype: torch.dtype) -> None:
     check(lambda **kwargs: GradMLLoss(**params, **kwargs), CASES[name], dtype, "e")
 
 
-@chunked
+@every_chunk
 @pytest.mark.parametrize("name", ["normsoftmax_sigma0.05", "normsoftmax_sigma1.0"])
 def test_normalized_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
     case = CASES[name]
 
     def make(**kwargs: Any) -> NormalizedSoftmaxLoss:
         temperature = case["params"]["temperature"]
-        return NormalizedSoftmaxLoss(4, 3, temperature, class_chunk_size=chunk, **kwargs)
+        return NormalizedSoftmaxLoss(4, 3, temperature, softmax=chunked(chunk), **kwargs)
 
     check(make, case, dtype, "x", proxies="W")
 
 
-@chunked
+@every_chunk
 @pytest.mark.parametrize("sparse", [False, True])
 def test_normalized_softmax_over_a_subset(
     sparse: bool, chunk: int | None, dtype: torch.dtype
@@ -200,23 +202,22 @@ def test_normalized_softmax_over_a_subset(
             4,
             3,
             case["params"]["temperature"],
-            class_sample_ratio=0.75,
-            sparse_gradients=sparse,
-            class_chunk_size=chunk,
+            class_sampler=ClassSampler(0.75, sparse_gradients=sparse),
+            softmax=chunked(chunk),
             **kwargs,
         )
-        loss.class_sampler.forward = lambda labels: kept
+        loss.class_sampler.sample = lambda labels, num_classes: kept
         return loss
 
     check(make, case, dtype, "x", proxies="W")
 
 
-@chunked
+@every_chunk
 @golden("proxyncapp")
 def test_proxy_nca_plus_plus(name: str, chunk: int | None, dtype: torch.dtype) -> None:
     scale = CASES[name]["params"]["scale"]
     check(
-        lambda **kwargs: ProxyNCAPlusPlusLoss(4, 3, scale, class_chunk_size=chunk, **kwargs),
+        lambda **kwargs: ProxyNCAPlusPlusLoss(4, 3, scale, softmax=chunked(chunk), **kwargs),
         CASES[name],
         dtype,
         "x",
@@ -224,7 +225,7 @@ def test_proxy_nca_plus_plus(name: str, chunk: int | None, dtype: torch.dtype) -
     )
 
 
-@chunked
+@every_chunk
 def test_hist_distribution_term(chunk: int | None, dtype: torch.dtype) -> None:
     case = CASES["hist_distribution_tau32"]
     params = case["params"]
@@ -236,7 +237,7 @@ def test_hist_distribution_term(chunk: int | None, dtype: torch.dtype) -> None:
             params["tau"],
             params["alpha"],
             hypergraph_weight=0,
-            class_chunk_size=chunk,
+            softmax=chunked(chunk),
             **kwargs,
         )
         loss.log_variances.data = torch.tensor(params["log_vars"], dtype=torch.float64)

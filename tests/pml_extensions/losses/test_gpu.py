@@ -14,6 +14,8 @@ from support.waits import no_waits, waits_counted
 from torch import Tensor
 
 from pml_extensions.losses import (
+    ChunkedSoftmax,
+    ClassSampler,
     CrossBatchMemory,
     GradMLLoss,
     HeatedUpSoftmaxLoss,
@@ -34,11 +36,11 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
     "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=8, **k),
 }
-OPTIONS: dict[str, dict[str, Any]] = {
-    "full": {},
-    "chunked": {"class_chunk_size": 16},
-    "sampled": {"class_sample_ratio": 0.5},
-    "sparse": {"class_sample_ratio": 0.5, "sparse_gradients": True},
+OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "full": dict,
+    "chunked": lambda: {"softmax": ChunkedSoftmax(16)},
+    "sampled": lambda: {"class_sampler": ClassSampler(0.5)},
+    "sparse": lambda: {"class_sampler": ClassSampler(0.5, sparse_gradients=True)},
 }
 every_case = pytest.mark.parametrize(
     ("name", "option"), [(name, option) for name in LOSSES for option in OPTIONS]
@@ -47,7 +49,7 @@ every_case = pytest.mark.parametrize(
 
 def seeded(name: str, option: str) -> Any:
     torch.manual_seed(0)
-    return LOSSES[name](**OPTIONS[option])
+    return LOSSES[name](**OPTIONS[option]())
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -101,9 +103,9 @@ def test_half_precision_is_that_of_the_embeddings_alone(
 
 
 #: How many are kept depends on the batch: 6 are too few for it, or a share of the others is added.
-COUNTED: dict[str, dict[str, Any]] = {
-    "fewer than the batch": {"class_sample_ratio": 0.1},
-    "of the negatives": {"class_sample_ratio": 0.1, "class_sample_ratio_of": "negatives"},
+COUNTED: dict[str, Callable[[], ClassSampler]] = {
+    "fewer than the batch": lambda: ClassSampler(0.1),
+    "of the negatives": lambda: ClassSampler(0.1, "negatives"),
 }
 
 
@@ -114,7 +116,7 @@ def test_classes_whose_number_is_known_are_not_counted(option: str) -> None:
 
     def step(known: int | None) -> list[Tensor]:
         torch.manual_seed(0)
-        loss = LOSSES["normalized"](**COUNTED[option]).cuda()
+        loss = LOSSES["normalized"](class_sampler=COUNTED[option]()).cuda()
         loss.class_sampler.classes_per_step = known
         leaf = x.clone().requires_grad_()
         with waits_counted() as waits:

@@ -11,6 +11,8 @@ from pytorch_metric_learning import miners
 from torch import Tensor
 
 from pml_extensions.losses import (
+    ChunkedSoftmax,
+    ClassSampler,
     CrossBatchMemory,
     GradMLLoss,
     HeatedUpSoftmaxLoss,
@@ -31,14 +33,14 @@ PROXIES: dict[str, Callable[..., Any]] = {
     "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
     "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=8, **k),
 }
-OPTIONS: dict[str, dict[str, Any]] = {
-    "full": {},
-    "chunked": {"class_chunk_size": 16},
-    "sampled": {"class_sample_ratio": 0.5},
+OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
+    "full": dict,
+    "chunked": lambda: {"softmax": ChunkedSoftmax(16)},
+    "sampled": lambda: {"class_sampler": ClassSampler(0.5)},
 }
 GRAPHS = {
     **{
-        f"{name}, {option}": lambda name=name, option=option: PROXIES[name](**OPTIONS[option])
+        f"{name}, {option}": lambda name=name, option=option: PROXIES[name](**OPTIONS[option]())
         for name in PROXIES
         for option in OPTIONS
     },
@@ -47,9 +49,12 @@ GRAPHS = {
 #: And why: what CUDA answers.
 NO_GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
     "gradml, all quadruples": (lambda: GradMLLoss(quadruples="all"), "nonzero"),
-    "few classes sampled": (lambda: PROXIES["normalized"](class_sample_ratio=0.05), "dense"),
+    "few classes sampled": (
+        lambda: PROXIES["normalized"](class_sampler=ClassSampler(0.05)),
+        "dense",
+    ),
     "share of the negatives": (
-        lambda: PROXIES["normalized"](class_sample_ratio=0.5, class_sample_ratio_of="negatives"),
+        lambda: PROXIES["normalized"](class_sampler=ClassSampler(0.5, "negatives")),
         "dense",
     ),
     "labels checked": (lambda: PROXIES["normalized"](check_labels=True), "dense"),

@@ -54,7 +54,7 @@ def test_heating_never_raises_alpha(alpha: float) -> None:
     loss = HeatedUpSoftmaxLoss(3, 2, alpha=4.0)
     with pytest.raises(ValueError, match="heating lowers alpha, which is 4, but got alpha="):
         loss.heat(alpha)
-    assert loss.alpha.item() == 4.0
+    assert loss.alpha == 4.0
 
 
 @pytest.mark.parametrize(("bias", "factor"), [("unscaled", 1.0), ("scaled", 16.0)])

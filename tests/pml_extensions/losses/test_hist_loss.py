@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.reducers import DoNothingReducer
+from support.softmaxes import chunked
 from torch import Tensor
 
 from pml_extensions.losses import HISTLoss
@@ -56,7 +57,7 @@ def test_both_terms_and_their_gradients(training: bool, chunk: int | None) -> No
         tau=20.0,
         alpha=1.3,
         hypergraph_weight=0.7,
-        class_chunk_size=chunk,
+        softmax=chunked(chunk),
         reducer=DoNothingReducer(),
     ).train(training)
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()

@@ -14,7 +14,7 @@ from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from pml_extensions.losses import StopGradientSoftmaxLoss
+from pml_extensions.losses import ClassSampler, StopGradientSoftmaxLoss
 
 
 def batch(classes: int = 6, size: int = 4) -> tuple[Tensor, Tensor, Tensor]:
@@ -110,10 +110,12 @@ def test_a_threshold_can_count_from_the_entropy_of_the_labels() -> None:
 
 
 @pytest.mark.parametrize("of", ["all", "negatives"])
-def test_the_entropy_is_that_of_the_classes_of_the_step(of: str) -> None:
-    sampled = {"class_sample_ratio": 0.01, "class_sample_ratio_of": of}
+def test_the_entropy_is_that_of_the_classes_of_the_step(of: Any) -> None:
+    sampler = ClassSampler(0.01, of)
     options = {"label_smoothing": 0.4, "join_threshold_from": "entropy", "join_threshold": 0.3}
-    loss = StopGradientSoftmaxLoss(10000, 16, reducer=DoNothingReducer(), **sampled, **options)
+    loss = StopGradientSoftmaxLoss(
+        10000, 16, reducer=DoNothingReducer(), class_sampler=sampler, **options
+    )
     x, labels = torch.randn(8, 16), torch.arange(8)
     terms = loss(x, labels)  # untrained: the softmax is at the logarithm of the classes kept
     kept = 100 if of == "all" else 108
@@ -199,7 +201,7 @@ def test_the_latch_of_a_loss_left_on_the_cpu_answers_on_the_device_of_the_batch(
 @pytest.mark.parametrize("mode", ["per_batch", "always", "latch"])
 def test_what_a_checkpoint_and_a_record_hold(mode: str) -> None:
     loss = StopGradientSoftmaxLoss(6, 4, join_mode=mode, collect_stats=True)
-    state = {"proxies", "gamma", "beta"} | ({"joined"} if mode == "latch" else set())
+    state = {"proxies", "_extra_state"} | ({"joined"} if mode == "latch" else set())
     assert loss.state_dict().keys() == state
     numbers = {"num_classes": 6, "embedding_size": 4, "gamma": 30.0, "beta": 1.0}
     numbers |= {"label_smoothing": 0.1, "join_threshold": 3.0}
@@ -226,9 +228,9 @@ def test_a_threshold_below_the_entropy_of_the_targets_warns() -> None:
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, join_mode="always")
         StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, join_threshold=None)
         # Spread over 57 classes, the least value is 2.28.
-        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sample_ratio=0.005)
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sampler=ClassSampler(0.005))
     with pytest.warns(UserWarning, match=r"3\.443.*never joins"):
-        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sample_ratio=0.09)
+        StopGradientSoftmaxLoss(11318, 2, label_smoothing=0.4, class_sampler=ClassSampler(0.09))
     # No finite logits reach the entropy itself.
     with pytest.warns(UserWarning, match=r"0\.693.*never joins"):
         StopGradientSoftmaxLoss(2, 2, label_smoothing=0.5, join_threshold=math.log(2))

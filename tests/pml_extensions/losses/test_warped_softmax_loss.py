@@ -10,6 +10,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.reducers import DoNothingReducer
+from support.softmaxes import chunked
 from torch import Tensor
 
 from pml_extensions.functional import Piecewise, Power, Scaled
@@ -222,7 +223,7 @@ def test_plugged_warps(name: str, chunk: int | None) -> None:
     x, proxies, labels = batch()
     own_warp, other_warp, f1, f2 = TABLE_III[name]
     loss = WarpedSoftmaxLoss(
-        5, 3, scale=1.3, own_warp=own_warp, other_warp=other_warp, class_chunk_size=chunk
+        5, 3, scale=1.3, own_warp=own_warp, other_warp=other_warp, softmax=chunked(chunk)
     ).double()
     a, b = x.clone().requires_grad_(), x.clone().requires_grad_()
     p = proxies.clone().requires_grad_()
@@ -237,7 +238,7 @@ def test_plugged_warps(name: str, chunk: int | None) -> None:
     torch.testing.assert_close(b.grad, a.grad)
     torch.testing.assert_close(loss.proxies.grad, p.grad)
     torch.testing.assert_close(loss.get_logits(x), -1.3 * f2(t).detach())
-    assert dict(loss.named_buffers()).keys() == {"scale"}
+    assert loss.get_extra_state().tolist() == [1.3]
 
 
 def test_the_piecewise_warp_as_a_plugin_is_the_default() -> None:
@@ -275,7 +276,7 @@ def test_gradient_where_an_embedding_nearly_meets_another_class(
     x[0] = proxies[70] + apart * torch.randn(512, generator=generator)
     grads = []
     for dtype in (torch.float32, torch.float64):
-        loss = make(proxies.to(dtype), 5.0, 0.5, 1.5, class_chunk_size=chunk_size)
+        loss = make(proxies.to(dtype), 5.0, 0.5, 1.5, softmax=chunked(chunk_size))
         e = x.detach().to(dtype).requires_grad_()
         loss(e, labels).backward()
         grads.append([p.grad.double() for p in (e, loss.proxies)])  # type: ignore[union-attr]

@@ -22,7 +22,12 @@ GRAPH = {**PLAIN, "cuda_graph": True}
 
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
-    "sampled": {"loss": "ProxyNCAPlusPlusLoss", "arguments": {"class_sample_ratio": 1.0}},
+    "sampled": {
+        "loss": "ProxyNCAPlusPlusLoss",
+        "arguments": {
+            "class_sampler": {"class": "pml_extensions.losses.ClassSampler", "ratio": 1.0}
+        },
+    },
     "sgsl": {"loss": "StopGradientSoftmaxLoss", "arguments": {"join_mode": "latch"}},
     "warped": {"loss": "WarpedSoftmaxLoss", "arguments": {"alpha": 2.5, "k1": 0.7, "k2": 1.3}},
     "heated": {"loss": "HeatedUpSoftmaxLoss", "arguments": {"normalization": "bn"}},

@@ -19,10 +19,21 @@ STEPS = 4
 MOST_WAITS = 1
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
-    "chunked": {"loss": "NormalizedSoftmaxLoss", "arguments": {"class_chunk_size": 4}},
+    "chunked": {
+        "loss": "NormalizedSoftmaxLoss",
+        "arguments": {
+            "softmax": {"class": "pml_extensions.losses.ChunkedSoftmax", "chunk_size": 4}
+        },
+    },
     "sampled": {
         "loss": "ProxyNCAPlusPlusLoss",
-        "arguments": {"class_sample_ratio": 0.3, "class_sample_ratio_of": "negatives"},
+        "arguments": {
+            "class_sampler": {
+                "class": "pml_extensions.losses.ClassSampler",
+                "ratio": 0.3,
+                "ratio_of": "negatives",
+            }
+        },
     },
     "sgsl": {"loss": "StopGradientSoftmaxLoss", "arguments": {"join_mode": "latch"}},
     "warped": {"loss": "WarpedSoftmaxLoss", "arguments": {"alpha": 2.5, "k1": 0.7, "k2": 1.3}},

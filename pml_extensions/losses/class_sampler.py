@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
 
 import torch
 from torch import Tensor
 
-from pml_extensions import _checks
-from pml_extensions.functional.class_sampling import presence, sample_classes
+from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
+
+from .._common import one_of, share
 
 RatioOf = Literal["all", "negatives"]
 
@@ -30,10 +32,11 @@ class ClassSampler(torch.nn.Module):
             known, as with class-balanced batches; None: they are counted.
 
     Args:
-        num_classes: Number of classes C.
-        ratio: Share of classes kept, in (0, 1).
+        ratio: Share of the C classes that is kept; 1 keeps all.
         ratio_of: ``"all"`` keeps ceil(ratio C) classes in total, or those of the batch if these
             are more; ``"negatives"`` keeps ceil(ratio (C - P)) beside the P classes of the batch.
+        sparse_gradients: Give class-wise parameters sparse gradients that hold the kept rows only,
+            for SGD without weight decay, SparseAdam or Adagrad; needs a ratio below 1.
 
     Raises:
         ValueError: An argument is out of range.
@@ -42,49 +45,76 @@ class ClassSampler(torch.nn.Module):
     seed: Tensor
     draw: Tensor
 
-    def __init__(self, num_classes: int, ratio: float, ratio_of: RatioOf = "all") -> None:
+    def __init__(
+        self, ratio: float, ratio_of: RatioOf = "all", sparse_gradients: bool = False
+    ) -> None:
         super().__init__()
-        self.num_classes = num_classes
-        self.ratio = ratio
+        self.ratio = share("ratio", ratio)
         # As it is written, where floats make ceil(0.07 x 100) an 8; torch.compile follows integers.
-        self._share_of = Fraction(repr(ratio)).limit_denominator(10**11).as_integer_ratio()
+        self._share_of = Fraction(repr(self.ratio)).limit_denominator(10**11).as_integer_ratio()
         self.classes_per_step: int | None = None
-        self.ratio_of = _checks.one_of("class_sample_ratio_of", ratio_of, ("all", "negatives"))
+        self.ratio_of = one_of("ratio_of", ratio_of, ("all", "negatives"))
+        self.sparse_gradients = one_of("sparse_gradients", sparse_gradients, (True, False))
+        if self.sparse_gradients and self.ratio == 1:
+            raise ValueError(
+                "sparse_gradients=True needs a ratio below 1: with all classes every row has a "
+                "gradient."
+            )
         # Not a random number: with and without sampling a loss starts with the same weights.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
 
-    @property
-    def fewest(self) -> int:
-        """How many classes are kept at least, in the step of a batch of one class."""
-        return max(1, self._share(self.num_classes)) if self.ratio_of == "all" else self._beside(1)
+    def fewest(self, num_classes: int) -> int:
+        """Return how many classes are kept at least, in the step of a batch of one class."""
+        if self.ratio_of == "all":
+            return max(1, self._share(num_classes))
+        return self._beside(1, num_classes)
+
+    def forward(
+        self, labels: Tensor, parameters: Sequence[Tensor]
+    ) -> tuple[Tensor, Sequence[Tensor]]:
+        """Draw classes, and return each label's place among them and their rows of parameters.
+
+        Args:
+            labels: Classes of the batch, shape (N,), values 0..C-1.
+            parameters: Class-wise parameters, shape (C, ...).
+
+        Returns:
+            Places, shape (N,), values 0..K-1, and rows, shape (K, ...), of K classes.
+        """
+        if self.ratio == 1:
+            return labels, parameters
+        kept = self.sample(labels, len(parameters[0]))
+        rows = [gather_rows(parameter, kept, self.sparse_gradients) for parameter in parameters]
+        return torch.searchsorted(kept, labels), rows
 
     @torch.no_grad()
-    def forward(self, labels: Tensor) -> Tensor:
+    def sample(self, labels: Tensor, num_classes: int) -> Tensor:
         """Return the classes kept in this step.
 
         Args:
             labels: Classes of the batch, shape (N,), values 0..C-1.
+            num_classes: C.
 
         Returns:
             Distinct classes in ascending order, int64, shape (K,).
         """
-        present = presence(labels, self.num_classes)
+        present = presence(labels, num_classes)
         self.draw += 1
         state = torch.stack((self.seed, self.draw)).to(labels.device)
         world_size = _world_size()
         if world_size > 1:
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
             torch.distributed.all_reduce(state, torch.distributed.ReduceOp.MAX)
-        kept = self._num_kept(present, len(labels) if world_size == 1 else self.num_classes)
+        kept = self._num_kept(present, len(labels) if world_size == 1 else num_classes)
         return sample_classes(present, kept, *state.unbind())
 
     def _num_kept(self, present: Tensor, most_present: int) -> int:
         if self.ratio_of == "all":
-            kept = self._share(self.num_classes)
+            kept = self._share(len(present))
             # Counting the classes of the batch waits for the device, so only where it matters.
             return kept if kept >= most_present else max(kept, self._num_present(present))
-        return self._beside(self._num_present(present))
+        return self._beside(self._num_present(present), len(present))
 
     def _num_present(self, present: Tensor) -> int:
         known = self.classes_per_step
@@ -94,8 +124,8 @@ class ClassSampler(torch.nn.Module):
         torch._assert_async(present.sum() == known, f"not {known} classes in this step")
         return known
 
-    def _beside(self, present: int) -> int:
-        return present + self._share(self.num_classes - present)
+    def _beside(self, present: int, num_classes: int) -> int:
+        return present + self._share(num_classes - present)
 
     def _share(self, classes: int) -> int:
         """Return ceil(ratio x classes)."""

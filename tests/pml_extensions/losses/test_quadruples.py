@@ -12,13 +12,13 @@ from hypothesis import strategies as st
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.functional import (
+from pml_extensions.losses.grad_ml_loss import (
     all_quadruples,
     disjoint_quadruples,
     distances_of_pairs,
+    padded_quadruples,
     pairs_where,
 )
-from pml_extensions.functional.quadruples import padded_quadruples
 
 Quadruple = tuple[int, int, int, int]
 some_labels = st.lists(st.integers(-3, 5), min_size=4, max_size=40)

@@ -1,0 +1,541 @@
+"""What the losses share, in one file: a loss can be copied elsewhere with this file alone.
+
+First checks of arguments, then numerics that stay finite where a formula does not, then the sums
+of a softmax, then the base classes.
+"""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, ClassVar, NamedTuple
+
+import torch
+import torch.nn.functional as F
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
+from pytorch_metric_learning.utils import common_functions as c_f
+from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from torch import Tensor
+
+IndicesTuple = tuple[Tensor, ...] | None
+LossDict = dict[str, dict[str, Any]]
+
+# -- checks: each error says what was given and what is allowed -----------------------------------
+
+
+@dataclass(frozen=True)
+class Number:
+    """A check of a number: called with a name and a value, it returns the value or raises.
+
+    Args:
+        allowed: What the number must be, in words.
+        holds: Whether it is.
+    """
+
+    allowed: str
+    holds: Callable[[float], bool]
+
+    def __call__(self, name: str, value: Any) -> float:
+        """Return ``value`` as a float, or raise ValueError if it is no number that is allowed."""
+        try:
+            number = None if isinstance(value, (bool, str)) else float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or not self.holds(number):
+            allowed = "a number" if number is None else self.allowed
+            raise ValueError(f"{name} must be {allowed}, but got {name}={value!r}.")
+        return number
+
+
+positive = Number("finite and greater than 0", lambda x: 0 < x < math.inf)
+positive_or_infinite = Number("greater than 0", lambda x: x > 0)
+non_negative = Number("finite and at least 0", lambda x: 0 <= x < math.inf)
+at_least_one = Number("finite and at least 1", lambda x: 1 <= x < math.inf)
+fraction = Number("at least 0 and below 1", lambda x: 0 <= x < 1)
+share = Number("above 0 and at most 1", lambda x: 0 < x <= 1)
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """Return ``value`` as an int, or raise ValueError if it is not a whole number above 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, but got {name}={value!r}.")
+    return number
+
+
+def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """Return ``value``, or raise ValueError if it is none of ``allowed``."""
+    # Identity for booleans: 0 == False, but 0 is not what the signature offers.
+    if not any(
+        value is option or (isinstance(value, str) and value == option) for option in allowed
+    ):
+        options = ", ".join(repr(option) for option in allowed)
+        raise ValueError(f"{name} must be one of {options}, but got {name}={value!r}.")
+    return value
+
+
+def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) -> Tensor:
+    """Return ``labels`` as int64, or raise ValueError if they are not integers 0..num_classes-1.
+
+    On a GPU reading the range would wait for the device, so there, and under torch.compile, it is
+    an assertion that the device makes, unless ``check`` is True; False checks nothing.
+    """
+    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, but their dtype is {labels.dtype}.")
+    labels = labels.long()
+    if check is False or len(labels) == 0:
+        return labels
+    lowest, highest = labels.aminmax()
+    if torch.compiler.is_compiling() or (check is None and labels.device.type != "cpu"):
+        valid = (lowest >= 0) & (highest < num_classes)
+        torch._assert_async(valid, f"a label is not in 0..{num_classes - 1}")
+    elif lowest < 0 or highest >= num_classes:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(
+            f"num_classes={num_classes}, but a label is {int(wrong)}; labels must be "
+            f"0..{num_classes - 1} (data sets that count from 1 need remapping)."
+        )
+    return labels
+
+
+def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> None:
+    """Raise ValueError unless ``embeddings`` are floating-point vectors of the expected size."""
+    expected = "embedding_size" if embedding_size is None else embedding_size
+    if embeddings.ndim != 2 or expected not in ("embedding_size", embeddings.shape[1]):
+        raise ValueError(
+            f"embeddings must have shape (batch_size, {expected}), "
+            f"but got {tuple(embeddings.shape)}."
+        )
+    if not embeddings.dtype.is_floating_point:
+        raise ValueError(f"embeddings must be floating point, but got {embeddings.dtype}.")
+
+
+# -- numerics -------------------------------------------------------------------------------------
+
+# Squared distances below this part of the squared lengths count as zero in a float64 expansion.
+COINCIDENT = 1e-14
+# A shorter vector counts as zero: its direction is rounding noise and the Jacobian 1/|x| explodes.
+SHORTEST_VECTOR = 1e-6
+
+
+def at_least_float32(x: Tensor) -> Tensor:
+    """Return ``x`` as float64 if it is float64 and as float32 otherwise (gradients cast back)."""
+    return x if x.dtype == torch.float64 else x.float()
+
+
+def without_autocast(x: Tensor) -> torch.autocast:
+    """Return a context in which autocast leaves operations on the device of ``x`` alone."""
+    return torch.autocast(x.device.type, enabled=False)
+
+
+def unit_vectors(x: Tensor) -> Tensor:
+    """Return the rows of ``x`` at unit length; a zero row stays zero and gets zero gradient.
+
+    Args:
+        x: Vectors, shape (..., D), float32 or float64.
+
+    Returns:
+        Vectors of the same shape.
+    """
+    units: Tensor = _UnitVectors.apply(x)
+    return units
+
+
+class _UnitVectors(torch.autograd.Function):
+    """Half the passes over ``x`` that autograd takes."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        inverse = inverse_lengths(x)
+        units = x * inverse
+        ctx.save_for_backward(units, inverse)
+        return units
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        units, inverse = ctx.saved_tensors
+        along = (grads[0] * units).sum(dim=-1, keepdim=True)
+        return torch.addcmul(grads[0], along, units, value=-1).mul_(inverse)
+
+
+def inverse_lengths(x: Tensor) -> Tensor:
+    """Return 1/|x| of each row, and 0 of a zero row.
+
+    Args:
+        x: Vectors, shape (..., D), float32 or float64.
+
+    Returns:
+        Shape (..., 1).
+    """
+    squared = x.square().sum(dim=-1, keepdim=True)
+    has_direction = squared > SHORTEST_VECTOR**2
+    # A product, not a selection, so that a NaN row stays visible in the loss.
+    return squared.where(has_direction, torch.ones_like(squared)).rsqrt() * has_direction
+
+
+def root(squared: Tensor) -> Tensor:
+    """Return the distances of squared ones, with zero gradient where these are zero."""
+    coincide = squared == 0
+    return squared.masked_fill(coincide, 1.0).sqrt().masked_fill(coincide, 0.0)
+
+
+def paired_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return ``|x_i - y_i|`` by direct difference, with zero gradient where both coincide.
+
+    Args:
+        x: Vectors, shape (N, D).
+        y: Vectors, shape (N, D).
+
+    Returns:
+        Distances, shape (N,).
+    """
+    return root((x - y).square().sum(dim=-1))
+
+
+def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
+    """Return ``|x_i - y_j|`` to the digits of its dtype, with zero gradient where both coincide.
+
+    The usual expansion xx + yy - 2xy loses most digits for close points far from the origin
+    (17 % error at separation 0.1 and norm 64 in float32), and all of them under TF32. Here float32
+    vectors on a CPU are expanded in float64, which keeps them, at a tenth of the time of direct
+    differences; these serve elsewhere.
+
+    Args:
+        x: Vectors, shape (N, D).
+        y: Vectors, shape (M, D).
+
+    Returns:
+        Distances, shape (N, M).
+    """
+    distances: Tensor = PairwiseDistances.apply(x, y)
+    return distances
+
+
+class PairwiseDistances(torch.autograd.Function):
+    """``torch.cdist`` without loss of digits, whose backward is two matrix products.
+
+    cdist's own backward takes N*M*D memory on CUDA.
+    """
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
+        """Return the distances."""
+        distances = _exact_distances(x, y)
+        ctx.save_for_backward(x, y, distances)
+        return distances
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
+        """Return the gradients: zero where points coincide, even if it is infinite there."""
+        x, y, distances = ctx.saved_tensors
+        coincide = distances == 0
+        per_length = (grads[0] / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
+        grad_x = grad_y = None
+        with without_autocast(x):
+            if ctx.needs_input_grad[0]:
+                grad_x = per_length.sum(dim=1, keepdim=True) * x - per_length @ y
+            if ctx.needs_input_grad[1]:
+                grad_y = per_length.sum(dim=0).unsqueeze(1) * y - per_length.t() @ x
+        return grad_x, grad_y
+
+
+def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
+    if x.dtype != torch.float32 or x.device.type != "cpu":
+        return torch.cdist(x, y, compute_mode="donot_use_mm_for_euclid_dist")
+    wide_x, wide_y = x.double(), y.double()
+    x_squared = wide_x.square().sum(dim=1, keepdim=True)
+    squared = torch.addmm(wide_y.square().sum(dim=1), wide_x, wide_y.t(), alpha=-2)
+    squared += x_squared
+    return squared.masked_fill_(squared < COINCIDENT * x_squared, 0.0).sqrt_().to(x.dtype)
+
+
+def softplus(x: Tensor) -> Tensor:
+    """Return ``ln(1 + e^x)`` to the last digit; torch's own is linear above 20."""
+    return -F.logsigmoid(-x)
+
+
+# -- softmax --------------------------------------------------------------------------------------
+
+#: Returns the logits of embeddings, shape (N, D), and the rows of class-wise parameters,
+#: shape (C, ...): shape (N, C), or (V, N, C) of V softmaxes over the same classes.
+Logits = Callable[..., Tensor]
+
+
+class Sums(NamedTuple):
+    """What a softmax comes to for each sample, shape (N,) or (V, N).
+
+    ``own`` is the logit of the sample's own class y, ``others`` the log-sum-exp of those of all
+    other classes (minus infinity of none), ``total`` the sum of all; ``rows`` are those of the
+    class-wise parameters that belong to y, shape (N, ...).
+    """
+
+    own: Tensor
+    others: Tensor
+    total: Tensor
+    rows: tuple[Tensor, ...]
+
+
+class Softmax:
+    """A softmax over all classes at once, from the N x C matrix of logits."""
+
+    def cross_entropy(
+        self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor
+    ) -> Tensor:
+        """Return ``-ln softmax(z)_y`` of each sample, shape (N,).
+
+        Args:
+            logits: The equation of z.
+            x: Embeddings, shape (N, D).
+            rows: Class-wise parameters, shape (C, ...).
+            labels: Own classes y, shape (N,), values 0..C-1.
+        """
+        return F.cross_entropy(logits(x, *rows), labels, reduction="none")
+
+    def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
+        """Return the parts of the cross-entropy, ``softplus(others - own)``; same arguments."""
+        z = logits(x, *rows)
+        place = labels.expand(z.shape[:-1]).unsqueeze(-1)
+        others = z.scatter(-1, place, -torch.inf)
+        # Relative to the largest, because a large sum loses the digits of its logarithm.
+        top = others.detach().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(z.dtype).min)
+        log_sum = (others - top).logsumexp(dim=-1)
+        return Sums(
+            z.gather(-1, place).squeeze(-1),
+            top.squeeze(-1) + log_sum,
+            z.sum(dim=-1),
+            tuple(row[labels] for row in rows),
+        )
+
+
+# -- base classes ---------------------------------------------------------------------------------
+
+
+class Float32Loss(BaseMetricLossFunction):
+    """A PML loss that computes in float32 under autocast and for float16 and bfloat16 embeddings.
+
+    That includes regularisers and reducers: PML adds up sub-losses in the embeddings' dtype.
+    float64 stays float64. A ``distance`` is refused: the equations fix theirs.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        if kwargs.get("distance") is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes no distance, because its equation fixes one; "
+                "remove that argument."
+            )
+        super().__init__(**kwargs)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        indices_tuple: IndicesTuple = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss, reduced by the reducer.
+
+        Args:
+            embeddings: Shape (N, D).
+            labels: Shape (N,).
+            indices_tuple: What a miner returned.
+            ref_emb: Embeddings to compare with, shape (M, D); not all losses take them.
+            ref_labels: Shape (M,).
+
+        Returns:
+            What the reducer returns: a float32 scalar (float64 if the embeddings are) for PML's.
+        """
+        # PML tells "no reference" by identity, which the cast must not break.
+        x = _float32(embeddings)
+        if ref_emb is not None:
+            ref_emb = x if ref_emb is embeddings else _float32(ref_emb)
+        with without_autocast(x):
+            loss: Tensor = super().forward(x, labels, indices_tuple, ref_emb, ref_labels)
+        return loss
+
+
+def _float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class ProxyLoss(WeightRegularizerMixin, Float32Loss):
+    """A PML loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
+
+    A subclass writes its equation as ``logits`` and ``compute_loss``, which get float32 or float64
+    tensors and run without autocast; no parameter ever changes its dtype. Its numbers that can
+    change between the phases of a training, each with its check, are named in ``phase_checks``:
+    they are plain floats, exact whatever the dtype of the module, and part of the checkpoint.
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        phase: Numbers by name, those of ``phase_checks``.
+        class_sampler: Draws the classes that a training step compares with, such as
+            ``ClassSampler(0.1)``; evaluation mode takes all classes. None: all.
+        softmax: How sums over classes are taken, such as ``ChunkedSoftmax()``, whose memory does
+            not grow with batch x classes. None: from the matrix of all logits.
+        check_labels: True raises ValueError for a label out of range, on a GPU by waiting for it.
+            None does so on the CPU and leaves it to an assertion on the device elsewhere. False
+            checks nothing.
+        **kwargs: PML's ``reducer``, ``weight_init_func``, ``weight_regularizer``,
+            ``embedding_regularizer`` and their weights.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    phase_checks: ClassVar[Mapping[str, Callable[[str, Any], float]]] = {}
+    sub_losses: ClassVar[tuple[str, ...]] = ("loss",)
+    proxies: torch.nn.Parameter
+    logits: Logits
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        phase: Mapping[str, float],
+        class_sampler: Any = None,
+        softmax: Any = None,
+        check_labels: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_classes = positive_integer("num_classes", num_classes)
+        self.embedding_size = positive_integer("embedding_size", embedding_size)
+        self.set_phase(**phase)
+        self.proxies = torch.nn.Parameter(torch.empty(self.num_classes, self.embedding_size))
+        self.weight_init_func(self.proxies)
+        self.class_sampler = _object("class_sampler", class_sampler, "fewest", "ClassSampler(0.1)")
+        self.softmax = _object("softmax", softmax, "sums", "ChunkedSoftmax()") or Softmax()
+        self.check_labels = one_of("check_labels", check_labels, (None, True, False))
+        names = ["num_classes", "embedding_size", *self.phase_checks]
+        self.add_to_recordable_attributes(list_of_names=names, is_stat=False)
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits of the softmax: larger is more similar.
+
+        Args:
+            embeddings: Shape (N, embedding_size).
+
+        Returns:
+            Shape (N, num_classes), float32 (float64 if the embeddings are).
+        """
+        embedding_shape(embeddings, self.embedding_size)
+        with without_autocast(embeddings):
+            x = at_least_float32(embeddings)
+            return self.logits(x, *(p.to(x) for p in self.class_parameters()))
+
+    def class_parameters(self) -> tuple[Tensor, ...]:
+        """Return the class-wise parameters, those that ``logits`` takes."""
+        return (self.proxies,)
+
+    def checked_labels(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> Tensor:
+        """Return the labels as int64, or raise ValueError if this call cannot be meant."""
+        c_f.labels_required(labels)
+        assert labels is not None
+        c_f.ref_not_supported(embeddings, labels, ref_emb, ref_labels)
+        embedding_shape(embeddings, self.embedding_size)
+        return class_labels(labels, self.num_classes, self.check_labels)
+
+    def classes(
+        self, x: Tensor, labels: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return labels and rows of class-wise parameters for the classes of this step."""
+        rows: Sequence[Tensor] = parameters
+        if self.class_sampler is not None and self.training:
+            labels, rows = self.class_sampler(labels, parameters)
+        return labels, tuple(row.to(x) for row in rows)
+
+    def loss_dict(
+        self,
+        losses: Mapping[str, Tensor],
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: IndicesTuple,
+    ) -> LossDict:
+        """Return PML's loss dictionary of sub-losses by name, each of shape (N,)."""
+        if len(embeddings) == 0:
+            # The mean of nothing is NaN; PML's zero loss keeps the graph.
+            return self.zero_losses()
+        if indices_tuple is not None:
+            weights = lmu.convert_to_weights(indices_tuple, labels, dtype=embeddings.dtype)
+            losses = {name: values * weights for name, values in losses.items()}
+        indices = c_f.torch_arange_from_size(embeddings)
+        loss_dict = {
+            name: {"losses": values, "indices": indices, "reduction_type": "element"}
+            for name, values in losses.items()
+        }
+        self.add_weight_regularization_to_loss_dict(loss_dict, self.proxies)
+        return loss_dict
+
+    def _sub_loss_names(self) -> list[str]:
+        return list(self.sub_losses)
+
+    @torch.no_grad()
+    def set_proxies_to_class_means(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Start the proxies at the unit-length mean of each class (paper 003's code, for SOP).
+
+        Args:
+            embeddings: Of the training images before training, shape (M, embedding_size).
+            labels: Shape (M,); classes without a sample keep their proxy.
+
+        Raises:
+            ValueError: A shape or a label is out of range.
+        """
+        embedding_shape(embeddings, self.embedding_size)
+        labels = class_labels(labels, self.num_classes, check=True).to(self.proxies.device)
+        x = embeddings.to(self.proxies)
+        sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
+        seen = torch.bincount(labels, minlength=self.num_classes) > 0
+        self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(sums), self.proxies))
+
+    def set_phase(self, **values: float) -> None:
+        """Change the named numbers from the next forward pass on; the others stay.
+
+        Args:
+            **values: New numbers by name.
+
+        Raises:
+            ValueError: A name is unknown or a value is not allowed; then nothing is changed.
+        """
+        for name, number in self._checked(values).items():
+            setattr(self, name, number)
+
+    def _checked(self, values: Mapping[str, Any]) -> dict[str, float]:
+        unknown = [name for name in values if name not in self.phase_checks]
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no phase value {unknown[0]!r}; "
+                f"the names are {', '.join(self.phase_checks)}."
+            )
+        return {name: self.phase_checks[name](name, value) for name, value in values.items()}
+
+    def get_extra_state(self) -> Tensor:
+        """Return the numbers of the phase for a checkpoint, exact."""
+        return torch.tensor(
+            [getattr(self, name) for name in self.phase_checks], dtype=torch.float64
+        )
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the numbers of the phase from a checkpoint."""
+        for name, number in zip(self.phase_checks, state.tolist(), strict=True):
+            setattr(self, name, number)
+
+
+def _object(name: str, value: Any, method: str, example: str) -> Any:
+    if value is not None and not hasattr(value, method):
+        raise ValueError(f"{name} must be an object such as {example}, but got {name}={value!r}.")
+    return value
