@@ -23,7 +23,6 @@ from reality_check.registry.pack import (
     without_queries,
     write_folder,
 )
-from reality_check.report.analysis import Analysis
 from reality_check.report.collect import collect
 from reality_check.report.combine import (
     combine,
@@ -33,10 +32,8 @@ from reality_check.report.combine import (
     groups,
 )
 from reality_check.report.leaderboard import leaderboard_html
+from reality_check.report.pack_pages import pack_pages
 from reality_check.report.pooling import Source
-from reality_check.report.render.summary_json import summary_data, summary_json
-from reality_check.report.summary import Summary
-from reality_check.report.tables import csv_text, trials_csv
 from reality_check.report.writing import write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign
@@ -226,7 +223,8 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     grouped = groups(_sources(paths, load_results))
     results = [combine(group) for group in grouped]
     if len(grouped) == 1:
-        write_report(results[0], target)
+        folders = tuple(map(describe, grouped[0]))
+        write_report(dataclasses.replace(results[0], folders=folders), target)
         return results
     keys = {
         key for one, other in itertools.combinations(results, 2) for key in differences(one, other)
@@ -251,19 +249,18 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
         UsageError: the folder is none of ours, or not finished.
     """
     folder = Path(out_dir)
-    target = folder.resolve().with_suffix(".pack") if file is None else Path(file)
-    if target.is_dir():
-        raise UsageError(f"{target} is a folder; name the file to write with --out.")
-    held, results = open_pack(folder), load_results(folder)
-    held = held if queries else without_queries(held)
-    summary = Summary(results)
-    pages = {
-        "summary.json": summary_json(summary_data(summary, Analysis(summary))),
-        "results.csv": csv_text(results.rows),
-        "trials.csv": trials_csv(results),
-    }
-    atomic_write(target, pack_bytes(held, pages))
+    target = folder.resolve().with_name(f"{folder.resolve().name}.pack")
+    target = _file(target if file is None else Path(file))
+    whole = open_pack(folder)
+    held = whole if queries else without_queries(whole)
+    atomic_write(target, pack_bytes(held, pack_pages(load_results(folder))))
     return target
+
+
+def _file(path: Path) -> Path:
+    if path.is_dir():
+        raise UsageError(f"{path} is a folder; name the file to write with --out.")
+    return path
 
 
 def merge(sources: Sequence[str | Path], out_dir: str | Path) -> ExperimentResults:
@@ -298,8 +295,9 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
     Raises:
         UsageError: one cannot be read, is not finished, or holds what another one holds.
     """
+    target = _file(Path(file))
     sources = _sources([Path(one) for one in runs], partial(_load, importance=False))
-    atomic_write(Path(file), leaderboard_html(sources))
+    atomic_write(target, leaderboard_html(sources))
     return len(groups(sources))
 
 

@@ -21,7 +21,8 @@ examples:
   reality-check report runs/cub200_mlrc --compare published
   reality-check report runs/mine runs/baselines --out runs/both
 
-Several folders give one report, in the folder that --out names. With the same
+Several folders give one report, in the folder that --out names. A pack stands
+for the folder that it was packed from, and always needs --out. With the same
 data set, split, network and protocol all methods are in one table; otherwise
 each group has its own, and the report lists the differences.
 """
@@ -95,7 +96,8 @@ def _report_folders(options: argparse.Namespace) -> int:
     from reality_check.api import report_folders
     from reality_check.cli.summary import print_summary
 
-    if options.out is None or len(options.dirs) == 1 or options.compare:
+    one_folder = len(options.dirs) == 1 and not options.dirs[0].is_file()
+    if options.out is None or options.compare or one_folder:
         raise UsageError(
             "a report of several folders is written as reality-check report DIR DIR ... --out DIR, "
             "without --compare; that of one folder goes into the folder itself, without --out."

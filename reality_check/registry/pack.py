@@ -2,8 +2,8 @@
 
 Inside are ``pack.json`` (experiment, protocol hash, environment, checksums), ``records.json``
 (every trial), the scores of every query, maps, galleries, the user's own sources, and for people
-and other programs ``summary.json``, ``results.csv`` and ``trials.csv``. Nothing in a pack is ever
-imported or run.
+and other programs ``experiment.yaml``, ``summary.json``, ``results.csv`` and ``trials.csv``.
+Nothing in a pack is imported or run when it is read.
 """
 
 from __future__ import annotations
@@ -23,10 +23,12 @@ from optuna.storages import BaseStorage
 
 from reality_check._version import __version__
 from reality_check.config.compose import compose
+from reality_check.config.differences import value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.config.packs import SCHEMA, VERSION
 from reality_check.config.schema import Experiment
+from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.campaign import Campaign, read_campaign, study_name
 from reality_check.studies.growth import Step, read_steps, write_steps
@@ -38,11 +40,12 @@ from reality_check.utils.files import atomic_write
 
 _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
-PAGES = ("summary.json", "results.csv", "trials.csv")
+_PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
 _OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*", "logs/energy/*.jsonl")
 _OF_METHOD = ("map.npz", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that say what is compared, not how it is measured.
 _NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
+_ABSENT = object()
 #: Folders for packs that are looked at; results read scores of queries when these are asked for.
 _UNPACKED = contextlib.ExitStack()
 atexit.register(_UNPACKED.close)
@@ -88,21 +91,27 @@ def read_pack(path: Path) -> Pack:
     try:
         experiment = compose(archive.about["experiment"], where=str(path))
         steps = tuple(Step(**step) for step in archive.about["steps"])
+        _check_protocol(path, archive.about, experiment)
         studies = json.loads(archive.files[_RECORDS])
         for study in studies.values():
             trials_of(study)
     except (KeyError, TypeError, ValueError, AttributeError, RecursionError) as error:
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UsageError(f"{path} has records that cannot be read ({words}).") from None
-    given = archive.about.get("protocol_hash")
-    if given != protocol_hash(experiment):
-        raise UsageError(
-            f"{path} says that its protocol hash is {given!r}, but that of its experiment is "
-            f"{protocol_hash(experiment)!r}; it was changed, or written by another version: pack "
-            "the output folder again."
-        )
-    kept = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *PAGES)}
+    kept = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *_PAGES)}
     return Pack(str(path), experiment, studies, steps, kept, archive.checksum)
+
+
+def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
+    """A hash stays right when a later version knows more keys, or has other defaults."""
+    listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
+    odd = [key for key, value in listed.items() if value_at(whole, key, _ABSENT) != value]
+    if odd or given != _hash(listed):
+        what = f"in which {odd[0]} is another" if odd else f"whose hash is {_hash(listed)}"
+        raise UsageError(
+            f"{path} says that its protocol hash is {given}, but has a protocol {what}; it was "
+            "changed: fetch it again, or pack its output folder again."
+        )
 
 
 def _read_folder(path: Path) -> Pack:
@@ -139,21 +148,23 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
 
     Args:
         pack: of an output folder.
-        pages: the content of :data:`PAGES`.
+        pages: further files, for people and other programs.
     """
+    experiment = public(pack.experiment)
     about = {
         "schema": SCHEMA,
         "version": VERSION,
         "written_by": f"pml-extensions {__version__}",
         "protocol_hash": protocol_hash(pack.experiment),
+        "protocol": protocol_settings(pack.experiment),
         "data": pack.experiment.code["dataset"],
         "environment": environments(pack),
-        "experiment": public(pack.experiment),
+        "experiment": experiment,
         "steps": [dataclasses.asdict(step) for step in pack.steps],
     }
     records = json.dumps(pack.studies, separators=(",", ":"), sort_keys=True)
-    texts = {name: text.encode() for name, text in {**pages, _RECORDS: records}.items()}
-    return seal(about, {**pack.files, **texts})
+    texts = {**pages, _RECORDS: records, "experiment.yaml": dump_yaml(experiment)}
+    return seal(about, {**pack.files, **{name: text.encode() for name, text in texts.items()}})
 
 
 def environments(pack: Pack) -> list[str]:
@@ -164,14 +175,21 @@ def environments(pack: Pack) -> list[str]:
 
 
 def protocol_hash(experiment: Experiment) -> str:
-    """What two experiments share whose numbers were measured by one protocol on one network.
+    """What two experiments share whose numbers were measured by one protocol on one network."""
+    return _hash(protocol_settings(experiment))
 
-    Values that are the default are left out, so that a new key of a later version changes nothing.
+
+def protocol_settings(experiment: Experiment) -> dict[str, Any]:
+    """By dotted key what the protocol hash is of: settings that are not the default.
+
+    So a key that a later version adds changes no hash.
     """
     plain = experiment.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    rules = {key: value for key, value in plain.items() if key not in _NOT_OF_PROTOCOL}
-    text = json.dumps(dict(_measuring(rules, "")), sort_keys=True)
-    return hashlib.sha256(text.encode()).hexdigest()[:16]
+    return dict(_measuring({k: v for k, v in plain.items() if k not in _NOT_OF_PROTOCOL}, ""))
+
+
+def _hash(settings: Mapping[str, Any]) -> str:
+    return hashlib.sha256(json.dumps(settings, sort_keys=True).encode()).hexdigest()[:16]
 
 
 def _measuring(plain: Mapping[str, Any], path: str) -> Iterator[tuple[str, Any]]:

@@ -1,13 +1,14 @@
-"""Methods that were not run together with the others: from packs, or with other software."""
+"""Methods that were not run as the others were: from packs, with other software or devices."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 
+from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
 from reality_check.report.text import listed
 from reality_check.results import Deviation
-from reality_check.studies.study import Studies
+from reality_check.studies.study import Studies, Study
 from reality_check.utils.environment import split_versions
 
 
@@ -33,16 +34,30 @@ def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
 
 
 def _software(stages: Studies) -> Iterator[Deviation]:
-    """Packages, and the kind of machine, that are not the same for all methods."""
+    """Packages, kinds of machines and of devices that are not the same for all methods."""
     used: dict[str, dict[str, list[str]]] = {}
-    for (method, _, search), study in stages.items():
-        about = study.about()
-        software = {**split_versions(about.get("versions", "")), "machine": about.get("machine")}
-        for package, version in software.items():
-            if method and not search:
-                names = used.setdefault(package, {}).setdefault(str(version), [])
-                names += [method] * (method not in names)
-    for package, versions in used.items():
-        if len(versions) > 1:
-            each = "; ".join(f"{version}: {listed(names)}" for version, names in versions.items())
-            yield Deviation("versions", f"Not all methods ran with the same {package}: {each}.")
+    for (method, stage, search), study in stages.items():
+        if not method or search or stage is not _first_stage(stages, method):
+            continue
+        for kind, value in _ran_with(study).items():
+            used.setdefault(kind, {}).setdefault(value, []).append(method)
+    for kind, values in used.items():
+        if len(values) > 1:
+            each = "; ".join(f"{value}: {listed(names)}" for value, names in values.items())
+            yield Deviation("versions", f"Not all methods ran with the same {kind}: {each}.")
+
+
+def _first_stage(stages: Studies, method: str) -> Stage:
+    """The stage that a method begins with."""
+    return next(stage for name, stage, _ in stages if name == method)
+
+
+def _ran_with(study: Study) -> dict[str, str]:
+    about = study.about()
+    trials = study.complete().values()
+    devices = {trial.gpu or trial.device_kind for trial in trials}
+    return {
+        **split_versions(about.get("versions", "")),
+        "kind of machine": str(about.get("machine")),
+        **({"kind of device": " and ".join(sorted(devices))} if devices else {}),
+    }

@@ -11,8 +11,9 @@ from optuna.distributions import distribution_to_json, json_to_distribution
 from optuna.storages import BaseStorage
 from optuna.trial import FrozenTrial, TrialState
 
-#: What a trial notes of the process that did it: names of machines are not for everybody.
-_PRIVATE = {"worker"}
+#: What a trial notes of the process that did it, and of why it failed: names of machines and paths
+#: are not for everybody. Of an error its kind stays.
+_WORKER, _ERROR = "worker", "error"
 
 
 def plain_study(study: optuna.Study) -> dict[str, Any]:
@@ -55,12 +56,15 @@ def trials_of(plain: Mapping[str, Any]) -> list[FrozenTrial]:
 
 
 def _plain_trial(trial: FrozenTrial) -> dict[str, Any]:
+    attributes = {key: value for key, value in trial.user_attrs.items() if key != _WORKER}
+    if _ERROR in attributes:
+        attributes[_ERROR] = str(attributes[_ERROR]).partition(":")[0]
     return {
         "state": trial.state.name,
         "value": trial.value,
         "params": trial.params,
         "distributions": {k: distribution_to_json(v) for k, v in trial.distributions.items()},
-        "attributes": {k: v for k, v in trial.user_attrs.items() if k not in _PRIVATE},
+        "attributes": attributes,
         "of_optuna": trial.system_attrs,
         "intermediate": {str(step): v for step, v in trial.intermediate_values.items()},
         "started": _text(trial.datetime_start),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from pathlib import Path
 from typing import Any
 
 from reality_check.config.yaml_text import dump_yaml
@@ -75,5 +76,9 @@ def reproduce_section(summary: Summary) -> Section:
 
 
 def _again(folder: Folder, name: str) -> str:
-    """The command that makes the run of a folder again."""
+    """The command that makes the run of a folder again; a pack is a zip file."""
+    if Path(folder.path).is_file():
+        path = shlex.quote(folder.path)
+        given = f"{name}_given"
+        return f"unzip {path} -d {given} && reality-check run {given}/experiment.yaml --out {name}"
     return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"

@@ -10,13 +10,16 @@ import zipfile
 from pathlib import Path
 
 import numpy as np
+import optuna
 import pytest
 from support.recorded_runs import experiment, record
 
 import reality_check as rc
 from reality_check.api import pack
+from reality_check.cli.main import main
 from reality_check.config.compose import compose
 from reality_check.registry.pack import open_pack, protocol_hash, read_pack
+from reality_check.studies.plain_study import plain_study, restore_study
 from reality_check.utils.archive import seal
 from reality_check.utils.errors import UsageError
 
@@ -131,7 +134,9 @@ def resealed(made: Path, target: Path, **changes: object) -> Path:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"protocol_hash": "0123456789abcdef"}, "protocol hash is '0123456789abcdef', but that of"),
+        ({"protocol_hash": "0123456789abcdef"}, "its protocol hash is 0123456789abcdef, but has a"),
+        ({"protocol": {}}, "but has a protocol whose hash is"),
+        ({"protocol": {"protocol.search.trials": 9}}, "in which protocol.search.trials is another"),
         ({"version": 0}, "is a pack of version 0, but this reality-check reads version 1"),
         ({"schema": "other"}, "is a zip file but no pack"),
         ({"steps": [{"odd": 1}]}, "has records that cannot be read"),
@@ -144,3 +149,34 @@ def test_a_rewritten_pack_is_refused_in_a_sentence(
     with pytest.raises(UsageError, match=re.escape(words)) as caught:
         read_pack(resealed(made, tmp_path / "bad.pack", **changes))
     assert str(caught.value).count("bad.pack") >= 1
+
+
+@pytest.mark.usefixtures("blank_figures")
+def test_a_report_of_a_pack_says_how_to_run_it_again(made: Path, tmp_path: Path) -> None:
+    assert main(["report", str(made), "--out", str(tmp_path / "out")]) == 0
+    text = (tmp_path / "out" / "report.md").read_text()
+    again = f"unzip {made} -d again_given && reality-check run again_given/experiment.yaml --out"
+    assert again in text
+    with zipfile.ZipFile(made) as archive:
+        archive.extractall(tmp_path / "given")
+    assert (
+        rc.load_experiment(tmp_path / "given" / "experiment.yaml").plain()
+        == read_pack(made).experiment.plain()
+    )
+
+
+def test_why_an_attempt_failed_is_told_without_paths(tmp_path: Path) -> None:
+    storage = optuna.storages.InMemoryStorage()
+    study = optuna.create_study(storage=storage, study_name="x", direction="maximize")
+    failed = optuna.trial.create_trial(
+        state=optuna.trial.TrialState.FAIL,
+        user_attrs={"error": "OSError: no /home/me/x: full", "worker": {"host": "mine"}},
+    )
+    study.add_trial(failed)
+    study.enqueue_trial({})
+    plain = plain_study(study)
+    assert [trial["attributes"] for trial in plain["trials"]] == [{"error": "OSError"}]
+    restore_study(storage, "y", plain)
+    restore_study(storage, "y", plain)
+    again = optuna.load_study(study_name="y", storage=storage)
+    assert plain_study(again) == plain, "what is there already is not put in twice"
