@@ -223,8 +223,8 @@ def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[E
     grouped = groups(_sources(paths, load_results))
     results = [combine(group) for group in grouped]
     if len(grouped) == 1:
-        folders = tuple(map(describe, grouped[0]))
-        write_report(dataclasses.replace(results[0], folders=folders), target)
+        places = tuple(map(describe, grouped[0]))
+        write_report(dataclasses.replace(results[0], folders=places), target)
         return results
     keys = {
         key for one, other in itertools.combinations(results, 2) for key in differences(one, other)
