@@ -33,6 +33,8 @@ class Device:
         operations: how often an operation was started on a GPU, by its name.
         uploads: copies from the host that did not make it wait, by (kind, where); the kind is
             ``"pinned"`` or ``"pageable"`` (which in truth hides a wait of the driver).
+        doubles: operations on more than single numbers that gave float64, for which most GPUs have
+            few units, by (name, where).
         current: number of the current GPU.
         recording: the graph that is being recorded, if one is.
     """
@@ -47,6 +49,7 @@ class Device:
         self.waits: collections.Counter[tuple[str, str]] = collections.Counter()
         self.operations: collections.Counter[str] = collections.Counter()
         self.uploads: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.doubles: collections.Counter[tuple[str, str]] = collections.Counter()
         self._debug_mode = "default"
         self._broken = ""
 
@@ -60,7 +63,7 @@ class Device:
 
     def reset(self) -> None:
         """Forget what has happened; the GPUs' memory and random numbers stay as they are."""
-        for counts in (self.waits, self.operations, self.uploads):
+        for counts in (self.waits, self.operations, self.uploads, self.doubles):
             counts.clear()
         self._debug_mode, self._broken = "default", ""
         self.recording, self.random.broken = None, False
@@ -80,6 +83,11 @@ class Device:
         if self._debug_mode == "warn":
             text = f"called a synchronizing CUDA operation ({what}, {place})"
             warnings.warn(text, UserWarning, stacklevel=2)
+
+    def made(self, name: str, result: torch.Tensor) -> None:
+        """Note what an operation gave."""
+        if result.dtype == torch.float64 and result.numel() > 1:
+            self.doubles[name, where()] += 1
 
     def upload(self, kind: str) -> None:
         """Note a copy to the GPU that the host does not wait for."""

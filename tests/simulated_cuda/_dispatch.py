@@ -101,6 +101,8 @@ def _compute(
     def wrapped(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
+        if not operator.looks_only:
+            device.made(operator.name, value)
         same = known_tensors.get(id(value))
         return CudaTensor(value, home) if same is None else same
 

@@ -144,6 +144,14 @@ def test_waits_are_counted_with_their_lines(simulated_gpu: Device) -> None:
     assert place.startswith("tests/simulated_cuda/test_device.py:")
 
 
+def test_float64_is_seen(simulated_gpu: Device) -> None:
+    x = on_gpu(3)
+    (x * 2 + torch.tensor(1.0, dtype=torch.float64, device="cuda")).view(1, 3)
+    assert not simulated_gpu.doubles, "a single number changes no type"
+    x.double().exp()
+    assert [name for name, _ in simulated_gpu.doubles] == ["_to_copy", "exp"]
+
+
 def test_waits_can_warn_as_those_of_a_real_gpu() -> None:
     torch.cuda.set_sync_debug_mode("warn")
     with pytest.warns(UserWarning, match="called a synchronizing CUDA operation"):

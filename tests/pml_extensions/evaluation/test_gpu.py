@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import pytest
 import torch
 from simulated_cuda import Device
 from torch import Tensor
 
+from pml_extensions import evaluation
 from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
 from pml_extensions.functional import free_memory
 
@@ -50,6 +54,46 @@ def test_what_is_not_finite_is_found_with_the_result(whose: str) -> None:
     labels = noisy(100, 5)[1]
     with pytest.raises(ValueError, match=f"{whose} must be finite, but 2 of 100 rows"):
         RetrievalMetrics()(**given, labels=labels, reference_labels=labels)
+
+
+X, Y = torch.randn(300, 24, generator=torch.Generator().manual_seed(0)), torch.arange(300) % 30
+#: What else measures embeddings, and how often it waits.
+OTHERS: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
+    "hamming_retrieval": (evaluation.hamming_retrieval, 10),
+    "expected_hamming_recall": (evaluation.expected_hamming_recall, 6),
+    "class_separability": (evaluation.class_separability, 4),
+    "average_distance_to_proxy": (
+        lambda x, y: evaluation.average_distance_to_proxy(x, y, x[:30]),
+        8,
+    ),
+    "pair_verification": (
+        lambda x, y: evaluation.pair_verification(x[:100], x[100:200], y[:100] % 2),
+        5,
+    ),
+    "clustering_metrics": (evaluation.clustering_metrics, 11),
+    "nearest_neighbours": (
+        lambda x, y: evaluation.nearest_neighbours(x, torch.arange(9), 5).flatten().tolist(),
+        6,
+    ),
+}
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_others_wait_so_often_and_give_what_a_cpu_gives(name: str, simulated_gpu: Device) -> None:
+    measure, waits = OTHERS[name]
+    x, y = X.cuda(), Y.cuda()
+    simulated_gpu.reset()
+    with torch.autocast("cuda", torch.bfloat16):
+        found = measure(x, y)
+    assert simulated_gpu.waits.total() <= waits, simulated_gpu.waits
+    assert found == pytest.approx(measure(X, Y), abs=1e-6)
+
+
+def test_similarities_of_unit_vectors_are_float32(simulated_gpu: Device) -> None:
+    RetrievalMetrics()(X.cuda(), Y)
+    assert {place.partition(":")[0] for _, place in simulated_gpu.doubles} == {
+        "pml_extensions/evaluation/_scores.py"
+    }
 
 
 def test_more_strips_are_no_more_waits(simulated_gpu: Device) -> None:

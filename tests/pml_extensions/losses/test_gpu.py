@@ -180,3 +180,11 @@ def test_disjoint_quadruples_need_no_wait() -> None:
     loss = GradMLLoss()
     with no_waits():
         loss(x.requires_grad_(), labels).backward()
+
+
+@pytest.mark.parametrize("k", [1.5, 2])
+def test_all_quadruples_wait_for_the_number_of_classes(k: float) -> None:
+    x, labels = torch.randn(12, SIZE, device="cuda"), batch()[1].cuda() % 4
+    with waits_counted() as waits:
+        GradMLLoss(quadruples="all", k=k)(x.requires_grad_(), labels).backward()
+    assert len(waits) == 1, waits

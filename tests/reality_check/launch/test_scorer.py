@@ -33,8 +33,13 @@ def test_baselines_see_the_test_images_through_one_pipeline(
     assert "raw pixels" not in second
 
 
+#: Of four networks: whether embeddings are finite, and the scores in both geometries, also of the
+#: ensemble. The baselines are those without embedder too.
+WAITS = {"reproduction": 4 + 8 + 2, "baselines": 8 + 8}
+
+
 @pytest.mark.gpu
-@pytest.mark.parametrize("what", ["reproduction", "baselines"])
+@pytest.mark.parametrize("what", WAITS)
 def test_samples_leave_a_gpu_that_is_full(
     what: str,
     make: Made,
@@ -45,8 +50,9 @@ def test_samples_leave_a_gpu_that_is_full(
     """What is scored is scored once more; without samples there the error is the caller's."""
     campaign = make(device="cuda")
     scorer, method = campaign.runner.scorer, campaign.runner.prepared.method("contrastive")
+    shape = campaign.runner.prepared.input_shape("contrastive")
     monkeypatch.setattr(
-        scorers, "load_kept", lambda *which: build_network(method.model, which[-1], 4, seed=0)
+        scorers, "load_kept", lambda *which: build_network(method.model, shape, 4, seed=0)
     )
 
     def scored() -> Any:
@@ -55,6 +61,13 @@ def test_samples_leave_a_gpu_that_is_full(
         return scorer.score(method, Stage.REPRODUCTIONS, 0)[0]["ensemble"]
 
     expected = scored()
+    simulated_gpu.reset()
+    scored()
+    waits = simulated_gpu.waits
+    to_gpu = sum(count for (why, _), count in waits.items() if why == "blocking copy to the GPU")
+    tensors = len(build_network(method.model, shape, 4, seed=0).state_dict())
+    assert to_gpu == 4 * tensors, "the networks, and nothing else"
+    assert waits.total() - to_gpu == WAITS[what], waits
     simulated_gpu.memory[0].fail_in(15)
     found = scored()
     for name, value in expected.items():

@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simulated_cuda
 import torch
 from simulated_cuda import Device
 from support.gpu_folds import COLOURFUL, built, coloured, vectors
@@ -57,6 +58,8 @@ def test_an_epoch_waits_for_its_mean_loss_only(tmp_path: Path, name: str) -> Non
     with waits_counted() as waits:
         second = trainer.train_steps(STEPS)
     assert len(waits) <= MOST_WAITS, waits
+    gpu = simulated_cuda.current()
+    assert gpu is None or not gpu.doubles, "float64"
     expected = losses_of_two_epochs(tmp_path, "cpu", **LOSSES[name])
     assert [first, second] == pytest.approx(expected, rel=0.02)
 
@@ -131,6 +134,30 @@ STORES: dict[str, Callable[[], dict[str, Any]]] = {
     },
     "vectors": lambda: {"data": vectors(), "augmentation": {"noise": 0.1, "dropout": 0.2}},
 }
+
+
+@pytest.mark.parametrize("name", STORES)
+def test_batches_are_those_of_the_cpu(tmp_path: Path, name: str) -> None:
+    """Pixels, random numbers and labels, one by one."""
+    found, expected = (
+        list(built(tmp_path, device, **STORES[name]()).batches.take(3))
+        for device in ("cuda", "cpu")
+    )
+    for (images, labels), (on_cpu, labels_on_cpu) in zip(found, expected, strict=True):
+        assert images.dtype == torch.float32
+        torch.testing.assert_close(images.cpu(), on_cpu, rtol=0, atol=2e-3)
+        torch.testing.assert_close(labels.cpu(), labels_on_cpu)
+
+
+def test_a_validation_waits_for_its_result_only(tmp_path: Path, simulated_gpu: Device) -> None:
+    """And for the word that all is finite."""
+    trainer = built(tmp_path, "cuda")
+    trainer._measure(trainer.network)
+    simulated_gpu.reset()
+    trainer._measure(trainer.network)
+    assert simulated_gpu.waits.total() == 2, simulated_gpu.waits
+    heavy = {place.partition(":")[0] for _, place in simulated_gpu.doubles}
+    assert heavy == {"pml_extensions/evaluation/_scores.py"}, "float64 of more than scores"
 
 
 @pytest.mark.parametrize("resident", [True, False])

@@ -7,6 +7,7 @@ import math
 import numpy as np
 import pytest
 import torch
+from support.waits import no_waits
 from torch import Tensor
 
 from reality_check.data.augmentation.augment import Augmentation
@@ -286,11 +287,15 @@ def test_autocast_changes_nothing() -> None:
         {"resized_crop_scale": (0.3, 1.0), "horizontal_flip": 0.5},
         {"random_crop": True, "crop_size": 10, "horizontal_flip": 0.5},
         {"resized_crop_scale": (0.3, 1.0), "interpolation": "bicubic", "hue": 0.5},
+        {"translation": 0.2, "resize": 20, "crop_size": 14, "grayscale": 0.5},
     ],
 )
 def test_cuda_sees_the_same_numbers(options: dict[str, object]) -> None:
     batch, augmentation = noise(8, 16, 16, 3), plain(**options)
-    on_gpu = augmentation(batch.cuda(), generator())
+    there = batch.cuda()
+    augmentation(there, generator())  # the constants of the preprocessing are uploaded once
+    with no_waits(), torch.autocast("cuda", torch.bfloat16):
+        on_gpu = augmentation(there, generator())
     torch.testing.assert_close(on_gpu.cpu(), augmentation(batch, generator()), atol=0.05, rtol=0)
 
 

@@ -6,6 +6,7 @@ import math
 
 import pytest
 import torch
+from support.waits import no_waits
 
 from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.utils.errors import UsageError
@@ -65,3 +66,13 @@ def test_refuses(options: dict[str, float], text: str) -> None:
 def test_corruptions_are_those_of_images() -> None:
     with pytest.raises(UsageError, match="'blur' is one of images, but the samples are none"):
         VectorAugmentation(3).evaluation_transform().corrupted(torch.ones(1, 3), "blur", 0)
+
+
+@pytest.mark.gpu
+def test_a_gpu_sees_the_same_numbers() -> None:
+    changed = VectorAugmentation(8, noise=0.5, dropout=0.5)
+    batch = torch.randn(6, 8)
+    numbers, there = changed.draw(6, torch.Generator().manual_seed(1)), batch.cuda()
+    with no_waits():
+        found = changed.apply(there, numbers)
+    torch.testing.assert_close(found.cpu(), changed.apply(batch, numbers))

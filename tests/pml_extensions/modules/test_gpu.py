@@ -1,0 +1,61 @@
+"""Modules on a GPU: the numbers and types of a CPU, also under autocast, and no wait."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from support.waits import no_waits
+from torch import Tensor, nn
+
+from pml_extensions import modules
+
+pytestmark = pytest.mark.gpu
+VECTORS, MAPS = (6, 8), (6, 8, 3, 5)
+MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
+    "UnitLength": (modules.UnitLength, VECTORS),
+    "BatchNormNeck": (lambda: modules.BatchNormNeck(8), VECTORS),
+    "BatchNormNeck of maps": (lambda: modules.BatchNormNeck(8, shift=True), MAPS),
+    "ContinuousBNReLU": (lambda: modules.ContinuousBNReLU(2, 8), MAPS),
+    "MLPEmbedder": (
+        lambda: modules.MLPEmbedder(8, 4, hidden_size=5, hidden_normalization="batch_norm"),
+        VECTORS,
+    ),
+    "AveragePooling": (modules.AveragePooling, MAPS),
+    "MaxPooling": (modules.MaxPooling, MAPS),
+    "MaxAveragePooling": (modules.MaxAveragePooling, MAPS),
+    "GeneralizedMeanPooling": (lambda: modules.GeneralizedMeanPooling(learn_p=True), MAPS),
+    "signed powers": (lambda: modules.GeneralizedMeanPooling(2.0, signed=True), MAPS),
+}
+
+
+def results(name: str, device: str, dtype: torch.dtype, autocast: bool) -> list[Tensor]:
+    """What it returns, and all gradients."""
+    torch.manual_seed(0)
+    module, shape = MODULES[name][0]().to(device), MODULES[name][1]
+    x = torch.randn(shape, dtype=torch.float32).to(dtype)
+    there: Any = x.to(device).requires_grad_()
+    for _ in range(2):  # the first time something may be prepared
+        found = [there, *module.parameters()]
+        for tensor in found:
+            tensor.grad = None
+        with no_waits():
+            with torch.autocast(device, torch.bfloat16, enabled=autocast):
+                y = module(there)
+            y.float().square().sum().backward()
+    return [y.detach().cpu(), *(tensor.grad.cpu() for tensor in found)]
+
+
+@pytest.mark.parametrize("name", MODULES)
+def test_numbers_are_those_of_a_cpu(name: str) -> None:
+    found, expected = (results(name, device, torch.float32, False) for device in ("cuda", "cpu"))
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+
+
+@pytest.mark.parametrize("name", ["UnitLength", *(name for name in MODULES if "ool" in name)])
+def test_half_precision_is_for_input_and_output_only(name: str) -> None:
+    found = results(name, "cuda", torch.bfloat16, True)
+    expected = results(name, "cpu", torch.bfloat16, False)
+    torch.testing.assert_close(found, expected, rtol=0.02, atol=0.02)
