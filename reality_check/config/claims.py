@@ -68,6 +68,8 @@ class Claim(Strict):
     """Another category or metric for the second method, as where binary codes face floats."""
     overturned_by: str | None = None
     """What was run after the verdict and turned it around."""
+    earlier: str | None = None
+    """What an earlier experiment had found of the same claim."""
 
     @field_validator("margin")
     @classmethod

@@ -115,7 +115,7 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
 
 def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
     ours, theirs = (
-        [c.model_dump(exclude={"overturned_by"}) for c in one.claims] for one in (planned, locked)
+        [c.model_dump(exclude={"overturned_by", "earlier"}) for c in one.claims] for one in (planned, locked)
     )
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
@@ -245,10 +245,11 @@ def markdown(rows: Sequence[ClaimRow]) -> str:
     lines = [
         *(f"- {line}" for line in tally(rows)),
         "",
-        "| claim | paper | supported if | experiment | verdict |",
-        "|---|---|---|---|---|",
+        "| claim | paper | supported if | experiment | found before | verdict |",
+        "|---|---|---|---|---|---|",
     ]
     for row in rows:
-        cells = (row.claim.text, row.claim.source, row.criterion, row.experiment, row.verdict)
+        claim, earlier = row.claim, row.claim.earlier or ""
+        cells = (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
         lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
     return "\n".join(lines) + "\n"
