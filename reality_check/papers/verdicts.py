@@ -114,8 +114,9 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
 
 
 def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
+    later = {"overturned_by", "earlier"}
     ours, theirs = (
-        [c.model_dump(exclude={"overturned_by", "earlier"}) for c in one.claims] for one in (planned, locked)
+        [claim.model_dump(exclude=later) for claim in one.claims] for one in (planned, locked)
     )
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
