@@ -271,9 +271,9 @@ class Summary:
         estimates = self.estimates(category, metric)
         return compare_estimates({m: e for m, e in estimates.items() if m not in self.controls})
 
-    def control_differences(self, category: str, metric: str = PRIMARY) -> dict[str, Difference]:
+    def control_differences(self, category: str) -> dict[str, Difference]:
         """By control: it minus the method that it is a second copy of."""
-        estimates = self.estimates(category, metric)
+        estimates = self.estimates(category)
         return {
             control: estimate_difference(estimates[control], estimates[method])
             for control, method in self.controls.items()

@@ -105,11 +105,11 @@ def pair_sentence(
     return f"{tie}: a difference of {gap} ({evidence})."
 
 
-def category_sentences(summary: Summary, category: str, metric: str = PRIMARY) -> list[str]:
+def category_sentences(summary: Summary, category: str) -> list[str]:
     """Return the sentences of one category: the best two, every other pair, who is missing."""
-    samples = summary.samples(category, metric)
-    pairs = summary.comparisons(category, metric)
-    sentences = [pair_sentence(pair, metric, summary.basis) for pair in pairs]
+    samples = summary.samples(category, PRIMARY)
+    pairs = summary.comparisons(category)
+    sentences = [pair_sentence(pair, PRIMARY, summary.basis) for pair in pairs]
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
     sentences += _divergence(summary, category)
@@ -159,9 +159,9 @@ def _divergence(summary: Summary, category: str) -> list[str]:
     return sentences
 
 
-def correction_note(summary: Summary, category: str, metric: str = PRIMARY) -> str:
+def correction_note(summary: Summary, category: str) -> str:
     """Return the sentence on Holm's correction, empty where one pair or none is tested."""
-    pairs = max((c.pairs for c in summary.comparisons(category, metric)), default=0)
+    pairs = max((c.pairs for c in summary.comparisons(category)), default=0)
     if pairs < 2:
         return ""
     return (
