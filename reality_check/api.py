@@ -77,13 +77,13 @@ def run(
 
     Args:
         experiment: see :func:`reality_check.load_experiment`.
-        out_dir: its output folder; made if it is not there.
+        out_dir: its output folder; created if missing.
         workers: how many processes work, or a :class:`Parallelism`, which can say more: devices,
             several processes a worker, jobs of a cluster.
         watch: called several times a second while workers run.
         log: called with a sentence when jobs of a cluster are submitted, found or lost, and when
             workers with earlier code are looked for.
-        trackers: names of what is told of finished trials, see :func:`track`.
+        trackers: names of trackers that get the finished trials, see :func:`track`.
 
     Returns:
         Everything that was measured, as plain data.
@@ -173,8 +173,8 @@ def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
         What was ``sent``, and the ``problems`` of trackers that failed.
 
     Raises:
-        UsageError: the folder is none of ours, there is no tracker of a name, or its package is
-            missing.
+        UsageError: this is not an output folder of reality-check, there is no tracker of a name,
+            or its package is missing.
     """
     campaign = read_campaign(Path(out_dir))
     tracking = Tracking(campaign.experiment.name, campaign.out_dir, trackers)
@@ -191,7 +191,8 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
             results (:mod:`reality_check.papers.published_tables`).
 
     Raises:
-        UsageError: the folder is none of ours, or there is nothing to compare it with.
+        UsageError: this is not an output folder of reality-check, or there is nothing to compare
+            it with.
     """
     campaign = read_campaign(Path(out_dir))
     tables = comparable_tables(campaign.experiment) if compare_published else ()
@@ -246,7 +247,7 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
         The file.
 
     Raises:
-        UsageError: the folder is none of ours, or not finished.
+        UsageError: this is not an output folder of reality-check, or not finished.
     """
     folder = Path(out_dir)
     target = folder.resolve().with_name(f"{folder.resolve().name}.pack")
@@ -323,7 +324,7 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
         The same plain data as :func:`run` returns.
 
     Raises:
-        UsageError: the folder is none of ours, or its records are not there.
+        UsageError: this is not an output folder of reality-check, or its records are not there.
     """
     return _load(Path(out_dir))
 
@@ -356,7 +357,7 @@ def load_network(
         fold: whose network, from 0 on; ``None`` for the one on all classes (category complete).
 
     Raises:
-        UsageError: the folder is none of ours, or it has no such network.
+        UsageError: this is not an output folder of reality-check, or it has no such network.
     """
     with sources_of(Path(out_dir)):
         return _load_network(Path(out_dir), method, reproduction, fold)

@@ -269,7 +269,7 @@ class ExperimentResults:
         config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
         queries: the scores of every test query; ``None`` where none were kept.
         costs: what the trainings took.
-        energy: what they used of electricity, where the machines have counters of it.
+        energy: the electricity they used, where the machines have counters.
         energy_missing: why other counters were not read, a sentence each.
         versions: of Python and of the packages that decide results, by name, when the search began.
         published: tables of papers to be compared with the results, beyond the one that the

@@ -31,10 +31,12 @@ _FORMATS = (".png", ".pdf", ".svg")
 
 def add_parser(commands: Commands) -> None:
     """Add the command."""
-    title = "say which gains of a paper's table are larger than luck"
+    title = "test which gains in a paper's table are larger than luck"
     command = add_command(commands, "claim", run, title, _DETAILS)
     command.add_argument(
-        "table", metavar="TABLE", help="a .csv, or the name of a published table that ships"
+        "table",
+        metavar="TABLE",
+        help="a .csv file, or the name of a published table that ships with the package",
     )
     command.add_argument(
         "--proposed", metavar="METHOD", help="compare it with each other one (default: every pair)"
@@ -56,11 +58,11 @@ def add_parser(commands: Commands) -> None:
         "--classes",
         type=positive,
         metavar="N",
-        help="number of test classes: ask about other ones of the kind too (default: these alone)",
+        help="number of test classes: also consider other test classes (default: these alone)",
     )
-    command.add_argument("--json", action="store_true", help="print the answer for programs")
+    command.add_argument("--json", action="store_true", help="print the answer as JSON")
     command.add_argument(
-        "--figure", type=_picture, metavar="PICTURE", help="draw it too: .png, .pdf or .svg"
+        "--figure", type=_picture, metavar="PICTURE", help="also draw it: .png, .pdf or .svg"
     )
 
 

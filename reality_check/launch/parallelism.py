@@ -24,7 +24,7 @@ class Parallelism:
         folds_at_once: how many folds of a trial each worker trains at a time, in processes of
             their own. The results are the same (on GPUs up to the order of sums).
         processes_per_network: how many processes (on GPUs: one each) train each network together,
-            every one on its part of the batch (DistributedDataParallel). Not with
+            each on its part of the batch (DistributedDataParallel). Not with
             ``folds_at_once``.
         devices: what the workers of this machine train on, in turn, instead of the experiment's
             ``device``: numbers of GPUs (``0`` or ``"cuda:0"``), or ``"cpu"``.

@@ -348,7 +348,7 @@ def read_campaign(out_dir: Path) -> Campaign:
     """The campaign of an output folder, to look at.
 
     Raises:
-        UsageError: the folder is none of ours.
+        UsageError: this is not an output folder of reality-check.
     """
     return Campaign(load_locked(out_dir), out_dir, only_reads=True)
 

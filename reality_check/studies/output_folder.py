@@ -137,7 +137,7 @@ def load_locked(out_dir: Path) -> Experiment:
     """The experiment of an output folder.
 
     Raises:
-        UsageError: the folder is none of ours.
+        UsageError: this is not an output folder of reality-check.
     """
     file = out_dir / "experiment.yaml"
     if not file.exists():
