@@ -142,7 +142,13 @@ def _reason(error: Exception) -> str:
             "workers on it or a larger GPU the same command continues; a smaller "
             "protocol.training.batch_size, or autocast, makes another experiment, for another --out"
         )
-    return f"{type(error).__name__}: {one_line(error)}"
+    reason = f"{type(error).__name__}: {one_line(error)}"
+    if "CUDA error" in reason:
+        reason += (
+            ". Should the same command end so again: with protocol.training.gpu.probe=false it "
+            "continues without what was chosen to make steps faster (docs/gpu.md)"
+        )
+    return reason
 
 
 def _failed(work: StageWork, failure: dict[str, Any]) -> Exception:

@@ -37,6 +37,18 @@ def names(labels: range | list[int]) -> tuple[str, ...]:
     return tuple(f"class {label}" for label in labels)
 
 
+def test_after_an_error_of_the_driver_the_way_without_faster_steps_is_named(
+    make: Made, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fails(trainer: Trainer) -> FoldResult:
+        raise RuntimeError("CUDA error: an illegal memory access was encountered")
+
+    monkeypatch.setattr(Trainer, "run", fails)
+    message = r"illegal memory access .* protocol\.training\.gpu\.probe=false it continues"
+    with pytest.raises(WorkFailed, match=message):
+        make().work()
+
+
 # -- which classes reach training --------------------------------------------------------------
 
 
