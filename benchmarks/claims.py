@@ -184,10 +184,10 @@ def table_of_results(
         some = run(banks, kind, 2.0, tables, elsewhere)
         yield row(
             kind.name,
-            f"{1 - none.wrong / none.tables:.1%}",
-            f"{1 - some.wrong / some.tables:.1%}",
-            f"{some.found / some.different:.1%}",
-            f"{1 - none.settings_wrong / none.tables:.1%}",
+            f"{100 * (1 - none.wrong / none.tables):.1f}",
+            f"{100 * (1 - some.wrong / some.tables):.1f}",
+            f"{100 * (some.found / some.different):.1f}",
+            f"{100 * (1 - none.settings_wrong / none.tables):.1f}",
         )
 
 
@@ -197,7 +197,7 @@ def main() -> None:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("banks", type=Path, nargs="+")
-    parser.add_argument("--tables", type=int, default=1000)
+    parser.add_argument("--tables", type=int, default=400)
     parser.add_argument("--elsewhere", action="store_true", help="noise of the other banks alone")
     parser.add_argument("--measure", action="store_true", help="the numbers of configs/noise.yaml")
     options = parser.parse_args()
