@@ -24,11 +24,8 @@ from reality_check.report.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
-    compare,
-    compare_pairs,
     holm,
     paired_difference,
-    welch_difference,
 )
 from reality_check.report.statistics._effects import (
     MIN_STANDARDISED,
@@ -98,9 +95,7 @@ __all__ = [
     "class_totals",
     "cliffs_delta",
     "cohens_d",
-    "compare",
     "compare_estimates",
-    "compare_pairs",
     "critical_difference",
     "design_effect",
     "estimate_difference",
@@ -131,6 +126,5 @@ __all__ = [
     "subset_weights",
     "t_interval",
     "variance_shares",
-    "welch_difference",
     "with_noise",
 ]

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reality_check.report.statistics._intervals import (
@@ -63,22 +63,6 @@ class Comparison:
         return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
 
 
-def welch_difference(first: Sequence[float], second: Sequence[float]) -> Difference:
-    """Return ``mean(first) - mean(second)`` with Welch's t-interval (variances may differ).
-
-    Args:
-        first: values of one method, one per reproduction.
-        second: values of the other method; the sizes may differ.
-    """
-    a, b = t_interval(first), t_interval(second)
-    n, mean = (a.n, b.n), a.mean - b.mean
-    if min(n) < 2 or not math.isfinite(mean):
-        return Difference(mean, None, None, n)
-    u, v = variance(first, a.mean) / a.n, variance(second, b.mean) / b.n
-    degrees = satterthwaite(u, a.n - 1, v, b.n - 1)
-    return t_difference(mean, math.sqrt(u + v), degrees, n)
-
-
 def satterthwaite(u: float, first: float, v: float, second: float) -> float:
     """Degrees of freedom of the sum of two squared errors (Welch 1947), each with its own."""
     if u + v == 0:
@@ -135,34 +119,3 @@ def holm(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = running
     return adjusted
-
-
-def compare_pairs(samples: Mapping[str, Sequence[float]]) -> tuple[Comparison, ...]:
-    """Compare every pair of methods; the best two come first, pairs follow the ranking.
-
-    Args:
-        samples: the values of each method, at least one each. Methods with a value that is not
-            finite are left out: they have no mean to rank.
-    """
-    means = {name: t_interval(values).mean for name, values in samples.items()}
-    return compare(means, lambda a, b: welch_difference(samples[a], samples[b]))
-
-
-def compare(
-    means: Mapping[str, float], difference: Callable[[str, str], Difference]
-) -> tuple[Comparison, ...]:
-    """Compare every pair of methods by a difference of one's own; else as :func:`compare_pairs`.
-
-    Args:
-        means: of each method; those that are not finite are left out.
-        difference: of two names, the first minus the second.
-    """
-    ranked = sorted((m for m in means if math.isfinite(means[m])), key=lambda m: -means[m])
-    pairs = [(a, b) for i, a in enumerate(ranked) for b in ranked[i + 1 :]]
-    differences = [difference(a, b) for a, b in pairs]
-    tested_p = [d.p_value for d in differences if d.p_value is not None]
-    adjusted = iter(holm(tested_p))
-    return tuple(
-        Comparison(a, b, d, None if d.p_value is None else next(adjusted), len(tested_p))
-        for (a, b), d in zip(pairs, differences, strict=True)
-    )

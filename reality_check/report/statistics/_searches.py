@@ -6,6 +6,7 @@ it. :mod:`._subsets` has the estimator for one search of independent draws.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -17,7 +18,7 @@ from reality_check.report.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
-    compare,
+    holm,
     satterthwaite,
     t_difference,
 )
@@ -147,9 +148,20 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
 
 
 def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:
-    """Compare every pair of methods; the best two come first, pairs follow the ranking."""
-    means = {name: estimate.mean for name, estimate in estimates.items()}
-    return compare(means, lambda a, b: estimate_difference(estimates[a], estimates[b]))
+    """Compare every pair of methods; the best two come first, pairs follow the ranking.
+
+    Args:
+        estimates: of each method. Those whose mean is not finite are left out: nothing ranks them.
+    """
+    means = {name: found.mean for name, found in estimates.items() if math.isfinite(found.mean)}
+    pairs = list(itertools.combinations(sorted(means, key=lambda m: -means[m]), 2))
+    differences = [estimate_difference(estimates[a], estimates[b]) for a, b in pairs]
+    tested_p = [d.p_value for d in differences if d.p_value is not None]
+    adjusted = iter(holm(tested_p))
+    return tuple(
+        Comparison(a, b, d, None if d.p_value is None else next(adjusted), len(tested_p))
+        for (a, b), d in zip(pairs, differences, strict=True)
+    )
 
 
 # -- planning ------------------------------------------------------------------------------------

@@ -9,10 +9,11 @@ from typing import Any
 
 import numpy as np
 import pytest
+from support.welch import welch_difference
 
 from reality_check.config.metrics import METRICS
 from reality_check.report.render.latex import escape, tables_tex
-from reality_check.report.statistics import holm, t_interval, welch_difference
+from reality_check.report.statistics import holm, t_interval
 from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_table, csv_text
 from reality_check.results import ExperimentResults, ResultRow

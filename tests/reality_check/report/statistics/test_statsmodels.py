@@ -6,6 +6,7 @@ import math
 
 import numpy as np
 import pytest
+from support.welch import welch_difference
 
 from reality_check.report.statistics import (
     Shares,
@@ -15,7 +16,6 @@ from reality_check.report.statistics import (
     planned_error,
     smallest_detectable,
     variance_shares,
-    welch_difference,
 )
 
 multitest = pytest.importorskip("statsmodels.stats.multitest")
