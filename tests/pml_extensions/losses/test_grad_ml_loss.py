@@ -558,7 +558,7 @@ def test_the_examples_of_the_page_run(number: int) -> None:
 
 
 def test_the_page_prints_the_signature() -> None:
-    assert len(EXAMPLES) == 5
+    assert len(EXAMPLES) == 4
     page = PAGE.read_text(encoding="utf-8")
     for name in inspect.signature(GradMLLoss.__init__).parameters:
         assert name in ("self", "kwargs") or f"* **{name}**:" in page
