@@ -173,7 +173,7 @@ def check_metrics(protocol: Protocol) -> None:
     if names and importlib.util.find_spec("faiss") is None:
         raise UsageError(
             f"protocol.final_metrics has {', '.join(names)}, which faiss computes, but that is not "
-            "installed; write pip install 'pml-extensions[faiss]', or leave them out."
+            "installed; write pip install faiss-cpu, or leave them out."
         )
 
 
