@@ -34,7 +34,7 @@ def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[s
     candidates = [given, *([beside / given] if beside else [])]
     file = next((path for path in candidates if path.is_file()), given)
     archive = unseal(file, SCHEMA, VERSION)
-    experiment = archive.about["experiment"]
+    experiment = archive.about["given"]  # without keys at a default, which a version may not know
     methods = {method["name"]: method for method in experiment["methods"]}
     chosen = entry.get("methods", list(methods))
     if not isinstance(chosen, list) or not chosen:

@@ -89,7 +89,7 @@ def read_pack(path: Path) -> Pack:
     """
     archive = unseal(path, SCHEMA, VERSION)
     try:
-        experiment = compose(archive.about["experiment"], where=str(path))
+        experiment = _experiment(path, archive.about)
         steps = tuple(Step(**step) for step in archive.about["steps"])
         _check_protocol(path, archive.about, experiment)
         studies = json.loads(archive.files[_RECORDS])
@@ -100,6 +100,26 @@ def read_pack(path: Path) -> Pack:
         raise UsageError(f"{path} has records that cannot be read ({words}).") from None
     kept = {name: text for name, text in archive.files.items() if name not in (_RECORDS, *_PAGES)}
     return Pack(str(path), experiment, studies, steps, kept, archive.checksum)
+
+
+def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
+    """The experiment as it was run, though this version has other keys or defaults.
+
+    Raises:
+        UsageError: it was run with a key that this version does not have.
+    """
+    known = compose(about["given"], where=str(path)).plain()
+    return compose(_with_values(known, about["experiment"]), where=str(path))
+
+
+def _with_values(known: Any, recorded: Any) -> Any:
+    """The keys that this version knows, with the values that were recorded."""
+    if isinstance(known, Mapping) and isinstance(recorded, Mapping):
+        return {k: _with_values(v, recorded[k]) if k in recorded else v for k, v in known.items()}
+    are_lists = isinstance(known, list) and isinstance(recorded, list)
+    if are_lists and len(known) == len(recorded):
+        return [_with_values(*pair) for pair in zip(known, recorded, strict=True)]
+    return recorded
 
 
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
@@ -150,7 +170,7 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         pack: of an output folder.
         pages: further files, for people and other programs.
     """
-    experiment = public(pack.experiment)
+    experiment = compose(public(pack.experiment), where=pack.label)
     about = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -159,11 +179,12 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         "protocol": protocol_settings(pack.experiment),
         "data": pack.experiment.code["dataset"],
         "environment": environments(pack),
-        "experiment": experiment,
+        "experiment": experiment.plain(),
+        "given": not_default(experiment),
         "steps": [dataclasses.asdict(step) for step in pack.steps],
     }
     records = json.dumps(pack.studies, separators=(",", ":"), sort_keys=True)
-    texts = {**pages, _RECORDS: records, "experiment.yaml": dump_yaml(experiment)}
+    texts = {**pages, _RECORDS: records, "experiment.yaml": dump_yaml(experiment.plain())}
     return seal(about, {**pack.files, **{name: text.encode() for name, text in texts.items()}})
 
 
@@ -184,8 +205,13 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
 
     So a key that a later version adds changes no hash.
     """
-    plain = experiment.model_dump(mode="json", by_alias=True, exclude_defaults=True)
-    return dict(_measuring({k: v for k, v in plain.items() if k not in _NOT_OF_PROTOCOL}, ""))
+    given = not_default(experiment).items()
+    return dict(_measuring({k: v for k, v in given if k not in _NOT_OF_PROTOCOL}, ""))
+
+
+def not_default(experiment: Experiment) -> dict[str, Any]:
+    """The experiment as plain data without the keys that have their default."""
+    return experiment.model_dump(mode="json", by_alias=True, exclude_defaults=True)
 
 
 def _hash(settings: Mapping[str, Any]) -> str:

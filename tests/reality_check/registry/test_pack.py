@@ -8,6 +8,7 @@ import re
 import socket
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import optuna
@@ -18,7 +19,7 @@ import reality_check as rc
 from reality_check.api import pack
 from reality_check.cli.main import main
 from reality_check.config.compose import compose
-from reality_check.registry.pack import open_pack, protocol_hash, read_pack
+from reality_check.registry.pack import _hash, open_pack, protocol_hash, read_pack
 from reality_check.studies.plain_study import plain_study, restore_study
 from reality_check.utils.archive import seal
 from reality_check.utils.errors import UsageError
@@ -140,7 +141,7 @@ def resealed(made: Path, target: Path, **changes: object) -> Path:
         ({"version": 0}, "is a pack of version 0, but this reality-check reads version 1"),
         ({"schema": "other"}, "is a zip file but no pack"),
         ({"steps": [{"odd": 1}]}, "has records that cannot be read"),
-        ({"experiment": {"name": "x"}}, "the key 'dataset' is missing"),
+        ({"given": {"name": "x"}}, "the key 'dataset' is missing"),
     ],
 )
 def test_a_rewritten_pack_is_refused_in_a_sentence(
@@ -149,6 +150,30 @@ def test_a_rewritten_pack_is_refused_in_a_sentence(
     with pytest.raises(UsageError, match=re.escape(words)) as caught:
         read_pack(resealed(made, tmp_path / "bad.pack", **changes))
     assert str(caught.value).count("bad.pack") >= 1
+
+
+def contents(made: Path) -> dict[str, Any]:
+    with zipfile.ZipFile(made) as archive:
+        about: dict[str, Any] = json.loads(archive.read("pack.json"))
+    return about
+
+
+def test_a_version_with_other_keys_and_defaults_reads_it(made: Path, tmp_path: Path) -> None:
+    about = contents(made)
+    training = about["experiment"]["protocol"]["training"]
+    training["gone"] = 1  # a key that was removed since, at its default
+    del training["gradient_clip"]  # one that was added since
+    training["patience"] = 77  # one whose default was another
+    about["given"]["protocol"]["training"].pop("patience", None)
+    about["protocol"].pop("protocol.training.patience", None)
+    changes = {key: about[key] for key in ("experiment", "given", "protocol")}
+    changes["protocol_hash"] = _hash(about["protocol"])
+    found = read_pack(resealed(made, tmp_path / "old.pack", **changes)).experiment
+    assert found.protocol.training.patience == 77
+    assert found.protocol.training.gradient_clip is None
+    about["given"]["protocol"]["training"]["gone"] = 2  # it was made use of
+    with pytest.raises(UsageError, match=r"old.pack: unknown key 'protocol.training.gone'"):
+        read_pack(resealed(made, tmp_path / "old.pack", **changes))
 
 
 @pytest.mark.usefixtures("blank_figures")
