@@ -6,6 +6,7 @@ import collections
 import os
 import sys
 import warnings
+from collections.abc import Iterable
 from typing import Any
 
 import torch
@@ -33,8 +34,8 @@ class Device:
         operations: how often an operation was started on a GPU, by its name.
         uploads: copies from the host that did not make it wait, by (kind, where); the kind is
             ``"pinned"`` or ``"pageable"`` (which in truth hides a wait of the driver).
-        doubles: operations on more than single numbers that gave float64, for which most GPUs have
-            few units, by (name, where).
+        doubles: operations that take or give float64, for which most GPUs have few units, by (name,
+            where); single numbers do not count.
         current: number of the current GPU.
         recording: the graph that is being recorded, if one is.
     """
@@ -84,9 +85,9 @@ class Device:
             text = f"called a synchronizing CUDA operation ({what}, {place})"
             warnings.warn(text, UserWarning, stacklevel=2)
 
-    def made(self, name: str, result: torch.Tensor) -> None:
-        """Note what an operation gave."""
-        if result.dtype == torch.float64 and result.numel() > 1:
+    def note_doubles(self, name: str, tensors: Iterable[torch.Tensor]) -> None:
+        """Note whether an operation takes or gives float64."""
+        if any(tensor.dtype == torch.float64 and tensor.dim() for tensor in tensors):
             self.doubles[name, where()] += 1
 
     def upload(self, kind: str) -> None:

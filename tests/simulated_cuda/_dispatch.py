@@ -94,6 +94,8 @@ def _compute(
         raise
     if operator.writes:
         _follow(func, operator, args, kwargs, on_gpu)
+    if not operator.looks_only:
+        device.note_doubles(operator.name, _tensors((*plain_args, *plain_kwargs.values(), result)))
     if home.type != "cuda":
         return result
     known_tensors = {id(tensor.on_cpu): tensor for tensor in on_gpu}
@@ -101,8 +103,6 @@ def _compute(
     def wrapped(value: Any) -> Any:
         if not isinstance(value, Tensor):
             return value
-        if not operator.looks_only:
-            device.made(operator.name, value)
         same = known_tensors.get(id(value))
         return CudaTensor(value, home) if same is None else same
 

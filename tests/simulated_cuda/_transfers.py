@@ -29,7 +29,7 @@ def copy_to(source: Tensor, **options: Any) -> Tensor:
     )
     if target.type == "cuda":
         device.operations["_to_copy"] += 1
-        device.made("_to_copy", plain)
+        device.note_doubles("_to_copy", [plain])
         return CudaTensor(plain, target)
     if not non_blocking:
         device.wait("copy to the host")

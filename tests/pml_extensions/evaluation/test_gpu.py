@@ -43,6 +43,7 @@ def test_it_is_not_bound_by_launches(
 ) -> None:
     x, labels = noisy(items, classes, 128)
     found = counted(RetrievalMetrics(), x, labels.to(labelled), simulated_gpu)
+    assert {way for way, _ in simulated_gpu.uploads} <= {"pinned"}
     assert found[0] <= operations
     assert found[1] <= waits + (items < 4096 and labelled == "cuda")
 

@@ -13,6 +13,7 @@ from pytorch_metric_learning import miners
 from support.waits import no_waits, waits_counted
 from torch import Tensor
 
+from pml_extensions.functional import Piecewise, Power, Scaled
 from pml_extensions.losses import (
     ChunkedSoftmax,
     ClassSampler,
@@ -33,6 +34,12 @@ LOSSES: dict[str, Callable[..., Any]] = {
     "proxy_nca_pp": lambda **k: ProxyNCAPlusPlusLoss(CLASSES, SIZE, **k),
     "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="latch", **k),
     "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
+    "powers": lambda **k: WarpedSoftmaxLoss(
+        CLASSES, SIZE, own_warp=Power(1.5), other_warp=Power(2), **k
+    ),
+    "other warps": lambda **k: WarpedSoftmaxLoss(
+        CLASSES, SIZE, own_warp=Piecewise(2.5, 0.7, 1.3), other_warp=Scaled(0.97), **k
+    ),
     "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
     "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=8, **k),
 }
@@ -100,6 +107,24 @@ def test_half_precision_is_that_of_the_embeddings_alone(
     expected = [value, *others]
     torch.testing.assert_close([found, *found_others], expected, rtol=1e-6, atol=1e-6)
     torch.testing.assert_close(found_grad, grad.to(dtype))
+
+
+@pytest.mark.filterwarnings("ignore:the warp's theory")
+@pytest.mark.parametrize("name", LOSSES)
+def test_its_other_methods_are_those_of_the_cpu_and_need_no_wait(name: str) -> None:
+    """Logits, also of half precision under autocast, values of a phase, proxies of class means."""
+    found = []
+    for device in ("cpu", "cuda"):
+        loss, (x, labels) = seeded(name, "full").to(device), batch()
+        x, labels = x.to(device), labels.to(device)
+        values = {key: float(getattr(loss, key)) for key in loss.phase_checks}
+        with no_waits(), torch.autocast(device, torch.bfloat16):
+            logits = [loss.get_logits(x), loss.get_logits(x.bfloat16())]
+            loss.set_phase(**{key: value / 2 for key, value in values.items()})
+            logits.append(loss.get_logits(x))
+        loss.set_proxies_to_class_means(x, labels)
+        found.append([tensor.detach().cpu() for tensor in (*logits, loss.proxies)])
+    torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
 
 
 #: How many are kept depends on the batch: 6 are too few for it, or a share of the others is added.

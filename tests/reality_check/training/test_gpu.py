@@ -90,6 +90,20 @@ def test_a_run_goes_on_from_its_checkpoint(
         assert {step.device.type for step in steps} == {"cpu"}, "each step would wait for the GPU"
 
 
+def test_all_that_was_learned_is_restored(tmp_path: Path) -> None:
+    """The scale of float16 too: else the first steps of a run that goes on are lost."""
+    killed(tmp_path, "cuda", autocast="fp16")
+    trainer = fold_run(tmp_path, "cuda", autocast="fp16")
+    saved: Any = trainer.checkpoints.load()
+    trainer.build()
+    assert trainer.module.state_dict()["scaler"] != saved["scaler"]
+    trainer.progress.load_state_dict(saved["progress"])
+    trainer._restore(saved)
+    found = trainer.module.state_dict()
+    for part in found:
+        torch.testing.assert_close(found[part], saved[part], check_device=False)
+
+
 def test_a_loss_that_diverges_is_seen(tmp_path: Path) -> None:
     with pytest.raises(Diverged):
         fold_run(tmp_path, "cuda", lr=1e30).run()
