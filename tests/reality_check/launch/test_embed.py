@@ -66,6 +66,30 @@ def embed(folder: Path, *words: str, trunk: str = "my_trunks.Halves") -> Any:
     return run_command(folder, "embed", "birds", *given)
 
 
+@pytest.mark.gpu
+@pytest.mark.skipif(not hasattr(torch.backends.cudnn, "conv"), reason="torch before 2.9")
+def test_a_gpu_computes_the_same_in_float32(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cudnn: Any = torch.backends.cudnn
+    seen = []
+
+    def look(module: torch.nn.Module, given: Any) -> None:
+        if isinstance(module, Halves):
+            seen.append((given[0].is_cuda, cudnn.conv.fp32_precision))
+
+    hook = torch.nn.modules.module.register_module_forward_pre_hook(look)
+    try:
+        found = {}
+        for device in ("cuda", "cpu"):
+            assert embed(folder, "--batch-size", "5", "--device", device).returncode == 0
+            found[device] = read_tensors(folder / "birds.npz").samples.array()
+            (folder / "birds.npz").unlink()
+    finally:
+        hook.remove()
+    on_gpu = [precision for is_cuda, precision in seen if is_cuda]
+    assert on_gpu == ["ieee"] * 3
+    assert found["cuda"] == pytest.approx(found["cpu"], abs=1e-5)
+
+
 def test_the_file_holds_features_names_labels_and_where_it_comes_from(folder: Path) -> None:
     done = embed(folder, "--batch-size", "5")
     assert done.returncode == 0, done.stderr
