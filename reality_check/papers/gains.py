@@ -15,9 +15,16 @@ from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
 from reality_check.papers.paper_table import PaperTable, TableRow, pairs_of, published_sds
-from reality_check.report.statistics import CONFIDENCE, holm
-from reality_check.report.statistics._differences import satterthwaite
-from reality_check.report.statistics._intervals import t_quantile, two_sided_p
+from reality_check.report.statistics import (
+    CONFIDENCE,
+    Shares,
+    holm,
+    planned_error,
+    satterthwaite,
+    smallest_detectable,
+    t_quantile,
+    two_sided_p,
+)
 from reality_check.utils.config_files import configs_root
 from reality_check.utils.errors import UsageError
 
@@ -233,8 +240,6 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
     With fresh seeds, selection on validation classes, two retrainings of each winner, and Welch's
     test over the means of searches after Holm's strictest step.
     """
-    from reality_check.report.statistics import Shares, planned_error, smallest_detectable
-
     training = noise.network.variance / networks
     shares = Shares(noise.network.variance * noise.search.variance, training)
     low, high = 3, _MOST_SEARCHES

@@ -26,6 +26,7 @@ from reality_check.report.statistics._differences import (
     Difference,
     holm,
     paired_difference,
+    satterthwaite,
 )
 from reality_check.report.statistics._effects import (
     MIN_STANDARDISED,
@@ -40,6 +41,8 @@ from reality_check.report.statistics._intervals import (
     Centred,
     Interval,
     t_interval,
+    t_quantile,
+    two_sided_p,
 )
 from reality_check.report.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.report.statistics._search import (
@@ -117,6 +120,7 @@ __all__ = [
     "rank_agreement",
     "rank_methods",
     "resampled_means",
+    "satterthwaite",
     "selection_gap",
     "skew_allowance",
     "smallest_detectable",
@@ -125,6 +129,8 @@ __all__ = [
     "subset_shares",
     "subset_weights",
     "t_interval",
+    "t_quantile",
+    "two_sided_p",
     "variance_shares",
     "with_noise",
 ]
