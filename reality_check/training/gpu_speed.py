@@ -188,6 +188,7 @@ class _Probe:
             return (None if remarks else seconds), remarks
         finally:
             module.release()
+            module.captured = None  # else a circle would hold the network until it is collected
 
     def _are_equal(self, losses: list[float]) -> bool:
         """To rounding, the one before the first update and the one after it."""

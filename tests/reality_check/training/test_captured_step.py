@@ -20,6 +20,7 @@ STEPS = WARM_UP + CHECKS + 3
 PLAIN = {"probe": False}
 GRAPH = {**PLAIN, "cuda_graph": True}
 
+#: Each loss by itself: tests/pml_extensions/losses/test_gpu_graphs.py.
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
     "sampled": {
@@ -28,10 +29,7 @@ LOSSES: dict[str, dict[str, Any]] = {
             "class_sampler": {"class": "pml_extensions.losses.ClassSampler", "ratio": 1.0}
         },
     },
-    "sgsl": {"loss": "StopGradientSoftmaxLoss", "arguments": {"join_mode": "latch"}},
-    "warped": {"loss": "WarpedSoftmaxLoss", "arguments": {"alpha": 2.5, "k1": 0.7, "k2": 1.3}},
     "heated": {"loss": "HeatedUpSoftmaxLoss", "arguments": {"normalization": "bn"}},
-    "hist": {"loss": "HISTLoss", "arguments": {"hidden_size": 8}},
     "gradml": {"loss": "GradMLLoss"},
     "ccl": {"loss": "reality_check.baseline_losses.CenterContrastiveLoss"},
     "pfml": {"loss": "reality_check.baseline_losses.PotentialFieldLoss"},

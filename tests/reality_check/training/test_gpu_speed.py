@@ -4,7 +4,11 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
+import json
+import os
+import queue
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
@@ -21,6 +25,7 @@ from reality_check.training.fold import FoldTask
 from reality_check.training.gpu_speed import Choice, chosen, seconds_of_a_step
 from reality_check.training.module import TrainingModule
 from reality_check.utils import checkpoints
+from reality_check.utils.locks import locked
 
 ALL_ON = {"probe": False, **dict.fromkeys([*LEVERS, "compile", "fold_batchnorm"], True)}
 GPU = torch.device("cuda")
@@ -253,6 +258,20 @@ def test_the_fastest_is_chosen_and_kept(tmp_path: Path, seconds: Seconds) -> Non
     assert complete.described() == best
     assert "4" in choice.described()
     assert sorted(p.name for p in file.parent.iterdir()) == ["gpu_speed.json"]
+
+
+@pytest.mark.gpu
+def test_a_worker_waits_for_one_that_tries(tmp_path: Path, seconds: Seconds) -> None:
+    asked, holders = seconds({}), queue.Queue[str]()
+    file, task, samples = tmp_path / "a.json", task_of(tmp_path), vectors().subset(range(10))
+    with ThreadPoolExecutor(1) as worker:
+        with locked(file.with_suffix(".lock"), holders.put):
+            found = worker.submit(chosen, file, task, samples, GPU, holders.put)
+            assert holders.get(timeout=30).startswith(f"process {os.getpid()} of the machine ")
+            choice = Choice("H100", dict.fromkeys(LEVERS, True), {"plain": 1.0}, ("a", "b"))
+            file.write_text(json.dumps(dataclasses.asdict(choice)))
+        assert found.result(timeout=30) == choice
+    assert asked == []
 
 
 @pytest.mark.gpu
