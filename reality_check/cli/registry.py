@@ -11,33 +11,33 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
 _PACK_DETAILS = """\
-Writes a finished output folder as one file: experiment, every trial, the scores
-of every query, software, checksums. Networks, curves of each fold and the paths
-of your machine are not in it; the sources of your own losses are, and the
-gallery of test images if the experiment has one. The same folder gives the same
-bytes.
+Writes a finished output folder as one zip file: the experiment, every trial,
+the scores of every query, software versions, checksums. It contains the sources
+of your own losses, and the gallery of test images if there is one, but neither
+networks nor paths of your machine. The same folder gives the same bytes.
 
 example:
   reality-check pack runs/mine --out mine.pack
 
-With it others can write a report (reality-check report mine.pack theirs.pack
---out DIR), join it (merge), or compare a method of theirs with it without
-training yours: methods: [{from: mine.pack}, their_loss] in a YAML.
+Others can report on it (reality-check report mine.pack theirs.pack --out DIR),
+merge it with runs of theirs, or compare a loss of theirs with it without
+training yours: methods: [{from: mine.pack}, their_loss] in their YAML.
 """
 _MERGE_DETAILS = """\
-Joins finished runs of different methods, output folders or packs, into one new
-output folder, as if one run had trained them all. Data set, split, network,
-protocol and seed must be the same; what differs is named, and nothing is
-written then. Nothing is trained. Runs with other seeds, or with a method of the
-same name, belong in reality-check report A B --out DIR.
+Joins finished runs of different methods (output folders or packs) into one new
+output folder, as if one run had trained them all. Nothing is trained. Data set,
+split, network, protocol and seed must be the same; otherwise the differing keys
+are named and nothing is written. For runs with other seeds, or with a method of
+the same name, use reality-check report A B --out DIR.
 
 example:
   reality-check merge runs/mine theirs.pack --out runs/all
 """
 _LEADERBOARD_DETAILS = """\
-Writes one page with a table for each data set and protocol: all methods with
-their intervals, raw input and untrained networks, cost, deviations. A method
-that several runs searched with other seeds is one row, with all its searches.
+Writes one HTML page with a table for each data set and protocol: all methods
+with their intervals, raw input and untrained networks, cost, deviations. A
+method that several runs searched with different seeds is one row, with all its
+searches.
 
 example:
   reality-check leaderboard registry/*.pack runs/mine --out leaderboard.html
@@ -55,7 +55,7 @@ def add_pack_parser(commands: Commands) -> None:
     command.add_argument(
         "--without-queries",
         action="store_true",
-        help="a file of about a tenth, without which no other test classes can be resampled",
+        help="a tenth of the size; test classes cannot be resampled without them",
     )
 
 

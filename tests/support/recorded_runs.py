@@ -90,8 +90,12 @@ def record(of: Experiment, folder: Path, until: int | None = None) -> MadeUpRunn
     """Make a finished output folder, or one of which only so many trials are done."""
     folder.mkdir(parents=True, exist_ok=True)
     lock_experiment(of, folder)
-    campaign = Campaign(of, folder)
-    runner = MadeUpRunner(of, folder)
+    return work(of, folder, until)
+
+
+def work(of: Experiment, folder: Path, until: int | None = None) -> MadeUpRunner:
+    """Do all trials that are left in an output folder, or only so many."""
+    campaign, runner = Campaign(of, folder), MadeUpRunner(of, folder)
     queries = {
         "labels": np.repeat(np.arange(_CLASSES), _EACH).astype(np.int32),
         "images": np.arange(_CLASSES * _EACH, dtype=np.int32),

@@ -2,19 +2,17 @@
 
 from __future__ import annotations
 
-import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
-from support.in_process import run_command
 from support.paths import TINY
-from support.recorded_runs import CODE, MadeUpRunner
+from support.recorded_runs import CODE, MadeUpRunner, work
 
 import reality_check as rc
 from reality_check.api import pack
 from reality_check.config import compose, load_experiment
-from reality_check.launch import prepare, worker
+from reality_check.launch import prepare
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.growth import Step
 from reality_check.utils.errors import UsageError
@@ -27,37 +25,22 @@ def theirs(runs: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return pack(runs / "one", tmp_path_factory.mktemp("packs") / "theirs.pack")
 
 
-@pytest.fixture
-def runners(monkeypatch: pytest.MonkeyPatch) -> list[MadeUpRunner]:
-    """The runners of a run, whose results are made up."""
-    made: list[MadeUpRunner] = []
+def loaded(methods: str, *more: str) -> Any:
+    return load_experiment(TINY, [*OVERRIDES, *more, f"methods=[{methods}]"])
 
-    class Runner(MadeUpRunner):
-        strategy = type("Strategy", (), {"size": 1, "is_main": True})
 
-        def __init__(self, prepared: Any, out_dir: Path, *_: Any) -> None:
-            super().__init__(prepared.experiment, out_dir)
-            self.prepared = prepared
-            made.append(self)
-
-        def close(self) -> None:
-            pass
-
-    monkeypatch.setattr(worker, "TrialRunner", Runner)
+def run(experiment: Any, out: Path, monkeypatch: pytest.MonkeyPatch) -> MadeUpRunner:
+    """What ``reality-check run`` does, with made-up results and without a report."""
     monkeypatch.setattr(prepare, "fingerprints", lambda experiment, dataset: dict(CODE))
-    return made
+    with prepare.prepared(experiment, out, trained_here=False) as ready:
+        return work(ready.experiment, out)
 
 
-@pytest.mark.usefixtures("blank_figures")
 def test_only_the_own_method_is_trained(
-    runs: Path, theirs: Path, runners: list[MadeUpRunner], tmp_path: Path
+    runs: Path, theirs: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    given = ["run", str(TINY), *OVERRIDES, "--out", "out"]
-    methods = f"methods=[{{from: {theirs}}}, quick/contrastive]"
-    done = run_command(tmp_path, *given, methods)
-    assert done.returncode == 0, done.stderr
-    out = tmp_path / "out"
-    assert {name for runner in runners for name in runner.done} == {"contrastive", "baselines"}
+    experiment, out = loaded(f"{{from: {theirs}}}, quick/contrastive"), tmp_path / "out"
+    assert {*run(experiment, out, monkeypatch).done} == {"contrastive", "baselines"}
     both, found = rc.load_results(runs / "both"), rc.load_results(out)
     assert found.records(baselines=True) == both.records(baselines=True)
     assert found.trials() == both.trials()
@@ -65,17 +48,13 @@ def test_only_the_own_method_is_trained(
     assert said.startswith("Not trained in this run, but taken from the pack of tiny (")
     assert said.endswith("protocol and seed: normalized_softmax.")
     assert not [one for one in both.deviations if one.topic == "packed results"]
-    # The same command continues; the pack goes on in packs of this folder.
-    again = run_command(tmp_path, *given, methods)
-    assert again.returncode == 0, again.stderr
-    of_both = rc.load_results(pack(out))
-    assert of_both.records() == both.records()
-    # Of a pack that is another one by now nothing is mixed in.
-    other = tmp_path / "other.pack"
-    shutil.copy(pack(runs / "another_seed", tmp_path / "x.pack"), other)
-    refused = run_command(tmp_path, *given, f"methods=[{{from: {other}}}, quick/contrastive]")
-    assert refused.returncode == 2
-    assert "seed is 0 in this experiment and 1 in" in refused.stderr
+    # The same command continues, and the pack goes on in packs of this folder.
+    assert not run(experiment, out, monkeypatch).done
+    assert rc.load_results(pack(out)).records() == both.records()
+    # Nothing is mixed with another pack.
+    other = pack(runs / "another_seed", tmp_path / "other.pack")
+    with pytest.raises(UsageError, match="seed is 0 in this experiment and 1 in"):
+        run(loaded(f"{{from: {other}}}, quick/contrastive"), out, monkeypatch)
 
 
 def test_nothing_of_a_pack_is_imported(theirs: Path) -> None:
@@ -87,10 +66,6 @@ def test_nothing_of_a_pack_is_imported(theirs: Path) -> None:
     plain["methods"][0]["loss"] = "nowhere.Loss"
     named = prepare._named_classes(compose(plain).trained())
     assert "nowhere.Loss" not in named
-
-
-def loaded(methods: str, *more: str) -> Any:
-    return load_experiment(TINY, [*OVERRIDES, *more, f"methods=[{methods}]"])
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,8 @@ def test_what_is_sealed_comes_back(tmp_path: Path) -> None:
     assert found.files == FILES
     assert {key: found.about[key] for key in ABOUT} == ABOUT
     assert path.read_bytes() == seal(ABOUT, dict(reversed(FILES.items())))
+    with zipfile.ZipFile(path) as whole:
+        assert {info.date_time[0] for info in whole.infolist()} == {1980}, "no time of writing"
     assert len(path.read_bytes()) < 5000 + 1500, "what is not compressed yet is"
 
 
