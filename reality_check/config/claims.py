@@ -65,7 +65,7 @@ class Claim(Strict):
     metrics: list[str] = Field(default=[PRIMARY], min_length=1)
     """By which metrics."""
     than: Than = Field(default_factory=Than)
-    """Another category or metric for the second method, as where binary codes face floats."""
+    """Another category or metric for the second method, for example binary codes against floats."""
     overturned_by: str | None = None
     """What was run after the verdict and turned it around."""
     earlier: str | None = None

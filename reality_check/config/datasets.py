@@ -29,7 +29,7 @@ class FilesData(Strict):
     """What all data sets of image files have in common: how the files are decoded."""
 
     path: DataPath
-    """Where the data lie; ~ and ${VARIABLE} are expanded, a .zip file is read as it is."""
+    """Folder or file of the data; ~ and ${VARIABLE} are expanded, a .zip file is read as it is."""
     size: Annotated[int, Field(ge=8, le=1024)] = 256
     """Short side of the decoded images, in pixels."""
     channels: Literal[1, 3] = 3
@@ -38,7 +38,7 @@ class FilesData(Strict):
     """short_side: the short side becomes `size`, the whole image is kept. square: then the centre
     is cut out. none: as in the file."""
     on_broken: Literal["error", "skip"] = "error"
-    """What an unreadable image does. error: it is named. skip: left out and counted."""
+    """What happens with an unreadable image. error: it is named. skip: left out and counted."""
 
 
 class ImageFolderData(FilesData):
@@ -168,7 +168,7 @@ class TorchDatasetData(Strict):
     )
     """Keyword arguments of its constructor."""
     size: Annotated[int, Field(ge=8, le=1024)] | None = None
-    """Images are resized to squares of so many pixels; null: all have one size."""
+    """Side of the squares that images are resized to, in pixels; null: all have one size."""
 
 
 class FunctionData(Strict):

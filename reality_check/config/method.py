@@ -90,13 +90,13 @@ class ValueSchedule(Strict):
     kind: Literal["constant", "step", "linear", "cosine"]
     """constant, step, linear or cosine."""
     at: list[PositiveInt] = Field(default_factory=list)
-    """Of steps: after which epochs."""
+    """For steps: after which epochs."""
     every: Tunable = None
-    """Of steps: after each so many epochs."""
+    """For steps: after every such number of epochs."""
     epochs: Tunable = None
-    """Of linear and cosine: how long it changes; null: max_epochs."""
+    """For linear and cosine: how long it changes; null: max_epochs."""
     factor: Tunable = None
-    """What a step multiplies by, or what a line or a cosine leads to from 1, and stays at."""
+    """The factor of a step, or the final factor of a line or cosine that starts at 1."""
     per: Literal["epoch", "iteration"] = "epoch"
     """Whether it changes each epoch or each iteration."""
 
@@ -146,7 +146,7 @@ class BeforeTraining(Strict):
     batch_statistics: bool = False
     """One pass that learns nothing but the statistics of BatchNorms."""
     proxies: Literal["random", "class_means"] = "random"
-    """Where those of the loss begin: random, or class_means of the embeddings, at unit length."""
+    """Start of the loss's proxies: random, or class_means of the embeddings, at unit length."""
 
 
 class Start(Strict):
@@ -171,7 +171,7 @@ class Packed(Strict):
     """The pack that a method's results come from; in a YAML stands ``{from: PACK}``."""
 
     file: DataPath
-    """Where the pack lies."""
+    """Path of the pack."""
     checksum: str
     """Of the content of the pack."""
     experiment: Name
@@ -216,7 +216,7 @@ class Method(Strict):
     warm_start: WarmStart | None = None
     """Values of each search's first trial, or the folder where this method's best has them."""
     control_of: Name | None = None
-    """The method that this is a second copy of, with seeds of its own; written by `controls`."""
+    """The method that this is a second copy of, with its own seeds; written by `controls`."""
     packed: Packed | None = None
     """The pack that its results come from, so that nothing is trained; written for {from: PACK}."""
     note: str = ""

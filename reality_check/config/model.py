@@ -59,7 +59,7 @@ class Embedder(Strict):
     hidden_size: Searchable[PositiveInt] = 512
     """Width of the perceptron's layers but the last."""
     hidden_normalization: Searchable[Literal["none", "batch_norm", "layer_norm"]] = "none"
-    """Behind those: none, batch_norm or layer_norm."""
+    """After each of those: none, batch_norm or layer_norm."""
     dropout: Searchable[Annotated[float, Field(ge=0, lt=1)]] = 0.0
     """Probability of setting an input of a linear layer to 0."""
     bias: bool = True

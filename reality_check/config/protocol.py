@@ -249,7 +249,7 @@ class Protocol(Strict):
     """Which classes train, validate and test."""
     selects_on: Literal["validation", "last", "test"] = "validation"
     """What chooses the epoch of the scored weights. validation: classes of the folds. last: none,
-    the last epoch. test: the test classes, which is no estimate of anything."""
+    the last epoch. test: the test classes, which biases the estimate."""
     selects_by: str = PRIMARY
     """The validation metric that chooses epochs and trials, e.g. recall_at_1."""
     training: Training
@@ -263,7 +263,7 @@ class Protocol(Strict):
     complete: Complete = Field(default_factory=Complete)
     """The networks trained on all classes but the test's."""
     final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
-    """Metrics measured beside MAP@R, RP and P@1; nothing is selected by them."""
+    """Metrics measured in addition to MAP@R, RP and P@1; nothing is selected by them."""
     gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
     """Test images whose nearest neighbours the report shows for each method."""
     published: PublishedSetup = Field(default_factory=PublishedSetup)

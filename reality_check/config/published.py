@@ -60,7 +60,7 @@ class PublishedResults(Strict):
     notes: list[str] = Field(default_factory=list)
     """Errata, and how unclear places were read."""
     gaps: list[str] = Field(default_factory=list)
-    """What this experiment does otherwise than the paper because it cannot do it."""
+    """How this experiment differs from the paper because it cannot do the same."""
     results: dict[str, dict[str, dict[str, Figure]]] = Field(default_factory=dict)
     """Figures by category, method and metric: a number or [value, spread], in percent
     (separability: a ratio)."""

@@ -52,9 +52,9 @@ class Experiment(Strict):
     controls: Annotated[list[Name], TABLE_NEUTRAL] = Field(default_factory=list)
     """Methods to run a second time under another name, with other seeds."""
     claims: list[Claim] = Field(default_factory=list)
-    """What the experiment is to show, written down before it runs; decided by tests."""
+    """What the experiment should show, written down before it runs; decided by tests."""
     published_results: Annotated[PublishedResults | None, RESULT_NEUTRAL] = None
-    """Figures that a paper printed, to be shown beside the measured ones."""
+    """Figures that a paper printed, shown next to the measured ones."""
     variant: str | None = None
     """Which of the file's `variants` is taken."""
     seed: Annotated[int, Field(ge=0), TABLE_NEUTRAL] = 0

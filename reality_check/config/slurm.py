@@ -21,9 +21,9 @@ class Slurm(Strict):
     partition: str | None = None
     """Where jobs are queued."""
     hours: Annotated[float, Field(gt=0)] = 24.0
-    """Time limit of a job; a worker that reaches it is queued again."""
+    """Time limit of a job; a worker that reaches it is requeued."""
     notice_seconds: Annotated[int, Field(ge=5)] = 120
-    """How long before the limit a worker is told to write its checkpoint."""
+    """How long before the limit a worker is asked to write its checkpoint."""
     gpus: Annotated[int, Field(ge=0)] | None = None
     """Of a job; by default 1, or 0 with device: cpu."""
     cpus: PositiveInt = 2

@@ -102,7 +102,7 @@ class Augment(Strict):
     resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3)
     """[low, high]: width / height of that crop."""
     random_crop: bool = False
-    """Whether the crop lies anywhere instead of in the centre."""
+    """Whether the crop is at a random position instead of the centre."""
     brightness: Annotated[float, Field(ge=0, le=10)] = 0.0
     """b draws the factor from [1 - b, 1 + b]."""
     contrast: Annotated[float, Field(ge=0, le=10)] = 0.0
@@ -252,7 +252,7 @@ class GpuSettings(Strict):
     probe: bool = True
     """Whether what is auto is chosen by timing steps of each method; else it is off."""
     channels_last: _Lever = "auto"
-    """Whether convolutions see the channels of a pixel side by side."""
+    """Whether convolutions use the channels-last memory layout."""
     cudnn_benchmark: _Lever = "auto"
     """Whether cuDNN tries several algorithms of each convolution."""
     fused_optimizers: _Lever = "auto"
@@ -306,8 +306,8 @@ class Training(Strict):
     phases: Literal["method", "two"] = "method"
     """method: a second phase for methods that have one. two: for all."""
     second_phase_epochs: PositiveInt | None = None
-    """Lets a second phase begin so many epochs before the end, from the latest weights, instead of
-    when patience is exhausted, from the best ones."""
+    """Number of epochs before the end at which a second phase begins, from the latest weights,
+    instead of when patience is exhausted, from the best ones."""
     autocast: Literal["none", "bf16", "fp16"] = "none"
     """Mixed precision of the network; losses compute in float32."""
     tf32: bool = False
