@@ -114,27 +114,8 @@ class InShopData(FilesData):
     check_counts: Whole = True
 
 
-class NpzData(Strict):
-    """One .npz file: images uint8 (N, H, W[, C]), integer labels (N,), class_names."""
-
-    name: DataName
-    reader: Literal["npz"]
-    path: DataPath
-    """The .npz file."""
-    images: str = "images"
-    """Name of its array of images, uint8 (N, H, W) or (N, H, W, C)."""
-    labels: str = "labels"
-    """Name of its array of integer labels, (N,)."""
-    class_names: str = "class_names"
-    """Name of its array of class names, if it has one."""
-    where: dict[str, int | list[int]] | None = None
-    """Rows to keep: the values that an array of one integer a row may have."""
-    test: dict[str, int | list[int]] | None = None
-    """Rows of the official test, by such an array; the others train."""
-
-
 class TensorsData(Strict):
-    """Vectors or other tensors from one file: .npz, .npy, .safetensors, .parquet, or a folder.
+    """Images, vectors or other tensors: .npz, .npy, .safetensors, .parquet, or a folder.
 
     What each key means: :func:`reality_check.data.read_tensors`.
     """
@@ -151,6 +132,10 @@ class TensorsData(Strict):
     """Name of the samples' names, if they have any."""
     class_names: str | None = None
     """Name of the class names, by integer label, if there are any."""
+    where: dict[str, int | list[int]] | None = None
+    """Rows to keep: the values that an array of one integer a row may have."""
+    test: dict[str, int | list[int]] | None = None
+    """Rows of the official test, by such an array; the others train."""
 
 
 class TorchDatasetData(Strict):
@@ -192,7 +177,6 @@ Dataset = Annotated[
     | CsvData
     | OmniglotData
     | MnistData
-    | NpzData
     | CUB200Data
     | Cars196Data
     | OnlineProductsData

@@ -18,7 +18,6 @@ from reality_check.data.readers.glyphs import make_glyphs
 from reality_check.data.readers.imagefolder import list_image_folder
 from reality_check.data.readers.in_shop import list_in_shop
 from reality_check.data.readers.mnist import read_mnist
-from reality_check.data.readers.npz import read_npz
 from reality_check.data.readers.omniglot import list_omniglot
 from reality_check.data.readers.online_products import list_online_products
 from reality_check.data.readers.tensor_files import read_tensors
@@ -54,7 +53,6 @@ __all__ = [
     "load_dataset",
     "make_glyphs",
     "read_mnist",
-    "read_npz",
     "read_tensors",
     "read_torch_dataset",
     "split_dataset",
@@ -75,7 +73,6 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
               :func:`list_cub200`, :func:`list_cars196`, :func:`list_online_products` or
               :func:`list_in_shop`, then :func:`decode_files`;
             - ``"mnist"``, ``"fashion_mnist"``: :func:`read_mnist`;
-            - ``"npz"``: :func:`read_npz`;
             - ``"tensors"``: :func:`read_tensors`; ``"torch_dataset"``: :func:`read_torch_dataset`;
             - ``"function"``: a function of the user's or of a plugin.
         verify: compare images that were decoded earlier with their checksums, which reads them all;
@@ -105,14 +102,8 @@ def _list_and_decode(config: Any) -> SampleSet:
     return decode_files(files, config.size, config.channels, config.resize, config.on_broken)
 
 
-def _npz(config: Any) -> SampleSet:
-    keys = ("where", "images", "labels", "class_names", "test")
-    given = {key: getattr(config, key, None) for key in keys}
-    return read_npz(config.path, **{key: value for key, value in given.items() if value})
-
-
 def _tensors(config: Any) -> SampleSet:
-    keys = ("x", "y", "names", "class_names")
+    keys = ("x", "y", "names", "class_names", "where", "test")
     data = read_tensors(config.path, **{key: getattr(config, key, None) for key in keys})
     return replace(data, name=config.name)
 
@@ -154,7 +145,6 @@ _READERS: dict[str, Callable[[Any], SampleSet]] = {
     "glyphs": lambda config: make_glyphs(
         config.classes, config.images_per_class, config.size, config.seed
     ),
-    "npz": _npz,
     "tensors": _tensors,
     "torch_dataset": _torch_dataset,
     "function": _call,

@@ -45,7 +45,7 @@ class Tiny(torch.nn.Sequential):
         super().__init__(torch.nn.Conv2d(channels, 4, 3, stride=2), torch.nn.ReLU())
 """
 EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: data/blobs.npz}
+dataset: {name: blobs, reader: tensors, path: data/blobs.npz}
 model: {name: mine, trunk: my_trunks.Tiny}
 protocol:
   base: quick_one_search

@@ -206,7 +206,7 @@ class Learned(torch.nn.Module):
 '''
 
 EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: blobs.npz}
+dataset: {name: blobs, reader: tensors, path: blobs.npz}
 model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick_one_search

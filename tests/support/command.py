@@ -11,7 +11,7 @@ import numpy as np
 from support.pace import slowness
 
 EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: blobs.npz}
+dataset: {name: blobs, reader: tensors, path: blobs.npz}
 model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick_one_search

@@ -29,7 +29,7 @@ pytestmark = [
 ]
 
 EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: blobs.npz}
+dataset: {name: blobs, reader: tensors, path: blobs.npz}
 model: {base: conv4, arguments: {width: 8}}
 device: cpu
 protocol:

@@ -19,7 +19,7 @@ from reality_check.studies.progress import worker_states
 from reality_check.studies.trial import StoredTrial
 
 EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: blobs.npz}
+dataset: {name: blobs, reader: tensors, path: blobs.npz}
 model: {base: conv4, arguments: {width: 8}}
 protocol:
   base: quick_one_search

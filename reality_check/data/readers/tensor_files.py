@@ -15,6 +15,7 @@ import numpy as np
 
 from reality_check.config.named import TENSOR_FILES
 from reality_check.data.images import Images
+from reality_check.data.readers._rows import Marks, rows_where, tested_labels
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
@@ -37,6 +38,8 @@ def read_tensors(
     y: str | None = None,
     names: str | None = None,
     class_names: str | None = None,
+    where: Marks | None = None,
+    test: Marks | None = None,
 ) -> SampleSet:
     """Read samples with labels from one file or folder.
 
@@ -46,17 +49,21 @@ def read_tensors(
             ``.safetensors`` files, and uncompressed ones that :func:`write_npz` aligned, are
             memory-mapped; those of other files are read into memory.
         x: name of the samples: (N, D) vectors or (N, ...) tensors, see
-            :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W, C) with 1 or 3
-            channels are images. None: the first of x, X, features, embeddings, vectors, images and
-            data that is there.
+            :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
+            with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
+            vectors, images and data that is there.
         y: name of the labels: integers or texts, (N,). None: the first of y, labels, label, targets
             and target. Beside a ``.npy`` file the path of another one.
         names: name of the samples' names, texts (N,). None: ``names``, where it is there.
         class_names: name of the classes' names: names[label] is the class of an integer label.
             None: ``class_names``, where it is there; else the labels themselves are the names.
+        where: keep only the rows where each named array (one value a sample) equals the value or
+            one of the values, such as ``{"split": 0}``; None keeps all rows.
+        test: rows that belong to the official test, named as ``where`` names rows: the classes of
+            those that are kept are the test classes. None: what ``reality-check embed`` noted.
 
     Returns:
-        The samples in the file's order; a label is the rank of the file's label.
+        The samples in the file's order; a label is the rank of the file's label among those kept.
 
     Raises:
         UsageError: the file cannot be read, an array is missing or does not fit, or a value is NaN
@@ -64,19 +71,25 @@ def read_tensors(
     """
     place = expand_path(path)
     columns = _open(place, y)
-    where = str(place)
-    samples = _required(columns, x, _SAMPLES, "samples", where)
-    labels = _required(columns, y if place.suffix != ".npy" else "y", _LABELS, "labels", where)
+    file = str(place)
+    samples = _required(columns, x, _SAMPLES, "samples", file)
+    labels = _required(columns, y if place.suffix != ".npy" else "y", _LABELS, "labels", file)
+    rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
+    labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
+    if test:
+        tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
+        test_classes = tested_labels(labels[rows], tested[rows], file)
+    own_names, queries = _optional(columns, names, _NAMES, file), columns.get(_QUERIES)
     return labelled(
-        samples,
-        np.asarray(labels),
+        samples[rows],
+        labels[rows],
         place.stem,
-        f"The samples of {where!r}",
-        names=_optional(columns, names, _NAMES, where),
-        class_names=_optional(columns, class_names, _CLASS_NAMES, where),
+        f"The samples of {file!r}",
+        names=None if own_names is None else np.asarray(own_names)[rows],
+        queries=None if queries is None else queries[rows],
+        class_names=_optional(columns, class_names, _CLASS_NAMES, file),
         origin=str(columns.get(_ORIGIN, "")),
-        test_classes=columns.get(_TEST_CLASSES),
-        queries=columns.get(_QUERIES),
+        test_classes=test_classes,
     )
 
 
@@ -86,10 +99,10 @@ def labelled(
     name: str,
     what: str,
     names: Sequence[str] | np.ndarray | None = None,
+    queries: np.ndarray | None = None,
     class_names: Sequence[str] | np.ndarray | None = None,
     origin: str = "",
     test_classes: np.ndarray | None = None,
-    queries: np.ndarray | None = None,
 ) -> SampleSet:
     """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
 
@@ -99,10 +112,10 @@ def labelled(
         name: of the data set.
         what: how errors call the samples.
         names: of the samples.
+        queries: bool, shape (N,): which samples are queries; None: all.
         class_names: by integer label; None: the labels are the names.
         origin: where the samples come from.
         test_classes: the labels that the data set's own split tests on; None: it has no split.
-        queries: bool, shape (N,): which samples are queries; None: all.
 
     Raises:
         UsageError: the arrays do not fit each other, or a value is not allowed.
@@ -127,6 +140,8 @@ def labelled(
     if test_classes is not None:
         own = np.searchsorted(values, np.intersect1d(values, test_classes))
         rest["test_classes"] = tuple(int(label) for label in own)
+    if samples.dtype == np.uint8 and samples.ndim == 3:
+        samples = samples[..., None]
     if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
         return ImageSet(Images.from_array(samples), **rest)
     return TensorSet(Tensors.from_array(samples, what), **rest)
@@ -155,6 +170,11 @@ def _required(
         raise UsageError(
             f"{where!r} has no {which} for the {what}, only {there}; name one of them "
             f"({'x' if what == 'samples' else 'y'}: NAME).{hint}"
+        )
+    if np.ndim(columns[found]) == 0:
+        raise UsageError(
+            f"The array {found!r} of {where!r} has shape (), but it must have one entry for each "
+            "sample."
         )
     return columns[found]
 

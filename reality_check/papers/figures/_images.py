@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reality_check.data import ImageSet, make_glyphs, read_mnist, read_npz
+from reality_check.data import ImageSet, make_glyphs, read_mnist, read_tensors
 from reality_check.utils.errors import UsageError
 
 #: Images of MNIST and Fashion-MNIST that train; the rest are test images.
@@ -89,7 +89,7 @@ def many_classes(quick: bool) -> tuple[Images, Images]:
         )
     file = data_folder() / "omniglot" / "omniglot_28.npz"
     return tuple(  # type: ignore[return-value]
-        _all("Omniglot", read_npz(file, where={"split": part})) for part in (0, 1)
+        _all("Omniglot", _packed(file, {"split": part})) for part in (0, 1)
     )
 
 
@@ -111,7 +111,13 @@ def data_folder() -> Path:
 
 def _read_digits(folder: Path, name: str) -> ImageSet:
     packed = folder / name / f"{name}_28.npz"
-    return read_npz(packed) if packed.is_file() else read_mnist(folder / name, name)
+    return _packed(packed) if packed.is_file() else read_mnist(folder / name, name)
+
+
+def _packed(file: Path, where: dict[str, int] | None = None) -> ImageSet:
+    images = read_tensors(file, where=where)
+    assert isinstance(images, ImageSet)
+    return images
 
 
 def _shuffled(name: str, images: ImageSet, rows: np.ndarray) -> Images:

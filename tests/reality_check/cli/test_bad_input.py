@@ -17,7 +17,7 @@ from PIL import Image
 from reality_check.cli.main import main
 
 EXPERIMENT = """\
-dataset: {name: blobs, reader: npz, path: blobs.npz}
+dataset: {name: blobs, reader: tensors, path: blobs.npz}
 model: {base: conv4, arguments: {width: 4}}
 protocol:
   base: quick_one_search
@@ -204,11 +204,11 @@ OVERRIDES = [
     ("protocol.training.optimizers.trunk.arguments={betaz: 1}", "optimiser Adam", "betaz"),
     ("protocol.training.optimizers.trunk.arguments={lr: 1}", "lr beside name"),
     ("dataset=glpyhs", "there is no dataset named 'glpyhs'", "Did you mean 'glyphs'?"),
-    ("dataset.reader=npzz", "dataset.reader", "Did you mean 'npz'?"),
+    ("dataset.reader=tensrs", "dataset.reader", "Did you mean 'tensors'?"),
     ("dataset={name: mine}", "dataset", "reader"),
     ("dataset.path=nowhere.npz", "nowhere.npz", "no file"),
-    ("dataset.images=pixels", "no array 'pixels'", "'images'"),
-    ("dataset.labels=marks", "no array 'marks'", "'labels'"),
+    ("dataset.x=pixels", "no 'pixels' for the samples", "'images'"),
+    ("dataset.y=marks", "no 'marks' for the labels", "'labels'"),
     ("dataset.where={split: 0}", "no array 'split'"),
     ("model=conv5", "there is no model named 'conv5'", "Did you mean 'conv4'?"),
     ("model.trunk=conv9", "conv9", "conv4"),

@@ -36,8 +36,8 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"datset": 1}, ["'datset'", "Did you mean 'dataset'?"]),
     ({"dataset": {"base": "glyphs", "clases": 9}}, ["'dataset.clases'", "mean 'classes'?"]),
     (
-        {"dataset": {"name": "a", "reader": "npz", "path": "p", "imags": "s"}},
-        ["'dataset.imags'", "mean 'images'?"],
+        {"dataset": {"name": "a", "reader": "tensors", "path": "p", "wher": "s"}},
+        ["'dataset.wher'", "mean 'where'?"],
     ),
     (
         {"dataset": {"base": "cub200", "chek_counts": False}},
@@ -85,7 +85,7 @@ MISTAKES: list[tuple[dict[str, Any], list[str]]] = [
     ({"dataset": {"base": "glyphs", "classes": 3}}, ["dataset.classes", "3"]),
     ({"dataset": {"base": "glyphs", "classes": "many"}}, ["dataset.classes", "'many'"]),
     ({"dataset": {"name": "a"}}, ["dataset needs the key 'reader'", "cub200"]),
-    ({"dataset": {"name": "a", "reader": "npz"}}, ["'dataset.path' is missing"]),
+    ({"dataset": {"name": "a", "reader": "tensors"}}, ["'dataset.path' is missing"]),
     (training(patience=-1), ["protocol.training.patience", "-1"]),
     (training(batch_size=3.5), ["protocol.training.batch_size", "3.5"]),
     (training(max_epochs=0), ["protocol.training.max_epochs", "0"]),

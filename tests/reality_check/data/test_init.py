@@ -42,7 +42,7 @@ def npz(folder: Path, labels: list[int]) -> Path:
 
 def test_npz_with_chosen_and_default_keys(tmp_path: Path) -> None:
     path = npz(tmp_path, [0, 0, 1, 1])
-    config = SimpleNamespace(reader="npz", path=path, where={"y": [1]}, labels="y", images=None)
+    config = SimpleNamespace(reader="tensors", name="x", path=path, where={"y": [1]}, y="y", x=None)
     data = load_dataset(config)
     assert (data.num_classes, data.class_names) == (1, ("1",))
 
@@ -55,7 +55,10 @@ def test_unknown_reader() -> None:
 @pytest.mark.data
 def test_omniglot(real_data: Path) -> None:
     config = SimpleNamespace(
-        reader="npz", path="${REALITY_CHECK_DATA}/omniglot/omniglot_28.npz", where={"split": 0}
+        reader="tensors",
+        name="omniglot",
+        path="${REALITY_CHECK_DATA}/omniglot/omniglot_28.npz",
+        where={"split": 0},
     )
     data = load_dataset(config)
     assert data.num_classes == 964
@@ -66,7 +69,7 @@ def test_omniglot(real_data: Path) -> None:
 @pytest.mark.data
 def test_caltech(real_data: Path) -> None:
     path = real_data / "caltech101" / "caltech101_32.npz"
-    data = load_dataset(SimpleNamespace(reader="npz", path=path, where=None))
+    data = load_dataset(SimpleNamespace(reader="tensors", name="x", path=path, where=None))
     assert (data.num_classes, len(data), data.image_shape) == (99, 5815, (32, 32, 3))
     counts = np.bincount(data.labels)
     assert (counts.min(), counts.max()) == (31, 80)

@@ -52,7 +52,7 @@ def test_what_a_machine_lacks_does_not_stop_the_others(
     lock_experiment(here.model_copy(update={"device": "cuda"}), begun)
     assert work(begun, 5) == USAGE
     assert "device 'cuda' is not here" in capsys.readouterr().err
-    missing = f"dataset={{reader: npz, name: blobs, path: {begun}/nowhere.npz}}"
+    missing = f"dataset={{reader: tensors, name: blobs, path: {begun}/nowhere.npz}}"
     lock_experiment(load_experiment(begun / "experiment.yaml", [missing, "device=cpu"]), begun)
     assert work(begun, 5) == USAGE
     assert "nowhere.npz" in capsys.readouterr().err

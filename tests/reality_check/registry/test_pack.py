@@ -79,7 +79,7 @@ def test_what_others_find_in_it_without_this_package(made: Path) -> None:
 def test_nothing_of_the_machine_is_in_it(tmp_path: Path) -> None:
     of = experiment("slurm.account=secret", "storage=null")
     data = of.plain() | {
-        "dataset": {"reader": "npz", "name": "mine", "path": "/home/somebody/mine.npz"},
+        "dataset": {"reader": "tensors", "name": "mine", "path": "/home/somebody/mine.npz"},
         "slurm": {"account": "a_secret"},
     }
     record(compose(data), tmp_path / "mine")

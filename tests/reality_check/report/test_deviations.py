@@ -11,7 +11,7 @@ from reality_check.results import Deviation, MethodResults, TrialRecord
 #: What the published protocol itself used: any deviation here is a false alarm.
 RIGHT: dict[str, Any] = {
     "name": "right",
-    "dataset": {"name": "cub200", "reader": "npz", "path": "cub.npz"},
+    "dataset": {"name": "cub200", "reader": "tensors", "path": "cub.npz"},
     "model": "bn_inception",
     "protocol": "mlrc",
     "methods": ["contrastive", "triplet_margin"],
@@ -66,7 +66,7 @@ def find(
 def test_the_protocol_itself_has_no_deviation(
     protocol: str, data: str, changes: dict[str, Any]
 ) -> None:
-    dataset = {"name": data, "reader": "npz", "path": "x.npz"}
+    dataset = {"name": data, "reader": "tensors", "path": "x.npz"}
     model = {"appendix_d": "resnet50_appendix_d", "appendix_d_sop": "bn_inception_appendix_d"}
     right = {"protocol": protocol, "dataset": dataset, "model": model.get(protocol, "bn_inception")}
     assert find(right | changes) == []

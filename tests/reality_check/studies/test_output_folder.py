@@ -53,7 +53,7 @@ def test_the_locked_experiment_is_the_same_experiment(tmp_path: Path) -> None:
 
 def test_the_same_images_may_lie_elsewhere(tmp_path: Path) -> None:
     """On another machine, say; whether they are the same is told by their fingerprint."""
-    here = {"reader": "npz", "name": "mine", "path": "/here/images.npz"}
+    here = {"reader": "tensors", "name": "mine", "path": "/here/images.npz"}
     lock_experiment(experiment(dataset=here), tmp_path)
     there = {**here, "path": "/there/images.npz"}
     assert check_same_experiment(experiment(dataset=there), tmp_path)

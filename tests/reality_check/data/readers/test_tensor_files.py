@@ -137,7 +137,7 @@ def test_refuses(tmp_path: Path, arrays: dict[str, Any], names: dict[str, str], 
     ("name", "content", "text"),
     [
         ("a.npz", b"no archive", "cannot be read"),
-        ("a.txt", b"", "none of the files that can be read"),
+        ("a.txt", b"", "is not a file that can be read"),
         ("a.npy", None, "samples without labels"),
         ("missing.npz", None, "There is no file"),
         ("folder", "folder", "save_to_disk|needs the package datasets"),
