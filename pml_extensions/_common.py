@@ -166,7 +166,7 @@ class _UnitVectors(torch.autograd.Function):
 
 
 def inverse_lengths(x: Tensor) -> Tensor:
-    """Return 1/|x| of each row, and 0 of a zero row.
+    """Return 1/|x| of each row, and 0 with zero gradient of a zero row.
 
     Args:
         x: Vectors, shape (..., D), float32 or float64.
@@ -174,10 +174,43 @@ def inverse_lengths(x: Tensor) -> Tensor:
     Returns:
         Shape (..., 1).
     """
-    squared = x.square().sum(dim=-1, keepdim=True)
-    has_direction = squared > SHORTEST_VECTOR**2
-    # A product, not a selection, so that a NaN row stays visible in the loss.
-    return squared.where(has_direction, torch.ones_like(squared)).rsqrt() * has_direction
+    lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
+    return lengths.masked_fill(lengths <= SHORTEST_VECTOR, torch.inf).reciprocal()
+
+
+def projections(x: Tensor, p: Tensor) -> Tensor:
+    """Return ``x @ unit_vectors(p).t()``: at x of unit length, the cosines.
+
+    Args:
+        x: Vectors, shape (N, D).
+        p: Vectors, shape (C, D).
+
+    Returns:
+        Shape (N, C).
+    """
+    products: Tensor = _Projections.apply(x, p)
+    return products
+
+
+class _Projections(torch.autograd.Function):
+    """Without the unit vectors of p, and few passes over p, which may be large."""
+
+    @staticmethod
+    def forward(ctx: Any, x: Tensor, p: Tensor) -> Tensor:
+        inverse = inverse_lengths(p).t()
+        products = (x @ p.t()).mul_(inverse)
+        ctx.save_for_backward(x, p, inverse, products)
+        return products
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
+        x, p, inverse, products = ctx.saved_tensors
+        along = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
+        per_length = grads[0] * inverse
+        with without_autocast(x):
+            grad_p = (per_length.t() @ x).addcmul_(along.t(), p, value=-1)
+            return per_length @ p, grad_p
 
 
 def root(squared: Tensor) -> Tensor:

@@ -19,6 +19,7 @@ from .._common import (
     fraction,
     one_of,
     positive,
+    projections,
     unit_vectors,
     without_autocast,
 )
@@ -159,7 +160,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss):
 
     def logits(self, f: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         """Return alpha times the cosines of normalised embeddings, and the bias, shape (N, C)."""
-        z = self.alpha * f @ unit_vectors(w).t()
+        z = projections(self.alpha * f, w)
         if b is None:
             return z
         return z + (self.alpha * b if self.bias_mode == "scaled" else b)

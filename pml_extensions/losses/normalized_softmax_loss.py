@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from .._common import IndicesTuple, LossDict, ProxyLoss, positive, unit_vectors
+from .._common import IndicesTuple, LossDict, ProxyLoss, positive, projections, unit_vectors
 
 
 class NormalizedSoftmaxLoss(ProxyLoss):
@@ -44,7 +44,7 @@ class NormalizedSoftmaxLoss(ProxyLoss):
 
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
         """Return the cosines of all pairs over sigma, shape (N, C)."""
-        return unit_vectors(x) / self.temperature @ unit_vectors(p).t()
+        return projections(unit_vectors(x) / self.temperature, p)
 
     def compute_loss(
         self,

@@ -8,7 +8,7 @@ import torch
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from .._common import IndicesTuple, LossDict, ProxyLoss, positive, unit_vectors
+from .._common import IndicesTuple, LossDict, ProxyLoss, positive, projections, unit_vectors
 
 
 class ProxyNCAPlusPlusLoss(ProxyLoss):
@@ -49,7 +49,7 @@ class ProxyNCAPlusPlusLoss(ProxyLoss):
 
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
         """Return -|s x - s p|^2 of unit vectors plus 2 s^2, a constant: shape (N, C)."""
-        return 2 * self.scale**2 * unit_vectors(x) @ unit_vectors(p).t()
+        return projections(2 * self.scale**2 * unit_vectors(x), p)
 
     def compute_loss(
         self,
