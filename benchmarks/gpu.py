@@ -16,9 +16,11 @@ import dataclasses
 import functools
 import itertools
 import json
+import os
 import statistics
 import subprocess
 import sys
+import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -392,43 +394,86 @@ def exactness(bench: Bench) -> None:
     """Numbers that have to agree, and by how much they do."""
     case: dict[str, Any] = {**training.CASES["conv4-28"], "epoch": 3}
     case["images"] = {**case["images"], "classes": 40, "each": 10}
-
-    def curve(device: torch.device = GPU, **how: Any) -> dict[str, float]:
-        how = {"max_epochs": 2, "evaluate_every": 1, "patience": None, **how}
-        return dict(training.make_fold(case, BATCH, device, **how).run().curve[-1])
-
-    first = curve()
-    others = {
+    first = last_epoch(case)
+    others: dict[str, dict[str, Any]] = {
         "the same fold run again": {},
+        "one that was stopped and continued": {"stopped": True},
         "with TF32": {"tf32": True},
         "on the CPU": {"device": torch.device("cpu")},
     }
     for name, how in others.items():
+        found = functools.cache(functools.partial(last_epoch, case, **how))
+        for number, title in ((PRIMARY, "MAP@R"), ("loss", "mean loss")):
 
-        def away(how: Any = how) -> float:
-            return abs(curve(**how)[PRIMARY] - first[PRIMARY])
+            def away(found: Any = found, number: str = number) -> float:
+                return abs(found()[number] - first[number])
 
-        bench.measure("exactness", f"MAP@R of {name}, away by", "", away)
+            bench.measure("exactness", f"{title} of {name}, away by", "", away)
+
+
+def last_epoch(
+    case: dict[str, Any], device: torch.device = GPU, stopped: bool = False, **how: Any
+) -> dict[str, float]:
+    """What the second epoch of a fold run gives, which may have been stopped after the first."""
+    how = {"max_epochs": 2, "evaluate_every": 1, "patience": None, **how}
+    fold = training.make_fold(case, BATCH, device, **how)
+    if stopped:
+        what = (fold.task, fold.train_set, fold.validation, fold.folder, device)
+
+        def stop(position: dict[str, Any]) -> None:
+            raise KeyboardInterrupt
+
+        with contextlib.suppress(KeyboardInterrupt):
+            Trainer(*what, on_progress=stop, checkpoint_seconds=0).run()
+        fold = Trainer(*what)
+    return dict(fold.run().curve[-1])
 
 
 def folds(bench: Bench) -> None:
-    """Several fold runs on this GPU at once, each a process."""
+    """Several fold runs on this GPU at once, each a process, also by NVIDIA's MPS."""
+    for count in () if bench.tiny else (2, 4):  # other processes see no simulated GPU
+        name = f"resnet18-64, {count} at once, in sum"
+        how = functools.partial(rate_at_once, bench, count)
+        alone = bench.measure("folds", name, "images/s", how)
+
+        def shared(how: Any = how) -> float:
+            with mps() as environment:
+                return float(how(environment))
+
+        bench.measure("folds", f"{name}, with MPS", "images/s", shared, alone)
+
+
+def rate_at_once(bench: Bench, count: int, environment: dict[str, str] | None = None) -> float:
+    """Images per second of so many processes together."""
     here = str(Path(__file__).parent / "training.py")
     options = ["--device", "cuda", "--cases", "resnet18-64", "--seconds", "2"]
+    done = subprocess.run(
+        [sys.executable, here, *options, "--folds", str(count)],
+        capture_output=True,
+        text=True,
+        timeout=max(1.0, bench.left()),
+        check=True,
+        env=environment,
+    )
+    return float(done.stdout.strip().rpartition(": ")[2].split()[0])
 
-    def rate(count: int) -> float:
-        done = subprocess.run(
-            [sys.executable, here, *options, "--folds", str(count)],
-            capture_output=True,
-            text=True,
-            timeout=max(1.0, bench.left()),
-            check=True,
-        )
-        return float(done.stdout.strip().rpartition(": ")[2].split()[0])
 
-    for count in () if bench.tiny else (2, 4):  # other processes see no simulated GPU
-        how = functools.partial(rate, count)
-        bench.measure("folds", f"resnet18-64, {count} at once, in sum", "images/s", how)
+@contextlib.contextmanager
+def mps() -> Iterator[dict[str, str]]:
+    """NVIDIA's Multi-Process Service, for processes with the environment that is yielded.
+
+    Their operations run side by side, where a GPU otherwise gives its processes turns.
+    """
+    control = "nvidia-cuda-mps-control"
+    with tempfile.TemporaryDirectory() as folder:
+        named = dict.fromkeys(("CUDA_MPS_PIPE_DIRECTORY", "CUDA_MPS_LOG_DIRECTORY"), folder)
+        environment = {**os.environ, **named}
+        subprocess.run([control, "-d"], env=environment, check=True, timeout=30)
+        try:
+            yield environment
+        finally:
+            quit_it = {"input": "quit\n", "text": True, "timeout": 30}
+            subprocess.run([control], env=environment, check=False, **quit_it)
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {

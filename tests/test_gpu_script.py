@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import importlib
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -47,3 +48,36 @@ def test_a_failure_is_a_row_and_a_ratio_needs_a_floor(script: Any) -> None:
     assert bench.measure("part", "x", "ms", lambda: 3.0, two).ratio == 1.5
     bench.begun -= script.MEASURING
     assert bench.measure("part", "late", "ms", lambda: 3.0).note == "left out: no time"
+
+
+def test_a_fold_run_that_was_stopped_is_continued(
+    script: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    few = {"classes": 8, "each": 8}
+    monkeypatch.setattr(script.training, "VALIDATION", few)
+    case = {**script.training.CASES["conv4-28"], "epoch": 2}
+    case["images"] = {**case["images"], **few}
+    whole, again = (script.last_epoch(case, stopped=stopped) for stopped in (False, True))
+    assert again["step"] == whole["step"] == 2
+    assert again["loss"] == pytest.approx(whole["loss"], rel=1e-4)
+    assert again[script.PRIMARY] == pytest.approx(whole[script.PRIMARY], abs=1e-3)
+
+
+def test_mps_is_begun_and_ended(
+    script: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    control, told = tmp_path / "nvidia-cuda-mps-control", tmp_path / "told"
+    control.write_text(
+        f'#!/bin/sh\necho "$* $CUDA_MPS_PIPE_DIRECTORY" >> {told}\n[ $# = 1 ] || cat >> {told}\n'
+    )
+    control.chmod(0o755)
+    monkeypatch.setenv("PATH", str(tmp_path), prepend=os.pathsep)
+    with script.mps() as environment:
+        folder = environment["CUDA_MPS_PIPE_DIRECTORY"]
+        assert told.read_text() == f"-d {folder}\n"
+    assert told.read_text() == f"-d {folder}\n {folder}\nquit\n"
+    control.unlink()
+    monkeypatch.setenv("PATH", str(tmp_path))
+    row = script.Bench(tiny=True).measure("folds", "x", "images/s", script.mps().__enter__)
+    assert row.note.startswith("FileNotFoundError")
+    assert "nvidia-cuda-mps-control" in row.note
