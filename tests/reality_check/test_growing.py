@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import csv
 import json
+import shutil
 from pathlib import Path
 
 import pytest
@@ -19,14 +20,14 @@ from reality_check.training.trainer import Trainer
 pytestmark = pytest.mark.usefixtures("blank_figures")
 
 SMALL = [
-    "protocol.search.trials=4",
+    "protocol.search.trials=2",
     "protocol.reproductions=2",
-    "protocol.final_metrics=[NMI]",
+    "protocol.final_metrics=[]",
     "methods=[quick/normalized_softmax]",
 ]
 LARGE = [
-    "protocol.search.trials=8",
-    "protocol.reproductions=5",
+    "protocol.search.trials=4",
+    "protocol.reproductions=3",
     "protocol.final_metrics=[NMI,AMI]",
     "methods=[quick/contrastive,quick/normalized_softmax]",
 ]
@@ -55,6 +56,41 @@ def at_once(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder / "out"
 
 
+@pytest.fixture(scope="module")
+def small(tiny: Path, tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The folder of which `out` is the small experiment; whoever lets it grow copies it."""
+    folder = tmp_path_factory.mktemp("small")
+    run(tiny, folder, *SMALL)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def step_by_step(
+    tiny: Path, small: Path, tmp_path_factory: pytest.TempPathFactory
+) -> tuple[Path, list[str]]:
+    """The small experiment after it has grown into the large one, and what each step said.
+
+    More trials, more reproductions, a metric, another, and a method, each in its turn.
+    """
+    folder = tmp_path_factory.mktemp("step_by_step") / "copy"
+    shutil.copytree(small, folder)
+    _, reproductions, metrics, methods = SMALL
+    steps = [
+        [LARGE[0], reproductions, metrics, methods],
+        [*LARGE[:2], metrics, methods],
+        [*LARGE[:2], "protocol.final_metrics=[NMI]", methods],
+        [*LARGE[:3], methods],
+        LARGE,
+    ]
+    said = []
+    for number, given in enumerate(steps):
+        with pytest.MonkeyPatch.context() as patch:
+            if number in (2, 3):
+                patch.setattr(Trainer, "build", lambda self: pytest.fail("a network is trained"))
+            said.append(run(tiny, folder, *given))
+    return folder / "out", said
+
+
 def without_times(rows: list[dict[str, object]]) -> list[dict[str, object]]:
     return [{key: value for key, value in row.items() if key != "seconds"} for row in rows]
 
@@ -74,28 +110,26 @@ def same(grown: Path, whole: Path) -> None:
 
 
 @pytest.mark.slow
-def test_step_by_step_to_the_same_end(tiny: Path, tmp_path: Path, at_once: Path) -> None:
-    """4 trials to 8, 2 reproductions to 5, a metric more, a method more, each in its turn."""
-    given = dict(zip(["trials", "reproductions", "metrics", "methods"], SMALL, strict=True))
-    run(tiny, tmp_path, *given.values())
-    said = []
-    for key, larger in zip(given, LARGE, strict=True):
-        given[key] = larger
-        said.append(run(tiny, tmp_path, *given.values()))
-    assert (
-        "The experiment is extended: protocol.search.trials from 4 to 8. What is there" in said[0]
-    )
-    assert "grows: protocol.reproductions from 2 to 5." in said[1]
-    assert "grows: protocol.final_metrics + AMI." in said[2]
-    assert "grows: methods + contrastive." in said[3]
-    same(tmp_path / "out", at_once)
+def test_step_by_step_to_the_same_end(step_by_step: tuple[Path, list[str]], at_once: Path) -> None:
+    """2 trials to 4, 2 reproductions to 3, two metrics more, which train nothing, a method more."""
+    out, said = step_by_step
+    steps = [
+        "protocol.search.trials from 2 to 4",
+        "protocol.reproductions from 2 to 3",
+        "protocol.final_metrics + NMI",
+        "protocol.final_metrics + AMI",
+        "methods + contrastive",
+    ]
+    for step, text in zip(steps, said, strict=True):
+        assert f"The experiment is extended: {step}. Existing results are kept." in text
+    same(out, at_once)
 
 
 @pytest.mark.slow
 def test_all_together_to_the_same_end(
-    tiny: Path, tmp_path: Path, at_once: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, small: Path, tmp_path: Path, at_once: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    run(tiny, tmp_path, *SMALL)
+    shutil.copytree(small, tmp_path, dirs_exist_ok=True)
     first = rc.load_results(tmp_path / "out")
     trained: list[str] = []
     build = Trainer.build
@@ -109,24 +143,13 @@ def test_all_together_to_the_same_end(
     same(tmp_path / "out", at_once)
     old = [name for name in trained if name.startswith("normalized_softmax/search")]
     folds = ("fold_0", "fold_1")
-    new = [f"normalized_softmax/search/00{n}/{fold}" for n in (4, 5, 6, 7) for fold in folds]
+    new = [f"normalized_softmax/search/00{n}/{fold}" for n in (2, 3) for fold in folds]
     assert old == new, "the trials that were there are not trained again"
     before = first.methods[0].retrained
     after = rc.load_results(tmp_path / "out").methods
     (same_method,) = [method for method in after if method.name == "normalized_softmax"]
     again = [name for name in trained if name.startswith("normalized_softmax/reproductions/000")]
     assert bool(again) == (before != same_method.retrained), "only another winner is retrained"
-
-
-@pytest.mark.slow
-def test_a_metric_more_trains_nothing(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    run(tiny, tmp_path, "protocol.reproductions=2")
-    run(tiny, tmp_path, "protocol.reproductions=2", "protocol.final_metrics=[NMI]", out="whole")
-    monkeypatch.setattr(Trainer, "build", lambda self: pytest.fail("a network is trained"))
-    run(tiny, tmp_path, "protocol.reproductions=2", "protocol.final_metrics=[NMI]")
-    same(tmp_path / "out", tmp_path / "whole")
 
 
 @pytest.mark.slow
@@ -177,58 +200,51 @@ def test_a_model_of_the_search_is_told_apart(tiny: Path, tmp_path: Path) -> None
 
 
 @pytest.mark.slow
-def test_what_is_refused(tiny: Path, tmp_path: Path) -> None:
-    some = ["protocol.categories=[aggregate]", "protocol.final_metrics=[NMI]"]
-    two = "methods=[quick/normalized_softmax,quick/contrastive]"
-    run(tiny, tmp_path, *some, two, "protocol.reproductions=2")
+def test_what_is_refused(tiny: Path, at_once: Path) -> None:
     fewer = {
-        "protocol.search.trials is 2 there and 1 here": [two, "protocol.search.trials=1"],
-        "protocol.reproductions is 2 there and 1 here": [two, "protocol.reproductions=1"],
-        "methods is ['normalized_softmax', 'contrastive'] there and ['contrastive'] here": [
+        "protocol.search.trials is 4 there and 1 here": ["protocol.search.trials=1"],
+        "protocol.reproductions is 3 there and 1 here": ["protocol.reproductions=1"],
+        "methods is ['contrastive', 'normalized_softmax'] there and ['contrastive'] here": [
             "methods=[quick/contrastive]"
         ],
         "methods.contrastive.samples_per_class is 4 there and 2 here": [
-            two,
             "methods.contrastive.samples_per_class=2",
         ],
-        "protocol.final_metrics is ['NMI'] there and [] here": [two, "protocol.final_metrics=[]"],
-        "seed is 0 there and 1 here": [two, "seed=1", "protocol.search.trials=9"],
+        "protocol.final_metrics is ['NMI', 'AMI'] there and [] here": ["protocol.final_metrics=[]"],
+        "seed is 0 there and 1 here": ["seed=1", "protocol.search.trials=9"],
     }
     for sentence, given in fewer.items():
-        said = refusal(tiny, tmp_path, *some, "protocol.reproductions=2", *given)
+        said = refusal(tiny, at_once.parent, *LARGE, *given)
         assert sentence in said
         assert "another folder with --out" in said
         assert "reality-check report A B --out C" in said
         assert "only trials, searches, reproductions, final metrics and methods may be more" in said
-    assert not (tmp_path / "out" / "steps.json").exists()
+    assert not (at_once / "steps.json").exists()
 
 
 @pytest.mark.slow
-def test_the_report_names_the_steps(tiny: Path, tmp_path: Path) -> None:
-    some = ["protocol.categories=[aggregate]", "protocol.search.trials=2"]
-    run(tiny, tmp_path, *some, "protocol.reproductions=2")
-    run(tiny, tmp_path, some[0], "protocol.search.trials=3", "protocol.reproductions=2")
-    run(tiny, tmp_path, some[0], "protocol.search.trials=3", "protocol.reproductions=3")
-    both = "methods=[quick/normalized_softmax,quick/contrastive]"
-    run(tiny, tmp_path, some[0], both, "protocol.search.trials=3", "protocol.reproductions=3")
-    found = {one.topic: one for one in rc.load_results(tmp_path / "out").deviations}
+def test_the_report_names_the_steps(step_by_step: tuple[Path, list[str]]) -> None:
+    out, _ = step_by_step
+    found = {one.topic: one for one in rc.load_results(out).deviations}
     extended = found["extended search"]
     assert extended.serious
     assert "Step 1 (20" in extended.text
-    assert "protocol.search.trials from 2 to 3" in extended.text
+    assert "protocol.search.trials from 2 to 4" in extended.text
     assert "after their results could be seen (2 of normalized_softmax)" in extended.text
     assert found["more runs"].serious
     assert "protocol.reproductions from 2 to 3" in found["more runs"].text
     assert not found["grown in steps"].serious
     assert "methods + contrastive" in found["grown in steps"].text
-    assert "Step 3" in found["grown in steps"].text
-    assert "The searches were extended after" in (tmp_path / "out" / "report.md").read_text()
-    steps = json.loads((tmp_path / "out" / "steps.json").read_text())
+    assert "Step 5" in found["grown in steps"].text
+    assert "The searches were extended after" in (out / "report.md").read_text()
+    steps = json.loads((out / "steps.json").read_text())
     assert [sorted(step["changes"]) for step in steps] == [
         ["protocol.search.trials"],
         ["protocol.reproductions"],
+        ["protocol.final_metrics"],
+        ["protocol.final_metrics"],
         ["methods"],
     ]
-    with (tmp_path / "out" / "results.csv").open(newline="") as file:
+    with (out / "results.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert {row["reproduction"] for row in rows} == {"0", "1", "2"}
