@@ -101,10 +101,20 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     return ByGroupOrFile(config, log)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_setupnodes(config: pytest.Config) -> None:
+    """Before the processes begin."""
+    from support.caches import compile_once
+
+    compile_once(config)
+
+
 def _is_slow(item: pytest.Item) -> bool:
     """Whether a test is no part of `make test`: by its folder, or by what it needs."""
-    needs = [name for name in NEEDS if name != "gpu" and item.get_closest_marker(name)]
-    return SYSTEM in item.path.parents or bool(needs)
+    if SYSTEM in item.path.parents:
+        return True
+    marks = {mark.name for mark in item.iter_markers()}
+    return not marks.isdisjoint(NEEDS.keys() - {"gpu"})
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -215,11 +225,9 @@ def workers_in_this_process() -> Iterator[None]:
 @pytest.fixture(scope="module")
 def blank_figures() -> Iterator[None]:
     """Reports that this process writes have blank figures."""
-    from support.blank_figures import BlankFiles
+    from support import blank_figures  # it imports matplotlib
 
-    with pytest.MonkeyPatch.context() as patch:
-        owner = "reality_check.report.figures.plotting.ReportFigure"
-        patch.setattr(f"{owner}.files", BlankFiles())
+    with blank_figures.blank_figures():
         yield
 
 

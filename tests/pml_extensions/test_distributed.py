@@ -14,12 +14,13 @@ import torch
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning.utils import distributed as pml_distributed
 from support import distributed_steps as STEPS
+from support.pace import slowness
 from support.paths import DOCS, ROOT
+from support.preloaded import Started
 
 from pml_extensions.distributed import DistributedLossWrapper
 from pml_extensions.losses import CrossBatchMemory, GradMLLoss, NormalizedSoftmaxLoss
 
-PROGRAM = Path(STEPS.__file__)
 pytestmark = pytest.mark.xdist_group("distributed")
 
 
@@ -43,23 +44,23 @@ def ranks(tmp_path_factory: pytest.TempPathFactory) -> list[dict[Case, list[dict
     folder = tmp_path_factory.mktemp("ranks")
     environment = {**os.environ, "GLOO_SOCKET_IFNAME": "lo", "OMP_NUM_THREADS": "1"}
     processes = [
-        subprocess.Popen(
-            [sys.executable, "-W", "ignore", str(PROGRAM), str(rank), str(folder)],
-            cwd=ROOT,
-            env=environment,
-            stdout=subprocess.PIPE,
-            stderr=subprocess.STDOUT,
-            text=True,
+        Started(
+            folder,
+            folder / f"log{rank}",
+            str(rank),
+            str(folder),
+            program=STEPS.be_rank,
+            spares=0,
+            environment=environment,
         )
         for rank in range(STEPS.WORLD_SIZE)
     ]
     try:
-        outputs = [process.communicate(timeout=150)[0] for process in processes]
+        for process in processes:
+            assert process.wait(150 * slowness()) == 0, process.said() + process.complaints()
     finally:
         for process in processes:
             process.kill()
-    for process, output in zip(processes, outputs, strict=True):
-        assert process.returncode == 0, output
     return [torch.load(folder / f"rank{rank}.pt", weights_only=True) for rank in range(2)]
 
 

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import contextlib
+from collections.abc import Iterator, Sequence
 from functools import cache
 from typing import Any
 
+import pytest
 from matplotlib.figure import Figure
 
 from reality_check.report.figures.plotting import panel_grid, render
@@ -26,3 +28,12 @@ class BlankFiles:
 
     def __get__(self, figure: Any, owner: type) -> dict[str, bytes]:
         return blank(figure, ("svg", "pdf") if figure.paper else ("svg",))
+
+
+@contextlib.contextmanager
+def blank_figures() -> Iterator[None]:
+    """Reports that this process writes have blank figures."""
+    with pytest.MonkeyPatch.context() as patch:
+        owner = "reality_check.report.figures.plotting.ReportFigure"
+        patch.setattr(f"{owner}.files", BlankFiles())
+        yield

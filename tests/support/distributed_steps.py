@@ -1,13 +1,9 @@
-"""Training steps of one rank or of one process, for ``test_distributed.py``.
-
-As a program (``python distributed_steps.py RANK FOLDER``) it runs all cases as one of two ranks.
-"""
+"""Training steps of one rank or of one process, for ``test_distributed.py``."""
 
 from __future__ import annotations
 
 import datetime
 import os
-import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -199,9 +195,9 @@ def _state(modules: torch.nn.Module) -> dict[str, dict[str, Tensor]]:
     }
 
 
-def main() -> None:
-    """Run all cases as one rank and save what they gave."""
-    rank, folder = int(sys.argv[1]), Path(sys.argv[2])
+def be_rank(words: tuple[str, ...]) -> int:
+    """Run all cases as rank words[0] and save what they gave in the folder words[1]."""
+    rank, folder = int(words[0]), Path(words[1])
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo",
@@ -215,7 +211,3 @@ def main() -> None:
     torch.distributed.barrier()
     # Gloo's threads may abort the interpreter while it shuts down (PyTorch's issue 190489).
     os._exit(0)
-
-
-if __name__ == "__main__":
-    main()

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterator
 
 import pytest
 from support import preloaded, spares
+from support.blank_figures import blank_figures
 from support.one_machine_slurm import OneMachineSlurm, running
 from support.slurm_jobs import Scores, experiment, scores
 
@@ -14,11 +16,17 @@ from reality_check.launch import local
 from reality_check.launch import slurm as launcher
 
 
+@contextlib.contextmanager
+def _preloaded_workers() -> Iterator[None]:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(local, "subprocess", spares.with_popen(preloaded.popen_worker))
+        yield
+
+
 @pytest.fixture(scope="module")
 def preloaded_workers() -> Iterator[None]:
     """Workers that this process starts need no imports."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(local, "subprocess", spares.with_popen(preloaded.popen_worker))
+    with _preloaded_workers():
         yield
 
 
@@ -40,9 +48,8 @@ def slurm(
     one_machine_slurm.cancel_all()
 
 
-@pytest.fixture(scope="module")
-def alone(
-    blank_figures: None, preloaded_workers: None, tmp_path_factory: pytest.TempPathFactory
-) -> Scores:
+@pytest.fixture(scope="session")
+def alone(tmp_path_factory: pytest.TempPathFactory) -> Scores:
     """What one worker that nobody disturbs finds in the experiment of the SLURM jobs."""
-    return scores(run(experiment(), tmp_path_factory.mktemp("alone") / "out"))
+    with _preloaded_workers(), blank_figures():
+        return scores(run(experiment(), tmp_path_factory.mktemp("alone") / "out"))

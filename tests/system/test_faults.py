@@ -34,7 +34,7 @@ model: {base: conv4, arguments: {width: 8}}
 device: cpu
 protocol:
   base: quick_one_search
-  training: {iterations_per_epoch: 12, max_epochs: 6, embedding_size: 8, batch_size: 8}
+  training: {iterations_per_epoch: 6, max_epochs: 6, embedding_size: 8, batch_size: 8}
   search: {trials: 2, startup_trials: 2}
   reproductions: 1
   categories: [aggregate]

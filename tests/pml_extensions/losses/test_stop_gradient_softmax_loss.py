@@ -11,6 +11,8 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.reducers import DoNothingReducer
+from support.pace import slowness
+from support.preloaded import Started
 from torch import Tensor
 from torch.utils._python_dispatch import TorchDispatchMode
 
@@ -261,7 +263,8 @@ def test_bad_arguments(kwargs: dict[str, Any], message: str) -> None:
         StopGradientSoftmaxLoss(3, 2, **kwargs)
 
 
-def _rank(rank: int, folder: str) -> None:
+def be_rank(words: tuple[str, ...]) -> int:
+    rank, folder = int(words[0]), words[1]
     torch.set_num_threads(1)
     torch.distributed.init_process_group(
         "gloo", init_method=f"file://{folder}/store", rank=rank, world_size=2
@@ -276,11 +279,18 @@ def _rank(rank: int, folder: str) -> None:
     joined = [value > means[rank] for value in (alone, together)]
     Path(folder, f"rank{rank}").write_text(f"{joined[0]} {joined[1]}", encoding="utf-8")
     torch.distributed.destroy_process_group()
+    return 0
 
 
 @pytest.mark.slow
 def test_ranks_agree_on_the_gate(tmp_path: Path) -> None:
-    torch.multiprocessing.spawn(_rank, args=(str(tmp_path),), nprocs=2)
+    logs = [tmp_path / f"log{rank}" for rank in range(2)]
+    processes = [
+        Started(tmp_path, log, str(rank), str(tmp_path), program=be_rank, spares=0)
+        for rank, log in enumerate(logs)
+    ]
+    for process in processes:
+        assert process.wait(150 * slowness()) == 0, process.complaints()
     alone, together = zip(
         *((tmp_path / f"rank{r}").read_text(encoding="utf-8").split() for r in range(2)),
         strict=True,

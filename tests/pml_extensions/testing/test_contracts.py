@@ -3,15 +3,15 @@
 from __future__ import annotations
 
 import os
-import subprocess
-import sys
 import xml.etree.ElementTree as ET
 from collections import defaultdict
 from pathlib import Path
 
 import pytest
 from support import broken_losses
+from support.pace import slowness
 from support.paths import ROOT
+from support.preloaded import Started
 
 from pml_extensions.testing import LossContract
 
@@ -19,20 +19,19 @@ FILE = Path(broken_losses.__file__)
 TOYS = {name: toy for name, toy in vars(broken_losses).items() if name.startswith("Test")}
 
 
+def check(words: tuple[str, ...]) -> int:
+    return pytest.main(list(words))
+
+
 @pytest.fixture(scope="module")
 def failures(tmp_path_factory: pytest.TempPathFactory) -> dict[str, set[str]]:
     """The checks that each class of the file failed, in a pytest of their own."""
-    report = tmp_path_factory.mktemp("toys") / "report.xml"
-    command = [sys.executable, "-m", "pytest", "-q", "--tb=line", "-p", "no:cacheprovider"]
-    done = subprocess.run(
-        [*command, "-p", "no:xdist", f"--junitxml={report}", str(FILE)],
-        cwd=ROOT,
-        env={**os.environ, "PYTEST_ADDOPTS": ""},
-        capture_output=True,
-        text=True,
-        timeout=600,
-    )
-    assert done.returncode == 1, done.stdout + done.stderr
+    folder = tmp_path_factory.mktemp("toys")
+    report, log = folder / "report.xml", folder / "log"
+    words = ["-q", "--tb=line", "-p", "no:cacheprovider", "-p", "no:xdist", f"--junitxml={report}"]
+    environment = {**os.environ, "PYTEST_ADDOPTS": ""}
+    done = Started(ROOT, log, *words, str(FILE), program=check, environment=environment)
+    assert done.wait(600 * slowness()) == 1, done.said() + done.complaints()
     failed: dict[str, set[str]] = defaultdict(set)
     for case in ET.parse(report).iter("testcase"):
         found = failed[case.attrib["classname"].rpartition(".")[2]]

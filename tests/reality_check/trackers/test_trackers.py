@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import ClassVar
 
 import pytest
-from mlflow import MlflowClient
 from support.in_process import run_command
 from tensorboard.backend.event_processing.event_accumulator import EventAccumulator
 from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
@@ -18,11 +17,9 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 import reality_check as rc
 from reality_check.studies.campaign import read_campaign
 from reality_check.trackers.database import DatabaseTracker
-from reality_check.trackers.mlflow import MLflowTracker
 from reality_check.trackers.tensorboard import TensorBoardTracker
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.trackers.tracking import BUILT_IN, Tracker
-from reality_check.trackers.wandb import WandbTracker
 from reality_check.utils.errors import UsageError
 
 pytestmark = [
@@ -128,6 +125,10 @@ def test_tensorboard_has_a_run_for_each_training(
 def test_mlflow_has_a_run_for_each_trial(
     tmp_path: Path, trials: dict[str, TrackedTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from mlflow import MlflowClient  # what takes a second, where it is used
+
+    from reality_check.trackers.mlflow import MLflowTracker
+
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{tmp_path / 'mlflow.db'}")
     tell_all(MLflowTracker("tiny", tmp_path), trials)
     tell_all(MLflowTracker("tiny", tmp_path), trials)  # as another command does
@@ -149,6 +150,8 @@ def test_mlflow_has_a_run_for_each_trial(
 def test_wandb_keeps_runs_without_a_network(
     tmp_path: Path, trials: dict[str, TrackedTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    from reality_check.trackers.wandb import WandbTracker
+
     monkeypatch.setenv("WANDB_MODE", "offline")
     tracker = WandbTracker("tiny", tmp_path)
     names = ["normalized_softmax, trial 1", "normalized_softmax, reproduction 1"]
