@@ -6,12 +6,13 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+import simulated_cuda
 import torch
 from simulated_cuda import Device
 from support.gpu_folds import built, vectors
 
 from reality_check.config.method import ValueSchedule
-from reality_check.training.captured_step import CHECKS, WARM_UP
+from reality_check.training.captured_step import CHECKS, WARM_UP, _Watch
 from reality_check.training.methods import SecondPhaseSettings
 from reality_check.training.trainer import Trainer
 
@@ -61,7 +62,7 @@ def test_steps_by_a_graph_are_the_plain_ones(tmp_path: Path, name: str) -> None:
     captured = trainer.module.captured
     assert captured is not None
     assert captured._graph is not None
-    assert found == pytest.approx(expected, rel=1e-4)
+    assert found == pytest.approx(expected, rel=1e-3)
     for one, other in ((trainer.network, plain.network), (trainer.loss, plain.loss)):
         both = [[*part.parameters(), *part.buffers()] for part in (one, other)]
         torch.testing.assert_close(*both, rtol=1e-3, atol=1e-4)
@@ -113,7 +114,9 @@ def test_a_graph_is_given_up_with_a_reason_and_leaves_no_trace(
     assert remark.startswith(f"no CUDA graph, since {why}")
     assert remark in caplog.text
     if name != "Hides":  # of its number there is no second copy
-        assert found == pytest.approx(steps(tmp_path, PLAIN, **options)[1], rel=1e-6)
+        # The sums of a real GPU have no fixed order.
+        rel = 1e-3 if simulated_cuda.current() is None else 1e-6
+        assert found == pytest.approx(steps(tmp_path, PLAIN, **options)[1], rel=rel)
 
 
 def test_random_numbers_of_the_host_are_noticed(tmp_path: Path) -> None:
@@ -121,6 +124,15 @@ def test_random_numbers_of_the_host_are_noticed(tmp_path: Path) -> None:
     assert trainer.module.remarks() == (
         "no CUDA graph, since the step draws random numbers on the host",
     )
+
+
+def test_a_generator_of_its_own_is_noticed() -> None:
+    """By the watch alone: the simulated GPU has no further generators."""
+    with _Watch() as watch:
+        torch.empty(3).normal_(generator=torch.Generator())
+        torch.empty(3).normal_()
+    (found,) = watch.found
+    assert found.startswith("the step draws from a generator of its own (aten.normal_")
 
 
 def test_random_numbers_are_drawn_after_a_recording_that_failed(
@@ -157,7 +169,7 @@ def test_a_new_value_of_the_loss_is_recorded_anew(tmp_path: Path) -> None:
         trainer.module.enter_second_phase(second)
         losses.append([trainer.module.step(*b).item() for b in trainer.batches.take(STEPS)])
         assert trainer.module.remarks() == ()
-    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    assert losses[0] == pytest.approx(losses[1], rel=1e-3)
 
 
 def test_schedules_of_the_loss_and_graphs_exclude_each_other(tmp_path: Path) -> None:
