@@ -19,6 +19,9 @@ from reality_check.models.network import Network
 from reality_check.training.methods import LOSS_PART, MethodSettings
 from reality_check.utils.errors import UsageError
 
+#: Those that have a fused form on a GPU.
+_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
+
 
 class Together(torch.optim.Optimizer):
     """Several optimisers as one: either all of them take a step, or float16 overflowed somewhere.
@@ -113,13 +116,12 @@ def _optimizer(
     config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float, fuse: bool
 ) -> torch.optim.Optimizer:
     cls, what = find_class(config.name, "optimizer"), f"optimiser {config.name}"
-    takes = constructor_arguments(cls)[0]
-    takes_decay = "weight_decay" in takes
+    takes_decay = "weight_decay" in constructor_arguments(cls)[0]
     if decay and not takes_decay:
         raise UsageError(f"{what} has no weight_decay, but it is {decay:g}; write 0.")
     given = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
     chosen = {"fused", "foreach"} & config.arguments.keys()
-    if fuse and "fused" in takes and not chosen and cls.__module__.startswith("torch.optim."):
+    if fuse and cls in _FUSED and not chosen:
         given["fused"] = True
     optimizer = build(cls, config.arguments, what, given)
     if not isinstance(optimizer, torch.optim.Optimizer):
