@@ -36,6 +36,8 @@ class Device:
             ``"pinned"`` or ``"pageable"`` (which in truth hides a wait of the driver).
         doubles: operations that take or give float64, for which most GPUs have few units, by (name,
             where); single numbers do not count.
+        tf32: products and convolutions of float32 that TF32 was allowed for, by (name, where); all
+            the same their values are those of float32.
         current: number of the current GPU.
         recording: the graph that is being recorded, if one is.
     """
@@ -51,6 +53,7 @@ class Device:
         self.operations: collections.Counter[str] = collections.Counter()
         self.uploads: collections.Counter[tuple[str, str]] = collections.Counter()
         self.doubles: collections.Counter[tuple[str, str]] = collections.Counter()
+        self.tf32: collections.Counter[tuple[str, str]] = collections.Counter()
         self._debug_mode = "default"
         self._broken = ""
 
@@ -64,7 +67,7 @@ class Device:
 
     def reset(self) -> None:
         """Forget what has happened; the GPUs' memory and random numbers stay as they are."""
-        for counts in (self.waits, self.operations, self.uploads, self.doubles):
+        for counts in (self.waits, self.operations, self.uploads, self.doubles, self.tf32):
             counts.clear()
         self._debug_mode, self._broken = "default", ""
         self.recording, self.random.broken = None, False
@@ -89,6 +92,17 @@ class Device:
         """Note whether an operation takes or gives float64."""
         if any(tensor.dtype == torch.float64 and tensor.dim() for tensor in tensors):
             self.doubles[name, where()] += 1
+
+    def note_tf32(self, name: str, is_product: bool, tensors: Iterable[torch.Tensor]) -> None:
+        """Note whether an operation on float32 may be done with fewer bits."""
+        owner: Any = torch.backends.cuda.matmul if is_product else torch.backends.cudnn
+        owner = owner if is_product else getattr(owner, "conv", owner)
+        if hasattr(owner, "fp32_precision"):
+            allowed = owner.fp32_precision == "tf32"
+        else:
+            allowed = owner.allow_tf32
+        if allowed and all(tensor.dtype == torch.float32 for tensor in tensors):
+            self.tf32[name, where()] += 1
 
     def upload(self, kind: str) -> None:
         """Note a copy to the GPU that the host does not wait for."""

@@ -94,6 +94,8 @@ def _compute(
         raise
     if operator.writes:
         _follow(func, operator, args, kwargs, on_gpu)
+    if operator.is_product or operator.name.startswith("convolution"):
+        device.note_tf32(operator.name, operator.is_product, _tensors(plain_args))
     if not operator.looks_only:
         device.note_doubles(operator.name, _tensors((*plain_args, *plain_kwargs.values(), result)))
     if home.type != "cuda":

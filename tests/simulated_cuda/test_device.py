@@ -14,6 +14,7 @@ import torch
 from torch import Tensor, nn
 
 import simulated_cuda
+from pml_extensions.functional import allow_tf32
 from simulated_cuda import Device, _support
 
 pytestmark = pytest.mark.gpu
@@ -150,6 +151,22 @@ def test_float64_is_seen(simulated_gpu: Device) -> None:
     assert not simulated_gpu.doubles, "a single number changes no type"
     x.double().exp()
     assert [name for name, _ in simulated_gpu.doubles] == ["_to_copy", "exp"]
+
+
+def test_what_tf32_is_allowed_for_is_seen(
+    simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    image, filters = on_gpu(1, 1, 4, 4), on_gpu(1, 1, 2, 2)
+    for allowed in (True, False):
+        with allow_tf32(torch.device("cuda"), allowed):
+            on_gpu(2, 2) @ on_gpu(2, 2)
+            nn.functional.conv2d(image, filters)
+            with torch.autocast("cuda", torch.bfloat16):
+                on_gpu(2, 2) @ on_gpu(2, 2)
+    assert {name: count for (name, _), count in simulated_gpu.tf32.items()} == {
+        "mm": 1,
+        "convolution": 1,
+    }
 
 
 def test_waits_can_warn_as_those_of_a_real_gpu() -> None:

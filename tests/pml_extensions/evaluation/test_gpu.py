@@ -12,7 +12,7 @@ from torch import Tensor
 
 from pml_extensions import evaluation
 from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
-from pml_extensions.functional import free_memory
+from pml_extensions.functional import allow_tf32, free_memory
 
 pytestmark = pytest.mark.gpu
 
@@ -84,14 +84,21 @@ def test_others_wait_so_often_and_give_what_a_cpu_gives(name: str, simulated_gpu
     measure, waits = OTHERS[name]
     x, y = X.cuda(), Y.cuda()
     simulated_gpu.reset()
-    with torch.autocast("cuda", torch.bfloat16):
+    with torch.autocast("cuda", torch.bfloat16), allow_tf32(x.device, True):
         found = measure(x, y)
+    # Signs are exact in TF32 too.
+    assert not simulated_gpu.tf32 or name == "expected_hamming_recall"
     assert simulated_gpu.waits.total() <= waits, simulated_gpu.waits
     assert found == pytest.approx(measure(X, Y), abs=1e-6)
 
 
-def test_similarities_of_unit_vectors_are_float32(simulated_gpu: Device) -> None:
-    RetrievalMetrics()(X.cuda(), Y)
+@pytest.mark.parametrize("items", [300, 5000])
+def test_similarities_of_unit_vectors_are_float32(items: int, simulated_gpu: Device) -> None:
+    """All of its bits, and no more."""
+    x, y = noisy(items, 50)
+    with allow_tf32(torch.device("cuda"), True):
+        RetrievalMetrics()(x.cuda(), y)
+    assert not simulated_gpu.tf32
     assert {place.partition(":")[0] for _, place in simulated_gpu.doubles} == {
         "pml_extensions/evaluation/_scores.py"
     }

@@ -6,10 +6,12 @@ import math
 
 import numpy as np
 import pytest
+import simulated_cuda
 import torch
 from support.waits import no_waits
 from torch import Tensor
 
+from pml_extensions.functional import allow_tf32
 from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.normalize import Normalize
 from reality_check.data.augmentation.preprocessing import Preprocessing
@@ -287,6 +289,7 @@ def test_autocast_changes_nothing() -> None:
         {"resized_crop_scale": (0.3, 1.0), "horizontal_flip": 0.5},
         {"random_crop": True, "crop_size": 10, "horizontal_flip": 0.5},
         {"resized_crop_scale": (0.3, 1.0), "interpolation": "bicubic", "hue": 0.5},
+        {"resize": 10, "crop_size": 8, "resized_crop_scale": (0.9, 1.0)},
         {"translation": 0.2, "resize": 20, "crop_size": 14, "grayscale": 0.5},
     ],
 )
@@ -294,8 +297,12 @@ def test_cuda_sees_the_same_numbers(options: dict[str, object]) -> None:
     batch, augmentation = noise(8, 16, 16, 3), plain(**options)
     there = batch.cuda()
     augmentation(there, generator())  # the constants of the preprocessing are uploaded once
-    with no_waits(), torch.autocast("cuda", torch.bfloat16):
+    gpu = simulated_cuda.current()
+    precise = torch.autocast("cuda", torch.bfloat16), allow_tf32(there.device, True)
+    with no_waits(), precise[0], precise[1]:
         on_gpu = augmentation(there, generator())
+    assert on_gpu.dtype == torch.float32
+    assert gpu is None or not (gpu.doubles or gpu.tf32), "neither more nor fewer bits"
     torch.testing.assert_close(on_gpu.cpu(), augmentation(batch, generator()), atol=0.05, rtol=0)
 
 
