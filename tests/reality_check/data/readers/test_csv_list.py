@@ -84,7 +84,7 @@ def test_only_training_images(tmp_path: Path) -> None:
         ("path,label,split\na,1,trian\n", "Line 2 .* 'trian'.*Did you mean 'train'"),
         ("path,label,split\na,1,\n", "Line 2 .* the split ''"),
         ("path,label,split\na,1,train\nb,1,test\n", "Line 3 .*'1' in test.*line 2 has it in train"),
-        ("path,label,split\na,1,test\nb,1,query\n", "'test' beside 'query'"),
+        ("path,label,split\na,1,test\nb,1,query\n", "'test' together with 'query'"),
         ("path,label,split\na,1,query\nb,2,gallery\n", "Line 2 .*never be found"),
         ("path,label,split\na,1,gallery\nb,2,gallery\n", "gallery but no query"),
         ('path,label\n"a,1\n', "cannot be read as a CSV file"),

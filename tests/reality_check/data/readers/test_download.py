@@ -252,7 +252,7 @@ def test_a_full_disk(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyP
 
     with monkeypatch.context() as patch:
         patch.setattr(os, "fsync", full)
-        with pytest.raises(UsageError, match=r"\(No space left on device\); make room and run"):
+        with pytest.raises(UsageError, match=r"\(No space left on device\); make room and rerun"):
             download.download(remote(server.url()), tmp_path)
     assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
 
