@@ -55,7 +55,7 @@ def rank_by_sorting(
 
 
 def rank_themselves_by_sorting(side: Side, task: Task, size: int, found: Found) -> None:
-    """Do so for vectors among themselves, in the order of their positions, on a CPU.
+    """Rank vectors among themselves, in the order of their positions, on a CPU.
 
     The similarity of two is computed once and waits for the later of both, so that a quarter of
     all similarities is kept at most.

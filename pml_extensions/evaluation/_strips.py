@@ -1,8 +1,8 @@
 """The ranks of own references on a GPU, where few large operations beat many small ones.
 
-A GPU waits for whoever starts its operations more often than these for it, and each look at a
-result makes the host wait. So a strip of similarities is as large as memory allows, every shape is
-known beforehand, and what a shape could depend on, ties, is put off to the end.
+Starting a small operation on a GPU takes longer than the operation, and the host waits for every
+result that it reads. So a strip of similarities is as large as memory allows, every shape is known
+beforehand, and ties, which a shape could depend on, are resolved at the end.
 """
 
 from __future__ import annotations

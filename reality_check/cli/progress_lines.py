@@ -1,4 +1,4 @@
-"""What a run says where nobody watches a terminal: a line for all that is finished."""
+"""Progress as lines, for logs: one for each finished trial, reproduction and stage."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ from reality_check.studies.campaign import Campaign
 from reality_check.studies.finished import Finished, Watch, stamped
 from reality_check.studies.progress import worker_states
 
-#: Between two looks at the storage.
-_LOOK_SECONDS = 2.0
+#: Between two polls of the storage.
+_POLL_SECONDS = 2.0
 #: After so long without a line, one says what the workers do.
 _SILENT_SECONDS = 300.0
 
@@ -30,25 +30,25 @@ class ProgressLines:
         self._as_json = as_json
         self._watch: Watch | None = None
         self._campaign: Campaign | None = None
-        self._looked = self._said = time.monotonic()
+        self._polled = self._printed = time.monotonic()
 
     @contextlib.contextmanager
     def shown(self) -> Iterator[ProgressLines]:
-        """Look once more at the end of the block."""
+        """Poll a last time at the end of the block."""
         try:
             yield self
         finally:
-            self._look()
+            self._poll()
 
     def __call__(self, campaign: Campaign) -> None:
-        """Look at the campaign, if the last look is some seconds ago."""
+        """Poll the campaign, if the last time is some seconds ago."""
         if self._watch is None:
             self._campaign, self._watch = campaign, Watch(campaign)
             earlier = sum(one.trial_index is not None for one in self._watch.news())
             if earlier:
-                self._say(f"{earlier} trials and reproductions were complete before")
-        if time.monotonic() - self._looked >= _LOOK_SECONDS:
-            self._look()
+                self._report(f"{earlier} trials and reproductions were complete before")
+        if time.monotonic() - self._polled >= _POLL_SECONDS:
+            self._poll()
 
     def log(self, text: str) -> None:
         """Print a sentence."""
@@ -59,22 +59,22 @@ class ProgressLines:
         if self._as_json:
             self._print("", {"event": kind, **details})
 
-    def _look(self) -> None:
-        self._looked = time.monotonic()
+    def _poll(self) -> None:
+        self._polled = time.monotonic()
         if self._watch is None or self._campaign is None:
             return
         try:
             news = list(self._watch.news())
-        except Exception:  # a busy storage, say: looking on must not end the work
+        except Exception:  # a busy storage, say: watching must not end the work
             return
         for one in news:
-            self._say(one)
-        if not news and self._looked - self._said >= _SILENT_SECONDS:
+            self._report(one)
+        if not news and self._polled - self._printed >= _SILENT_SECONDS:
             for state in worker_states(self._campaign.out_dir):
-                self._say(worker_line(state).strip())
+                self._report(worker_line(state).strip())
 
-    def _say(self, what: str | Finished) -> None:
-        self._said = time.monotonic()
+    def _report(self, what: str | Finished) -> None:
+        self._printed = time.monotonic()
         if isinstance(what, Finished):
             self._print(stamped(what), what.plain())
         else:

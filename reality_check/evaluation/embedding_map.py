@@ -28,7 +28,7 @@ if TYPE_CHECKING:  # a report reads maps without torch
 
 MAP_FILE = "map.npz"
 
-#: Images on a map, fewer where there are fewer; more take long and cannot be told apart.
+#: Images on a map, fewer where there are fewer; more take long and are too dense to read.
 IMAGES = 2000
 PERPLEXITY = 30.0
 _SEED = 0

@@ -18,7 +18,7 @@ _OF_PLAN = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol
 def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
     """One sentence a step; more trials or reproductions after some were seen are serious.
 
-    Whoever extends what looks good, or stops at what does, chooses by the result.
+    To extend a run, or to stop it, because of what it shows is to select by the result.
     """
     for number, step in enumerate(steps, 1):
         day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.time))

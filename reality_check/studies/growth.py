@@ -1,8 +1,8 @@
 """How an experiment may grow in its output folder, and the steps in which it did.
 
-There may be more trials, searches, reproductions, final metrics or methods than before. What is
-there stays, what is new is made; and the outcome is that of a run which had all of it from the
-start, as far as seeds allow. All else is another experiment.
+There may be more trials, searches, reproductions, final metrics or methods than before. What exists
+is kept and only what is new is trained, so that the outcome is, as far as seeds allow, that of a
+run which had all of it from the start. Any other change makes another experiment.
 """
 
 from __future__ import annotations
@@ -64,7 +64,7 @@ def note_step(
     done: dict[str, dict[str, int]],
     out_dir: Path,
 ) -> None:
-    """Keep that an experiment grows; to be called before the larger one is locked."""
+    """Record that an experiment grows; called before the larger one is locked."""
     steps, plain = read_steps(out_dir), {key: list(pair) for key, pair in changes.items()}
     if steps and steps[-1].changes == plain:
         return  # that time it was killed before the larger one was locked
@@ -99,7 +99,7 @@ def slots(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
 def without_growth(
     there: Mapping[str, Any], ours: Mapping[str, Any]
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
-    """Take from an experiment that as which it has grown.
+    """Separate what an experiment has grown by from what its output folder has.
 
     Args:
         there: the experiment of an output folder, as plain data.

@@ -92,7 +92,7 @@ class ScheduledValues:
             self._now = values
 
     def forget(self) -> None:
-        """Somebody else has set values of the loss, such as a checkpoint."""
+        """Forget the values that were set: something else, such as a checkpoint, has set others."""
         self._now = {}
 
 

@@ -1,4 +1,4 @@
-"""What the counters of energy said while a worker was at work, noted into ``logs/energy/``."""
+"""Writes the readings of energy counters to ``logs/energy/`` while a worker works."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from reality_check.utils.processes import this_boot
 
 
 class Meter:
-    """Notes what the counters say, each half minute and whenever other work begins.
+    """Writes what the counters read, every half minute and whenever other work begins.
 
     The file (see :mod:`reality_check.studies.energy_notes`) is a record for the report; where it
     cannot be written, the work continues without.
@@ -73,9 +73,9 @@ class Meter:
         known = {c.key: {"part": c.part, "wraps_at": c.wraps_at} for c in self._counters}
         self._write({"machine": this_boot(), "counters": known, "missing": list(missing)})
         if known:
-            threading.Thread(target=self._note_again_and_again, daemon=True).start()
+            threading.Thread(target=self._note_periodically, daemon=True).start()
 
-    def _note_again_and_again(self) -> None:
+    def _note_periodically(self) -> None:
         while not self._closed.wait(self._period):
             with self._lock:
                 self._note()
