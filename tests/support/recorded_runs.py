@@ -20,6 +20,8 @@ from reality_check.utils.seeds import derive
 from support.paths import TINY
 
 CODE = {"dataset": "d" * 64}
+#: Of the tiny experiment.
+OVERRIDES = "protocol.reproductions=2", "protocol.categories=[aggregate,ensemble]", "device=auto"
 _CLASSES, _EACH = 5, 4
 
 
@@ -82,7 +84,7 @@ def _means(scores: dict[str, Any]) -> dict[str, float]:
 
 def experiment(*overrides: str, code: dict[str, str] | None = None) -> Experiment:
     """The tiny experiment with its fingerprints."""
-    loaded = load_experiment(TINY, ["protocol.reproductions=2", "device=auto", *overrides])
+    loaded = load_experiment(TINY, [*OVERRIDES, *overrides])
     return loaded.model_copy(update={"code": code or CODE})
 
 

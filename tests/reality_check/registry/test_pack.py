@@ -70,7 +70,7 @@ def test_what_others_find_in_it_without_this_package(made: Path) -> None:
         "normalized_softmax",
         "contrastive",
     ]
-    assert len(rows) == 1 + 2 * 2 * 3 * 3
+    assert len(rows) == 1 + 2 * 2 * 2 * 3
     assert about["data"] == "d" * 64
     assert "torch" in about["environment"][0]
     assert about["protocol_hash"] == protocol_hash(experiment())
@@ -164,6 +164,7 @@ def test_a_version_with_other_keys_and_defaults_reads_it(made: Path, tmp_path: P
     training["gone"] = 1  # a key that was removed since, at its default
     del training["gradient_clip"]  # one that was added since
     training["patience"] = 77  # one whose default was another
+    about["experiment"]["methods"][1]["loss_weight_decay"] = 0.5
     about["given"]["protocol"]["training"].pop("patience", None)
     about["protocol"].pop("protocol.training.patience", None)
     changes = {key: about[key] for key in ("experiment", "given", "protocol")}
@@ -171,6 +172,7 @@ def test_a_version_with_other_keys_and_defaults_reads_it(made: Path, tmp_path: P
     found = read_pack(resealed(made, tmp_path / "old.pack", **changes)).experiment
     assert found.protocol.training.patience == 77
     assert found.protocol.training.gradient_clip is None
+    assert [method.loss_weight_decay for method in found.methods] == [None, 0.5]
     about["given"]["protocol"]["training"]["gone"] = 2  # it was made use of
     with pytest.raises(UsageError, match=r"old.pack: unknown key 'protocol.training.gone'"):
         read_pack(resealed(made, tmp_path / "old.pack", **changes))

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import shutil
 from pathlib import Path
 from typing import Any
 
 import pytest
 from support.paths import TINY
-from support.recorded_runs import CODE, MadeUpRunner, work
+from support.recorded_runs import CODE, OVERRIDES, MadeUpRunner, work
 
 import reality_check as rc
 from reality_check.api import pack
@@ -16,8 +17,6 @@ from reality_check.launch import prepare
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.growth import Step
 from reality_check.utils.errors import UsageError
-
-OVERRIDES = ["protocol.reproductions=2", "device=auto"]
 
 
 @pytest.fixture(scope="module")
@@ -48,8 +47,11 @@ def test_only_the_own_method_is_trained(
     assert said.startswith("Not trained in this run, but taken from the pack of tiny (")
     assert said.endswith("protocol and seed: normalized_softmax.")
     assert not [one for one in both.deviations if one.topic == "packed results"]
-    # The same command continues, and the pack goes on in packs of this folder.
-    assert not run(experiment, out, monkeypatch).done
+    # The same command continues, also where the pack lies elsewhere by now; this folder's own pack
+    # has all methods.
+    moved = shutil.copy(theirs, tmp_path / "moved.pack")
+    again = loaded(f"{{from: {moved}}}, quick/contrastive")
+    assert not run(again, out, monkeypatch).done
     assert rc.load_results(pack(out)).records() == both.records()
     # Nothing is mixed with another pack.
     other = pack(runs / "another_seed", tmp_path / "other.pack")
