@@ -1,7 +1,8 @@
 """What the losses share, in one file: a loss can be copied elsewhere with this file alone.
 
 First checks of arguments, then numerics that stay finite where a formula does not, then the sums
-of a softmax, then the base classes.
+of a softmax, then what stands before PML's base classes. PML is not imported here, since modules
+and metrics do without it.
 """
 
 from __future__ import annotations
@@ -10,15 +11,16 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
 import torch.nn.functional as F
-from pytorch_metric_learning.losses import BaseMetricLossFunction
-from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
-from pytorch_metric_learning.utils import common_functions as c_f
-from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
+
+if TYPE_CHECKING:
+    from pytorch_metric_learning.losses import BaseMetricLossFunction as _Before
+else:
+    _Before = torch.nn.Module
 
 IndicesTuple = tuple[Tensor, ...] | None
 LossDict = dict[str, dict[str, Any]]
@@ -347,11 +349,11 @@ class Softmax:
         )
 
 
-# -- base classes ---------------------------------------------------------------------------------
+# -- before PML's base classes --------------------------------------------------------------------
 
 
-class Float32Loss(BaseMetricLossFunction):
-    """A PML loss that computes in float32 under autocast and for float16 and bfloat16 embeddings.
+class Float32Loss(_Before):
+    """Computes in float32 under autocast and for float16 and bfloat16 embeddings.
 
     That includes regularisers and reducers: PML adds up sub-losses in the embeddings' dtype.
     float64 stays float64. A ``distance`` is refused: the equations fix theirs.
@@ -398,8 +400,8 @@ def _float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-class ProxyLoss(WeightRegularizerMixin, Float32Loss):
-    """A PML loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
+class ProxyLoss(Float32Loss):
+    """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass writes its equation as ``logits`` and ``compute_loss``, which get float32 or float64
     tensors and run without autocast; no parameter ever changes its dtype. Its numbers that can
@@ -477,9 +479,10 @@ class ProxyLoss(WeightRegularizerMixin, Float32Loss):
         ref_labels: Tensor | None,
     ) -> Tensor:
         """Return the labels as int64, or raise ValueError if this call cannot be meant."""
-        c_f.labels_required(labels)
-        assert labels is not None
-        c_f.ref_not_supported(embeddings, labels, ref_emb, ref_labels)
+        if labels is None:
+            raise ValueError(f"labels are required by {type(self).__name__}, but none were given.")
+        if ref_emb is not embeddings or ref_labels is not labels:
+            raise ValueError(f"{type(self).__name__} takes no ref_emb; leave it out.")
         embedding_shape(embeddings, self.embedding_size)
         return class_labels(labels, self.num_classes, self.check_labels)
 
@@ -504,9 +507,11 @@ class ProxyLoss(WeightRegularizerMixin, Float32Loss):
             # The mean of nothing is NaN; PML's zero loss keeps the graph.
             return self.zero_losses()
         if indices_tuple is not None:
+            from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+
             weights = lmu.convert_to_weights(indices_tuple, labels, dtype=embeddings.dtype)
             losses = {name: values * weights for name, values in losses.items()}
-        indices = c_f.torch_arange_from_size(embeddings)
+        indices = torch.arange(len(embeddings), device=embeddings.device)
         loss_dict = {
             name: {"losses": values, "indices": indices, "reduction_type": "element"}
             for name, values in losses.items()

@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.reducers import MeanReducer
 from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
@@ -29,7 +30,7 @@ from .._common import (
 Quadruples = Literal["disjoint", "all"]
 
 
-class GradMLLoss(Float32Loss):
+class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     r"""Pulls two samples of a class together and pushes them off two samples of another class.
 
     .. math::

@@ -5,6 +5,8 @@ from __future__ import annotations
 from typing import Any, Literal
 
 import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
@@ -28,7 +30,7 @@ Normalization = Literal["l2", "bn", "none"]
 Bias = Literal[False, "unscaled", "scaled"]
 
 
-class HeatedUpSoftmaxLoss(ProxyLoss):
+class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     r"""Softmax over scaled cosines, trained cold (large alpha) first and heated up (small) later.
 
     .. math::

@@ -6,6 +6,8 @@ from typing import Any
 
 import torch
 import torch.nn.functional as F
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
@@ -22,7 +24,7 @@ from .._common import (
 )
 
 
-class HISTLoss(ProxyLoss):
+class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     r"""Classification by a Gaussian of each class, and by a hypergraph network over the batch.
 
     .. math::

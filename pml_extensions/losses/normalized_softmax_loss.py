@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from torch import Tensor
 
 from .._common import IndicesTuple, LossDict, ProxyLoss, positive, projections, unit_vectors
 
 
-class NormalizedSoftmaxLoss(ProxyLoss):
+class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     r"""Softmax over cosines, divided by a temperature.
 
     .. math::

@@ -5,13 +5,15 @@ from __future__ import annotations
 from typing import Any
 
 import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
 from .._common import IndicesTuple, LossDict, ProxyLoss, positive, projections, unit_vectors
 
 
-class ProxyNCAPlusPlusLoss(ProxyLoss):
+class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     r"""Probability of the own proxy under a softmax over squared distances of scaled unit vectors.
 
     .. math::

@@ -7,6 +7,8 @@ import warnings
 from typing import Any, Literal
 
 import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
@@ -28,7 +30,7 @@ JoinMode = Literal["per_batch", "latch", "always"]
 SmoothingConvention = Literal["official", "torch"]
 
 
-class StopGradientSoftmaxLoss(ProxyLoss):
+class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     r"""Softmax cross-entropy joined by a cosine loss that sees the class weights as constants.
 
     .. math::

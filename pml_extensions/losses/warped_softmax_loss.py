@@ -7,6 +7,8 @@ from functools import partial
 from typing import Any
 
 import torch
+from pytorch_metric_learning.losses import BaseMetricLossFunction
+from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
@@ -27,7 +29,7 @@ from .._common import (
 _WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")
 
 
-class WarpedSoftmaxLoss(ProxyLoss):
+class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
     r"""Softmax over Euclidean distances to proxies, with the own-class distance warped.
 
     .. math::
