@@ -82,7 +82,7 @@ def test_help_of_a_command_fits_80_columns_and_explains(
     ("command", "statuses"),
     [
         ("run", "0 done, 1 a training failed, 2 wrong usage, 130 stopped"),
-        ("check", "0 all of it can run, 2 something cannot"),
+        ("check", "0 everything can run, 2 something cannot"),
     ],
 )
 def test_help_tells_exit_statuses(
@@ -227,7 +227,7 @@ def test_init_on_features_of_few_classes(
         assert main(["init", "--features", "few.npz"]) == 0
         assert main(["check", "experiment.yaml"]) == 0, capsys.readouterr().err
         assert main(["init", "again.yaml", "--features", "none.npz"]) == 2
-    assert "it must be a file that is there" in capsys.readouterr().err
+    assert "it must be an existing file" in capsys.readouterr().err
     assert not (tmp_path / "again.yaml").exists()
 
 
