@@ -25,7 +25,7 @@ from typing import Any
 
 import pytest
 import torch
-from support.blank_figures import blank
+from support.blank_figures import BlankFiles
 from support.in_process import visiting, workers_in_this_process
 from support.paths import ROOT
 
@@ -90,7 +90,7 @@ def test_blocks_run(
 ) -> None:
     here = Here(page)
     if page.name != "start.md":  # the figures of one page's reports are drawn, and not of all
-        monkeypatch.setattr(plotting, "render", blank)
+        monkeypatch.setattr(plotting.ReportFigure, "files", BlankFiles())
     with visiting(tmp_path), workers_in_this_process(), torch.random.fork_rng(devices=[]):
         torch.manual_seed(0)
         for block in blocks_of(page):
