@@ -245,7 +245,8 @@ def settings(bench: Bench, name: str, fold: Trainer) -> None:
     """Whole steps, optimisers included, with each setting that may help, and the probe's choice."""
     part = Optimizer(name="Adam", lr=1e-6)  # RMSprop, which papers have, cannot be fused
     optimizers = Optimizers(trunk=part, embedder=part, loss=part)
-    changed = fold.task.training.model_copy(update={"optimizers": optimizers})
+    update = {"optimizers": optimizers, "gpu": GpuSettings(cuda_graph="auto")}
+    changed = fold.task.training.model_copy(update=update)
     task = dataclasses.replace(fold.task, training=changed)
     shape = training.input_shape(fold.train_set, changed.augmentation)
     batches = list(fold.batches.take(4))
