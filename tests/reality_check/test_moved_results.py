@@ -179,7 +179,7 @@ def test_the_printed_command_makes_the_same_results(
     finally:
         shutil.rmtree(there.parents[1])
     assert done.returncode == 0, done.stderr
-    assert "Not as in the run" not in done.stdout
+    assert "Different from the run" not in done.stdout
     again = alone / arguments[arguments.index("--out") + 1]
     for name in ("results.csv", "baselines.csv", "comparisons.csv"):
         assert (again / name).read_bytes() == (folder / name).read_bytes()

@@ -199,7 +199,7 @@ def test_values_of_a_first_trial_are_those_that_are_searched(values: str, words:
 
 def test_a_plan_says_what_it_can_show() -> None:
     one = resolution_sentence(quick().protocol, 4)
-    assert "nothing will be said about losses" in one
+    assert "no verdict on losses" in one
 
     def least(protocol: str) -> float:
         text = resolution_sentence(load_experiment("quickstart", [protocol]).protocol, 2)

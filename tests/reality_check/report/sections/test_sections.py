@@ -717,7 +717,7 @@ def test_energy_is_by_method_stage_and_part() -> None:
         Energy("a", "search", "gpus", 1.25, 5),
         Energy("a", "search", "processors", 0.25, 4),
         Energy("b", "search", "gpus", 2, 6),
-        missing=("GPU 1 tells none.",),
+        missing=("GPU 1 has no counter.",),
     )
     assert text == "Energy: 3.76 kWh of GPUs and 0.25 kWh of processors."
     assert table.caption == "Energy in kWh."
@@ -728,7 +728,7 @@ def test_energy_is_by_method_stage_and_part() -> None:
         ("baselines", "GPUs", "—", "—", "—", "0.01", "0.10"),
     )
     assert "divided evenly" in note.text
-    assert note.text.endswith("GPU 1 tells none.")
+    assert note.text.endswith("GPU 1 has no counter.")
 
 
 def test_little_energy_is_in_watt_hours() -> None:
@@ -739,8 +739,8 @@ def test_little_energy_is_in_watt_hours() -> None:
 
 
 def test_energy_that_was_not_read_is_said_with_the_reason() -> None:
-    assert energy_blocks(missing=("There are none.", "GPU 0 tells none.")) == (
-        Note("Energy: not read. There are none. GPU 0 tells none."),
+    assert energy_blocks(missing=("There are none.", "GPU 0 has no counter.")) == (
+        Note("Energy: not read. There are none. GPU 0 has no counter."),
     )
 
 
