@@ -31,6 +31,26 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
 }
 
 
+#: Without a gradient.
+CODES = {"bits": modules.BinaryEmbedding, "octets": lambda: modules.BinaryEmbedding(pack=True)}
+
+
+def test_every_module_is_tried() -> None:
+    tried = {type(part) for make, _ in MODULES.values() for part in make().modules()}
+    exported = [getattr(modules, name) for name in modules.__all__]
+    every = {one for one in exported if isinstance(one, type) and issubclass(one, nn.Module)}
+    assert every - tried == {modules.BinaryEmbedding}
+
+
+@pytest.mark.parametrize("name", CODES)
+def test_codes_are_those_of_a_cpu(name: str) -> None:
+    x, binary = torch.randn(5, 11), CODES[name]()
+    there = x.cuda()
+    with no_waits():
+        found = binary(there)
+    assert torch.equal(found.cpu(), binary(x))
+
+
 def results(name: str, device: str, dtype: torch.dtype, autocast: bool) -> list[Tensor]:
     """What it returns, and all gradients."""
     torch.manual_seed(0)

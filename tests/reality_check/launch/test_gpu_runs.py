@@ -19,6 +19,7 @@ from reality_check.api import run
 from reality_check.config import load_experiment
 from reality_check.data import make_glyphs
 from reality_check.data.store import PixelStore
+from reality_check.launch.devices import parse_devices
 from reality_check.launch.fold_executors import FoldJob, ProcessExecutor
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.worker import join_process_group
@@ -121,6 +122,20 @@ def test_processes_of_one_network_have_a_gpu_each(monkeypatch: pytest.MonkeyPatc
             pick_device("cuda:0")
     finally:
         torch.cuda.set_device(before)
+
+
+@pytest.mark.usefixtures("two_gpus")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    """By its number, among the devices of workers, and for one process too many."""
+    count = torch.cuda.device_count()
+    with pytest.raises(UsageError, match=f"'cuda:{count}' is not here"):
+        pick_device(f"cuda:{count}")
+    with pytest.raises(UsageError, match=f"device cuda:{count} is not here"):
+        parse_devices([0, count])
+    assert parse_devices([0, count - 1]) == ("cuda:0", f"cuda:{count - 1}")
+    several = Parallelism(processes_per_network=count + 1)
+    with pytest.raises(UsageError, match=f"but this machine has {count}"):
+        several._check_gpus("cuda")
 
 
 # -- too little memory --------------------------------------------------------------------------
