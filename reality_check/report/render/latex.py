@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import unicodedata
+
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.sections.blocks import PlainTable
@@ -18,6 +20,15 @@ from reality_check.report.tables import (
     other_tables,
 )
 from reality_check.report.text import NOTHING, counted, p_text, points, true_minus
+
+#: The letters that LaTeX has names for; other Greek ones look like Latin letters.
+_GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
+
+
+def _greek(letter: str) -> str:
+    name = unicodedata.name(letter).rpartition(" ")[2].replace("LAMDA", "LAMBDA")
+    return rf"$\{name.lower() if letter.islower() else name.capitalize()}$"
+
 
 _ESCAPES = {
     "\\": r"\textbackslash{}",
@@ -40,6 +51,9 @@ _ESCAPES = {
     "≥": r"$\geq$",
     "«": r"$\ll$",
     "»": r"$\gg$",
+    "→": r"$\to$",
+    "←": r"$\leftarrow$",
+    **{letter: _greek(letter) for letter in _GREEK},
     **{character: "\\" + character for character in "&%$#_{}"},
 }
 #: Up to here pdflatex knows most letters (accented Latin ones); beyond, hardly any.

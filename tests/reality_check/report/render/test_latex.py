@@ -74,17 +74,17 @@ def renamed(results: ExperimentResults, names: dict[str, str]) -> ExperimentResu
 
 @pytest.mark.latex
 def test_awkward_names_compile(results: ExperimentResults, tmp_path: Path) -> None:
-    name = 'a "name" of \\ ~ ^ | < > & % $ # _ { } – … é λ 名 with @'
+    name = 'a "name" of \\ ~ ^ | < > & % $ # _ { } – … é αλψω ΓΥΩ → ← 名 with @'
     log = compile_document(dataclasses.replace(results, name=name), tmp_path)
     assert (tmp_path / "paper.pdf").read_bytes().startswith(b"%PDF")
     assert "undefined" not in log
 
 
 @pytest.mark.latex
-def test_every_character_of_latin_scripts_compiles(
+def test_every_character_of_latin_and_greek_scripts_compiles(
     results: ExperimentResults, tmp_path: Path
 ) -> None:
-    every = "".join(map(chr, range(1, 0x250)))
+    every = "".join(map(chr, (*range(1, 0x250), *range(0x391, 0x3CA))))
     log = compile_document(dataclasses.replace(results, name=every), tmp_path)
     assert "Missing character" not in log
 
@@ -107,7 +107,8 @@ def test_an_experiment_that_has_not_begun_compiles(build: Any, tmp_path: Path) -
 
 
 def test_what_pdflatex_does_not_know_is_replaced() -> None:
-    assert escape('a "b" – λ é\n&') == r"a ''b'' -- ? é \&"
+    assert escape('a "b" – 名 é\n&') == r"a ''b'' -- ? é \&"
+    assert escape("λ → Ω") == r"$\lambda$ $\to$ $\Omega$"
 
 
 def test_every_group_has_its_rows_once(asked: ExperimentResults, tmp_path: Path) -> None:
