@@ -96,7 +96,7 @@ def test_every_kind_of_value_survives_plain_data_and_yaml() -> None:
 
 
 def test_a_missing_file_names_what_exists() -> None:
-    with pytest.raises(UsageError, match=r"no file 'quickstat'.*quickstart.*mean 'quickstart'"):
+    with pytest.raises(UsageError, match=r"no file 'quickstat'.*caltech101.*mean 'quickstart'"):
         load_experiment("quickstat")
     with pytest.raises(UsageError, match="is a folder"):
         load_experiment(".")

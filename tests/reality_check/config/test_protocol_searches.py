@@ -64,8 +64,8 @@ def quick(*changes: str) -> Experiment:
             ["methods.contrastive.phase2={lr_factor: 0.1}", "protocol.training.max_epochs=1"],
             ["'contrastive' has a second phase", "max_epochs=1", "max_epochs: 2"],
         ),
-        (["controls=[contrastve]"], ["contrastve", "no method here", "'contrastive'"]),
-        (["methods.contrastive.starts_from=nobody"], ["starts from 'nobody'", "no method here"]),
+        (["controls=[contrastve]"], ["contrastve", "not one of the methods", "'contrastive'"]),
+        (["methods.contrastive.starts_from=nobody"], ["starts from 'nobody'", "not one of the methods"]),
         (
             [
                 "methods.contrastive.starts_from=normalized_softmax",
@@ -219,7 +219,7 @@ def test_a_plan_takes_the_scatter_of_a_finished_experiment(made_searches: Any) -
     text = resolution_sentence(protocol, 2, shares)
     assert "as in that folder, by 1.0 and 0.2 points" in text
     assert float(text.split()[1]) > float(resolution_sentence(protocol, 2).split()[1])
-    with pytest.raises(UsageError, match="does not show how far searches lie apart"):
+    with pytest.raises(UsageError, match="does not show how much searches vary"):
         scatter_of(dataclasses.replace(results, rows=results.rows[:1]))
 
 

@@ -111,7 +111,7 @@ def test_show_figures_lists_them_all(
         (["figure", "grad_ml_updates"], "Did you mean 'grad_ml_update'?"),
         (["figure", "grad_ml_update", "--format", "gif"], "must be png or pdf, got 'gif'"),
         (["figure", "grad_ml_update", "--quick", "--full"], "not allowed with"),
-        (["figure"], "missing: NAME"),
+        (["figure"], "missing: FIGURE"),
         (["show", "figure"], "Did you mean 'figures'?"),
     ],
     ids=["name", "format", "both", "none", "show"],

@@ -149,7 +149,7 @@ def test_the_second_phase_takes_its_values_and_rates(
     images: Images, training: Training, tmp_path: Path
 ) -> None:
     run = train(training, images, settings_of(tmp_path))
-    assert float(run.loss.get_buffer("alpha")) == 4.0
+    assert run.loss.alpha == 4.0
     saved = checkpoints.load(next((tmp_path / "runs").glob("*.pt")))
     assert saved is not None
     assert [group["lr"] for group in saved["optimizer"]["param_groups"]] == [1e-3, 1e-2]
