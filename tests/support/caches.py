@@ -40,7 +40,7 @@ def compile_once(config: pytest.Config) -> None:
     if sys.dont_write_bytecode:
         return
     for given in config.args:
-        place = Path(given.partition("::")[0])
+        place = Path(given.partition("::")[0]).absolute()  # as code names its file ever after
         for file in place.rglob("test_*.py") if place.is_dir() else [place]:
             with contextlib.suppress(OSError, SyntaxError, ValueError):
                 _rewrite(file, config)  # else whoever collects it says what is wrong with it

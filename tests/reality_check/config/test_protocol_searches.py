@@ -65,7 +65,7 @@ def quick(*changes: str) -> Experiment:
             ["'contrastive' has a second phase", "max_epochs=1", "max_epochs: 2"],
         ),
         (["controls=[contrastve]"], ["contrastve", "not one of the methods", "'contrastive'"]),
-        (["methods.contrastive.starts_from=nobody"], ["starts from 'nobody'", "not one of the methods"]),
+        (["methods.contrastive.starts_from=nobody"], ["starts from 'nobody'", "not one of"]),
         (
             [
                 "methods.contrastive.starts_from=normalized_softmax",
