@@ -84,6 +84,8 @@ def run(options: argparse.Namespace) -> int:
     if len(options.dirs) > 1 or options.out is not None:
         return _report_folders(options)
     (folder,) = options.dirs
+    if folder.is_file():
+        raise UsageError(f"{folder} is a file; the report of a pack needs a folder: add --out DIR.")
     results = report(folder, options.compare == "published")
     print_summary(results)
     for table in results.published:

@@ -180,6 +180,11 @@ def read_csv(path: Path) -> PaperTable:
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
             lines = list(csv.DictReader(file))
+    except FileNotFoundError:
+        raise UsageError(
+            f"there is no file {path}; name a CSV, or a table that ships with the package "
+            "(reality-check show papers)."
+        ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read as a CSV: {error}.") from error
     header = list(lines[0]) if lines else []

@@ -643,3 +643,13 @@ def test_subprocess(folder: Path, arguments: list[str], words: tuple[str, ...]) 
     done = subprocess.run(command, capture_output=True, text=True, timeout=60)
     check_refusal(done.returncode, done.stderr, words)
     assert contents(folder) == before
+
+
+def test_files_in_place_of_folders_and_tables(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (tmp_path / "a.pack").touch()
+    assert main(["report", str(tmp_path / "a.pack")]) == 2
+    assert "the report of a pack needs a folder: add --out DIR" in capsys.readouterr().err
+    assert main(["claim", str(tmp_path / "none.csv")]) == 2
+    assert f"there is no file {tmp_path / 'none.csv'}" in capsys.readouterr().err
