@@ -130,7 +130,7 @@ def nominal_levels(shares: Sequence[float], level: float = LEVEL) -> list[float]
 
 
 def _missing(reach: float, where: Array, mass: Array, spread: float, kept: float) -> float:
-    """The chance to go on within this reach at the next look, minus what it is to be."""
+    """The chance to continue within this reach at the next look, minus what it is to be."""
     inside = norm.cdf((reach - where) / spread) - norm.cdf((-reach - where) / spread)
     return float(mass @ inside) - kept
 

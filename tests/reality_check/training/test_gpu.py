@@ -91,7 +91,7 @@ def test_a_run_goes_on_from_its_checkpoint(
 
 
 def test_all_that_was_learned_is_restored(tmp_path: Path) -> None:
-    """The scale of float16 too: else the first steps of a run that goes on are lost."""
+    """The scale of float16 too: else the first steps of a run that continues are lost."""
     killed(tmp_path, "cuda", autocast="fp16")
     trainer = fold_run(tmp_path, "cuda", autocast="fp16")
     saved: Any = trainer.checkpoints.load()
