@@ -38,7 +38,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import stdtr, stdtrit
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     jackknife_error,
     skew_allowance,
     subset_degrees,

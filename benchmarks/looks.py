@@ -31,7 +31,7 @@ from calibration import FAMILY, LEVEL, Array, Campaigns, Population, read, row
 from scipy.optimize import brentq
 from scipy.stats import norm
 
-from reality_check.report.statistics import jackknife_error, subset_degrees, subset_estimates
+from reality_check.statistics import jackknife_error, subset_degrees, subset_estimates
 
 BUDGET = 10
 

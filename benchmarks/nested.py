@@ -19,7 +19,7 @@ from collections.abc import Callable
 import numpy as np
 from calibration import LEVEL, Array, Campaigns, row
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     jackknife_error,
     skew_allowance,
     subset_degrees,

@@ -24,7 +24,7 @@ from optuna.samplers import GPSampler, RandomSampler, TPESampler
 
 from reality_check.config.values import Range
 from reality_check.data.splits import class_splits
-from reality_check.report.statistics import variance_shares
+from reality_check.statistics import variance_shares
 from reality_check.studies.sampler import sampler_arguments
 from reality_check.utils.seeds import derive
 

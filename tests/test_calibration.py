@@ -10,7 +10,7 @@ import pytest
 from support.imports import import_file
 from support.paths import ROOT
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     all_subsets,
     allow_for_skew,
     estimate_difference,

@@ -12,7 +12,7 @@ from reality_check.utils.text import duration
 
 if TYPE_CHECKING:
     from reality_check.config.schema import Experiment
-    from reality_check.report.statistics import Shares
+    from reality_check.statistics import Shares
     from reality_check.training.preflight import LossCheck
 
 _DETAILS = """\

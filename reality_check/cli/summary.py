@@ -8,11 +8,11 @@ from rich.table import Table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.sections.verdict import ONE_SEARCH, leaders
-from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.tables import not_trained
 from reality_check.report.text import listed
 from reality_check.results import ExperimentResults
+from reality_check.statistics import Estimate
 
 
 def print_summary(results: ExperimentResults) -> None:

@@ -36,16 +36,16 @@ from typing import Literal
 
 from reality_check.config.claims import Claim, Measured
 from reality_check.config.schema import Experiment
-from reality_check.report.statistics import (
+from reality_check.report.summary import Basis, Summary
+from reality_check.report.untrained import not_above_untrained
+from reality_check.results import ExperimentResults, MethodResults
+from reality_check.statistics import (
     CONFIDENCE,
     Difference,
     Estimate,
     estimate_difference,
     holm,
 )
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.untrained import not_above_untrained
-from reality_check.results import ExperimentResults, MethodResults
 
 Verdict = Literal[
     "supported", "contradicted", "smaller than the margin", "uninformative", "undecided"

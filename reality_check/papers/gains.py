@@ -15,7 +15,7 @@ from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
 from reality_check.papers.paper_table import PaperTable, TableRow, pairs_of, published_sds
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     CONFIDENCE,
     Shares,
     holm,

@@ -14,7 +14,7 @@ from reality_check.config.metrics import title
 from reality_check.config.published import PublishedResults
 from reality_check.config.yaml_text import read_yaml
 from reality_check.papers.published_tables import published_tables
-from reality_check.report.statistics import t_quantile
+from reality_check.statistics import t_quantile
 from reality_check.utils.config_files import paper_files, shipped_files
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest

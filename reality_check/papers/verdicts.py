@@ -17,10 +17,10 @@ from reality_check.config.schema import Experiment
 from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
-from reality_check.report.statistics import CONFIDENCE
 from reality_check.report.summary import Summary
 from reality_check.report.text import counted, listed, true_minus
 from reality_check.report.untrained import not_above_untrained
+from reality_check.statistics import CONFIDENCE
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError

@@ -13,7 +13,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.statistics import (
+from reality_check.report.summary import Basis, Summary
+from reality_check.statistics import (
     CONFIDENCE,
     Bounds,
     Difference,
@@ -34,7 +35,6 @@ from reality_check.report.statistics import (
     resampled_means,
     with_noise,
 )
-from reality_check.report.summary import Basis, Summary
 
 Array = NDArray[np.float64]
 

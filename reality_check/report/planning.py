@@ -7,16 +7,16 @@ from statistics import fmean
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.config.protocol import Protocol
-from reality_check.report.statistics import (
+from reality_check.report.summary import Summary
+from reality_check.report.text import counted, points
+from reality_check.results import ExperimentResults
+from reality_check.statistics import (
     Shares,
     planned_error,
     planned_subsets_error,
     smallest_detectable,
     subset_degrees,
 )
-from reality_check.report.summary import Summary
-from reality_check.report.text import counted, points
-from reality_check.results import ExperimentResults
 from reality_check.utils.errors import UsageError
 
 #: The luck of searches of ten trials and of trainings in ``docs/calibration.md``: standard

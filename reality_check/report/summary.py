@@ -12,7 +12,14 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
-from reality_check.report.statistics import (
+from reality_check.results import (
+    ExperimentResults,
+    Folder,
+    MethodResults,
+    ResultRow,
+    TrialRecord,
+)
+from reality_check.statistics import (
     Comparison,
     Difference,
     Estimate,
@@ -24,13 +31,6 @@ from reality_check.report.statistics import (
     over_searches,
     subset_shares,
     variance_shares,
-)
-from reality_check.results import (
-    ExperimentResults,
-    Folder,
-    MethodResults,
-    ResultRow,
-    TrialRecord,
 )
 
 #: Category, metric and method.

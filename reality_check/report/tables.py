@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, stage_of
-from reality_check.report.statistics import Estimate, over_searches
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ExperimentResults, ResultRow
+from reality_check.statistics import Estimate, over_searches
 from reality_check.utils.text import duration
 
 #: Header of ``results.csv`` and ``baselines.csv``.

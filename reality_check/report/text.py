@@ -9,7 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from reality_check.report.statistics import Centred
+    from reality_check.statistics import Centred
 
 #: What an empty cell shows.
 NOTHING = "—"

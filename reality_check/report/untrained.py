@@ -7,8 +7,8 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 
 from reality_check.config.metrics import PRIMARY
-from reality_check.report.statistics import Estimate, estimate_difference, over_searches
 from reality_check.report.summary import Summary
+from reality_check.statistics import Estimate, estimate_difference, over_searches
 
 #: The baseline that the networks of the methods start from.
 UNTRAINED_NETWORK = "untrained embedder"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     Difference,
     Estimate,
     estimate_difference,

@@ -17,8 +17,8 @@ from reality_check.papers.figures._images import Images, ten_classes
 from reality_check.papers.figures._networks import LeNet
 from reality_check.papers.figures._training import Phase, Trained, Training, train
 from reality_check.report.figures.plotting import INK
-from reality_check.report.statistics import t_interval
 from reality_check.report.text import rounded
+from reality_check.statistics import t_interval
 
 #: Ten colours whose lightness alternates; digits are written beside them.
 DIGIT_COLOURS = (

@@ -17,7 +17,7 @@ from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
 from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._retrieval import Retrieval, random_rotation
 from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
-from reality_check.report.statistics import t_interval
+from reality_check.statistics import t_interval
 
 DIMENSIONS = (4, 8, 16, 32, 128)
 QUICK_DIMENSIONS = (4, 16)

@@ -23,8 +23,8 @@ from reality_check.report.figures.plotting import (
     shorten,
     title,
 )
-from reality_check.report.statistics import Difference, Estimate, Ranking
 from reality_check.report.summary import Summary
+from reality_check.statistics import Difference, Estimate, Ranking
 
 #: Inches of a row, with a name above its marks; of all else in a panel's cell.
 _ROW, _AROUND = 0.36, 0.66

@@ -28,9 +28,9 @@ from reality_check.report.figures.plotting import (
     shorten,
     title,
 )
-from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Summary, completed, winner
 from reality_check.results import Importance, MethodResults, TrialRecord
+from reality_check.statistics import Estimate
 
 Array = NDArray[np.float64]
 _WINNER: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidth": 0}

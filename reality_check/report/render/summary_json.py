@@ -15,9 +15,9 @@ from typing import Any
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.sections.verdict import headline, pair_sentence
-from reality_check.report.statistics import CONFIDENCE, Bounds, Centred, Comparison, t_interval
 from reality_check.report.summary import Summary, winner
 from reality_check.results import Cost, Energy, MethodResults, ResultRow
+from reality_check.statistics import CONFIDENCE, Bounds, Centred, Comparison, t_interval
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
 VERSION = 2

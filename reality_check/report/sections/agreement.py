@@ -7,7 +7,10 @@ from collections.abc import Iterator
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
-from reality_check.report.statistics import (
+from reality_check.report.summary import Summary, sound_reproductions, winner
+from reality_check.report.text import NOTHING, interval_text, p_text, percent, points, true_minus
+from reality_check.results import MethodResults
+from reality_check.statistics import (
     Agreement,
     Interval,
     prediction_interval,
@@ -15,9 +18,6 @@ from reality_check.report.statistics import (
     selection_gap,
     t_interval,
 )
-from reality_check.report.summary import Summary, sound_reproductions, winner
-from reality_check.report.text import NOTHING, interval_text, p_text, percent, points, true_minus
-from reality_check.results import MethodResults
 
 _METRIC = METRICS[PRIMARY]
 _NOTE = (

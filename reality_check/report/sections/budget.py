@@ -13,15 +13,15 @@ from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BestCurve, expected_best_figure
 from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
-from reality_check.report.statistics import (
+from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
+from reality_check.report.text import NOTHING, counted, listed, percent, points
+from reality_check.results import MethodResults
+from reality_check.statistics import (
     Lead,
     expected_best,
     expected_best_band,
     leaders_by_budget,
 )
-from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
-from reality_check.report.text import NOTHING, counted, listed, percent, points
-from reality_check.results import MethodResults
 
 _METRIC = METRICS[PRIMARY]
 #: From fewer trials nothing can be told about others that were not made.

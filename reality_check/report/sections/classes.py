@@ -8,8 +8,8 @@ import shlex
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis, Uncertainty
 from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
-from reality_check.report.statistics import Bounds
 from reality_check.report.text import NOTHING, interval_text, listed, percent
+from reality_check.statistics import Bounds
 
 _FEW_CLASSES = 20
 

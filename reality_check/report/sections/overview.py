@@ -25,10 +25,10 @@ from reality_check.report.sections.verdict import (
     headline,
     leaders,
 )
-from reality_check.report.statistics import smallest_detectable
 from reality_check.report.summary import Summary
 from reality_check.report.tables import overview_table
 from reality_check.report.text import listed, points
+from reality_check.statistics import smallest_detectable
 
 
 def overview_section(summary: Summary, folder: str = "") -> Section:

@@ -9,9 +9,9 @@ from reality_check.report.analysis import AgainstBest, Analysis, Pair
 from reality_check.report.figures.comparison import paired_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
-from reality_check.report.statistics import Bounds
 from reality_check.report.summary import Basis
 from reality_check.report.text import NOTHING, counted, listed, p_text, points, true_minus
+from reality_check.statistics import Bounds
 
 _METRIC = METRICS[PRIMARY]
 _RUNS = (

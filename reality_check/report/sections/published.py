@@ -11,9 +11,9 @@ from dataclasses import dataclass
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.published import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
-from reality_check.report.statistics import Estimate
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, interval_text, points, true_minus
+from reality_check.statistics import Estimate
 
 #: Names of the rows of a method.
 _ROWS = ("published", "measured", "difference")

@@ -9,8 +9,8 @@ from reality_check.report.analysis import Analysis
 from reality_check.report.figures.comparison import ranks_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
-from reality_check.report.statistics import Ranking
 from reality_check.report.text import counted, listed, p_text
+from reality_check.statistics import Ranking
 
 #: With two methods ranks say less than the difference.
 _FEWEST = 3

@@ -10,9 +10,9 @@ from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
-from reality_check.report.statistics import budget_curve
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, percent, points
+from reality_check.statistics import budget_curve
 
 _METRIC = METRICS[PRIMARY]
 _NOTE = (

@@ -7,9 +7,9 @@ from statistics import fmean
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading, Note, Section
 from reality_check.report.sections.untrained import untrained_note
-from reality_check.report.statistics import CONFIDENCE, Comparison, Difference
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import counted, listed, p_text, percent, points
+from reality_check.statistics import CONFIDENCE, Comparison, Difference
 
 #: More sentences of a category than this are folded away.
 _SHOWN = 3

@@ -14,9 +14,9 @@ from reality_check.config.metrics import PRIMARY
 from reality_check.config.protocol import LEFT_OUT, least_retrained
 from reality_check.config.schema import count_trainings
 from reality_check.report.planning import resolution_sentence, scatter_of
-from reality_check.report.statistics import MAX_LEFT_OUT
 from reality_check.report.treatment import unequal_treatment
 from reality_check.results import ExperimentResults, ResultRow
+from reality_check.statistics import MAX_LEFT_OUT
 from reality_check.training.methods import search_space
 from reality_check.training.preflight import check_metrics, check_starts, with_trials
 from reality_check.utils.errors import UsageError

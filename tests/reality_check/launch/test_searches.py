@@ -12,9 +12,9 @@ from support.spied import TRAINING, Handed, Made
 
 from reality_check.config.metrics import PRIMARY, Stage
 from reality_check.report.collect import collect
-from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Basis, Summary
 from reality_check.results import ExperimentResults
+from reality_check.statistics import t_interval
 
 pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 

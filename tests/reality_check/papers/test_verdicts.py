@@ -19,8 +19,8 @@ from reality_check.papers import verdicts as room
 from reality_check.papers.claims import Finding
 from reality_check.papers.tables import replications
 from reality_check.papers.verdicts import NOT_RUN, claim_rows, criterion, markdown
-from reality_check.report.statistics import Difference
 from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.statistics import Difference
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.utils.errors import UsageError
 

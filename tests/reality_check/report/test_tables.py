@@ -13,10 +13,10 @@ from support.welch import welch_difference
 
 from reality_check.config.metrics import METRICS
 from reality_check.report.render.latex import escape, tables_tex
-from reality_check.report.statistics import holm, t_interval
 from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_table, csv_text
 from reality_check.results import ExperimentResults, ResultRow
+from reality_check.statistics import holm, t_interval
 
 
 def test_csv_is_exact() -> None:

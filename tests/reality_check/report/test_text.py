@@ -7,8 +7,8 @@ import math
 import pytest
 
 from reality_check.report.sections.published import _difference
-from reality_check.report.statistics import over_searches
 from reality_check.report.text import number, percent, points, rounded, true_minus
+from reality_check.statistics import over_searches
 
 
 @pytest.mark.parametrize(

@@ -23,7 +23,7 @@ from reality_check.papers.figures._retrieval import (
     random_rotation,
 )
 from reality_check.report.figures.plotting import dress, new_figure
-from reality_check.report.statistics import t_interval
+from reality_check.statistics import t_interval
 
 
 def ys(line: Line2D) -> list[float]:

@@ -21,9 +21,9 @@ from reality_check.report.figures.search import method_figure, search_figure
 from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.search import search_section
-from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults
+from reality_check.statistics import t_interval
 
 
 def report_figures(summary: Summary) -> list[ReportFigure]:

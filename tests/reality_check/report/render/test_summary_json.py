@@ -12,9 +12,9 @@ import pytest
 
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.summary_json import VERSION, summary_data, summary_json
-from reality_check.report.statistics import t_interval
 from reality_check.report.summary import Summary
 from reality_check.results import Cost, Energy, ExperimentResults
+from reality_check.statistics import t_interval
 
 INTERVAL = {"n", "mean", "low", "high"}
 #: The contract of docs/results.md. A key that goes or changes its meaning needs another VERSION.

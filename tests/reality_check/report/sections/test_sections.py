@@ -35,7 +35,19 @@ from reality_check.report.sections.paired import pair_sentence, paired_section
 from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.sections.ranks import rank_sentence, ranks_section
 from reality_check.report.sections.verdict import headline
-from reality_check.report.statistics import (
+from reality_check.report.summary import Summary
+from reality_check.results import (
+    Cost,
+    Energy,
+    ExperimentResults,
+    Folder,
+    Importance,
+    MethodResults,
+    QueryScores,
+    ResultRow,
+    TrialRecord,
+)
+from reality_check.statistics import (
     Agreement,
     Bounds,
     Difference,
@@ -50,18 +62,6 @@ from reality_check.report.statistics import (
     percentile_interval,
     probability_of_improvement,
     rank_methods,
-)
-from reality_check.report.summary import Summary
-from reality_check.results import (
-    Cost,
-    Energy,
-    ExperimentResults,
-    Folder,
-    Importance,
-    MethodResults,
-    QueryScores,
-    ResultRow,
-    TrialRecord,
 )
 
 MAP = "mean_average_precision_at_r"

@@ -13,9 +13,9 @@ from reality_check.report.sections.verdict import (
     headline,
     pair_sentence,
 )
-from reality_check.report.statistics import Comparison, Difference
 from reality_check.report.summary import Basis, Summary
 from reality_check.results import ExperimentResults, ResultRow
+from reality_check.statistics import Comparison, Difference
 
 MAP = "mean_average_precision_at_r"
 

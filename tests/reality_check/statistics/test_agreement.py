@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reality_check.report.statistics import prediction_interval, rank_agreement, selection_gap
+from reality_check.statistics import prediction_interval, rank_agreement, selection_gap
 
 points = st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5)), min_size=2, max_size=6)
 

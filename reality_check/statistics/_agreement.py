@@ -10,8 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.report.statistics._intervals import Interval, t_interval, variance
-from reality_check.report.statistics._ranks import midranks
+from reality_check.statistics._intervals import Interval, t_interval, variance
+from reality_check.statistics._ranks import midranks
 
 _PERMUTATIONS = 10_000
 #: Up to so many points every order is tried (5,040 of them).

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 from support.welch import welch_difference
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     Shares,
     estimate_difference,
     holm,

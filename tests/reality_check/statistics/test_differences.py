@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.welch import welch_difference
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     cliffs_delta,
     cohens_d,
     paired_difference,

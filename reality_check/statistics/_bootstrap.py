@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtr, stdtrit
 
-from reality_check.report.statistics._intervals import CONFIDENCE, Bounds
+from reality_check.statistics._intervals import CONFIDENCE, Bounds
 
 Array = NDArray[np.float64]
 

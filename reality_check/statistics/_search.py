@@ -9,7 +9,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import betainc, betaincinv, gammaln
 
-from reality_check.report.statistics._intervals import CONFIDENCE
+from reality_check.statistics._intervals import CONFIDENCE
 
 Array = NDArray[np.float64]
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     Lead,
     expected_best,
     expected_best_band,

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     MAX_LEFT_OUT,
     all_subsets,
     budget_curve,

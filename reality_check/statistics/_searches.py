@@ -14,7 +14,7 @@ from dataclasses import dataclass, replace
 from scipy.optimize import brentq
 from scipy.special import nctdtr, ndtri
 
-from reality_check.report.statistics._differences import (
+from reality_check.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
@@ -22,7 +22,7 @@ from reality_check.report.statistics._differences import (
     satterthwaite,
     t_difference,
 )
-from reality_check.report.statistics._intervals import (
+from reality_check.statistics._intervals import (
     CONFIDENCE,
     Centred,
     t_interval,

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.welch import estimate, welch_difference
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     Interval,
     compare_estimates,
     holm,
@@ -133,3 +133,12 @@ def test_pairs_that_cannot_be_tested_do_not_weaken_the_others() -> None:
     }
     assert not pairs[1].distinct
     assert pairs[1].adjusted_p is None
+
+
+def test_the_name_that_the_functions_first_had_still_has_them() -> None:
+    import reality_check.statistics
+    from reality_check.report import statistics
+
+    assert statistics.__all__ == reality_check.statistics.__all__
+    for name in statistics.__all__:
+        assert getattr(statistics, name) is getattr(reality_check.statistics, name)

@@ -7,20 +7,20 @@ other test classes or other splits. ``docs/statistics.md`` says of each number w
 
 from __future__ import annotations
 
-from reality_check.report.statistics._agreement import (
+from reality_check.statistics._agreement import (
     Agreement,
     prediction_interval,
     rank_agreement,
     selection_gap,
 )
-from reality_check.report.statistics._bootstrap import (
+from reality_check.statistics._bootstrap import (
     class_totals,
     design_effect,
     percentile_interval,
     resampled_means,
     with_noise,
 )
-from reality_check.report.statistics._differences import (
+from reality_check.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
@@ -28,14 +28,14 @@ from reality_check.report.statistics._differences import (
     paired_difference,
     satterthwaite,
 )
-from reality_check.report.statistics._effects import (
+from reality_check.statistics._effects import (
     MIN_STANDARDISED,
     cliffs_delta,
     cohens_d,
     paired_effect,
     probability_of_improvement,
 )
-from reality_check.report.statistics._intervals import (
+from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
     Centred,
@@ -44,14 +44,14 @@ from reality_check.report.statistics._intervals import (
     t_quantile,
     two_sided_p,
 )
-from reality_check.report.statistics._ranks import Ranking, critical_difference, rank_methods
-from reality_check.report.statistics._search import (
+from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
+from reality_check.statistics._search import (
     Lead,
     expected_best,
     expected_best_band,
     leaders_by_budget,
 )
-from reality_check.report.statistics._searches import (
+from reality_check.statistics._searches import (
     Estimate,
     Shares,
     allow_for_skew,
@@ -63,7 +63,7 @@ from reality_check.report.statistics._searches import (
     smallest_detectable,
     variance_shares,
 )
-from reality_check.report.statistics._subsets import (
+from reality_check.statistics._subsets import (
     MAX_LEFT_OUT,
     all_subsets,
     budget_curve,

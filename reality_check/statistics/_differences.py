@@ -6,7 +6,7 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-from reality_check.report.statistics._intervals import (
+from reality_check.statistics._intervals import (
     CONFIDENCE,
     Centred,
     t_interval,

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     class_totals,
     design_effect,
     percentile_interval,
@@ -51,7 +51,7 @@ def test_draws_are_means_over_the_queries_of_the_drawn_classes() -> None:
 def test_memory_is_bounded_without_changing_the_draws(monkeypatch: pytest.MonkeyPatch) -> None:
     totals, counts = np.random.default_rng(0).random((2, 9)), np.arange(1, 10)
     whole = resampled_means(totals, counts, draws=40)
-    monkeypatch.setattr("reality_check.report.statistics._bootstrap._HELD", 20)
+    monkeypatch.setattr("reality_check.statistics._bootstrap._HELD", 20)
     assert resampled_means(totals, counts, draws=40) == pytest.approx(whole)
 
 

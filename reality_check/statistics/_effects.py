@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from scipy.optimize import brentq
 from scipy.special import gammaincinv, ndtri
 
-from reality_check.report.statistics._intervals import CONFIDENCE, Bounds, t_interval, variance
+from reality_check.statistics._intervals import CONFIDENCE, Bounds, t_interval, variance
 
 #: No standardised difference from fewer values: its interval would hold nearly anything.
 MIN_STANDARDISED = 5

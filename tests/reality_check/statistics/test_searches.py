@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from scipy import stats
 from support.welch import welch_difference
 
-from reality_check.report.statistics import (
+from reality_check.statistics import (
     Estimate,
     Shares,
     allow_for_skew,

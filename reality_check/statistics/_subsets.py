@@ -15,9 +15,9 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.report.statistics._differences import Difference, t_difference
-from reality_check.report.statistics._intervals import t_quantile
-from reality_check.report.statistics._searches import Estimate, Shares, planned_error
+from reality_check.statistics._differences import Difference, t_difference
+from reality_check.statistics._intervals import t_quantile
+from reality_check.statistics._searches import Estimate, Shares, planned_error
 
 Array = NDArray[np.float64]
 

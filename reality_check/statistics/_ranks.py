@@ -10,7 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 from scipy.special import ndtri
 
-from reality_check.report.statistics._intervals import CONFIDENCE
+from reality_check.statistics._intervals import CONFIDENCE
 
 _PERMUTATIONS = 10_000
 

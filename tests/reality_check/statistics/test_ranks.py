@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from reality_check.report.statistics import critical_difference, rank_methods
+from reality_check.statistics import critical_difference, rank_methods
 
 #: Demšar (2006), table 5 (a): q at 0.05 and 0.10 for 2 to 10 methods.
 Q_05 = (1.960, 2.343, 2.569, 2.728, 2.850, 2.949, 3.031, 3.102, 3.164)
