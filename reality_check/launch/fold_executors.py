@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import functools
 import multiprocessing
 import os
@@ -16,11 +15,10 @@ from concurrent.futures.process import BrokenProcessPool
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from pathlib import Path
-from typing import Any, Protocol
+from typing import Any
 
 import torch
 
-from reality_check.config.training import Training
 from reality_check.data import SampleSet
 from reality_check.data.residency import processes_on_gpu, share_gpu
 from reality_check.evaluation.metrics import Diverged
@@ -59,10 +57,6 @@ class FoldJob:
     validation: tuple[int, ...] | None
     folder: Path
 
-    def trained_as(self, training: Training) -> FoldJob:
-        """The same with another training, such as one with settings for a GPU."""
-        return dataclasses.replace(self, task=dataclasses.replace(self.task, training=training))
-
     def run(
         self,
         dataset: SampleSet,
@@ -89,22 +83,6 @@ class FoldJob:
         return once_more_if_full(device, train_it)
 
 
-class FoldExecutor(Protocol):
-    """Trains the fold runs of one unit of work."""
-
-    def run(
-        self, jobs: Sequence[FoldJob], on_progress: Progress, renew_lease: LeaseCheck = no_lease
-    ) -> list[FoldResult]:
-        """Train all of them and return their results in order.
-
-        ``renew_lease`` is called before files are touched; what it raises when another worker has
-        the work by now ends the training.
-        """
-
-    def close(self) -> None:
-        """End its processes."""
-
-
 class SerialExecutor:
     """Trains in this process, one after the other; with a strategy, together with its others.
 
@@ -124,7 +102,11 @@ class SerialExecutor:
     def run(
         self, jobs: Sequence[FoldJob], on_progress: Progress, renew_lease: LeaseCheck = no_lease
     ) -> list[FoldResult]:
-        """Train all of them and return their results in order."""
+        """Train all of them and return their results in order.
+
+        ``renew_lease`` is called before files are touched; what it raises when another worker has
+        the work by now ends the training.
+        """
         results = []
         for job in jobs:
             renew_lease()
@@ -210,7 +192,7 @@ class ProcessExecutor:
         self._held_until: Any = context.RawValue("d", 0.0)
         self._teller = threading.Thread(target=self._tell, args=(messages,), daemon=True)
         self._teller.start()
-        put = _Put(self._writer, context.Lock())
+        put = functools.partial(_put, self._writer, context.Lock())
         return ProcessPoolExecutor(
             self._count,
             mp_context=context,
@@ -286,21 +268,17 @@ class ProcessExecutor:
             self._teller.join()
 
 
-@dataclass(frozen=True)
-class _Put:
-    """Sends messages through a pipe that several processes share.
-
-    Not a queue: one that is killed in the middle would keep the parent from ever ending it.
-    """
-
-    writer: Connection
-    lock: Any
-
-    def __call__(self, message: dict[str, Any]) -> None:
-        with self.lock:
-            self.writer.send(message)
+#: Who trains the fold runs of one unit of work.
+FoldExecutor = SerialExecutor | ProcessExecutor
 
 
+def _put(writer: Connection, lock: Any, message: dict[str, Any]) -> None:
+    # Not a queue: a process killed in its middle would keep the parent from ever ending it.
+    with lock:
+        writer.send(message)
+
+
+#: In a process of :class:`ProcessExecutor`: with what it trains its jobs.
 _here: dict[str, Any] = {}
 
 
@@ -320,8 +298,13 @@ def _begin(
     torch.set_num_threads(1)
     keep_freed_memory()
     share_gpu(on_gpu)
-    renew_lease = functools.partial(_wait_for_parent, held_until)
-    _here.update(dataset=load(), device=device, on_progress=put, renew_lease=renew_lease)
+    _here.update(
+        dataset=load(),
+        device=device,
+        on_progress=put,
+        strategy=Strategy(),
+        renew_lease=functools.partial(_wait_for_parent, held_until),
+    )
 
 
 def _wait_for_parent(held_until: Any) -> float:
@@ -333,13 +316,7 @@ def _wait_for_parent(held_until: Any) -> float:
 
 def _train(job: FoldJob) -> FoldResult:
     stopping.check()
-    return job.run(
-        _here["dataset"],
-        _here["device"],
-        _here["on_progress"],
-        Strategy(),
-        renew_lease=_here["renew_lease"],
-    )
+    return job.run(**_here)
 
 
 @contextlib.contextmanager

@@ -156,8 +156,7 @@ def write_failure(out_dir: Path, number: int, status: int, message: str) -> None
     path = _failure_path(out_dir, number)
     if read_failure(out_dir, number) is not None or not path.parent.is_dir():
         return
-    text = json.dumps({"status": status, "message": message})
-    atomic_write(path, text)
+    atomic_write(path, json.dumps({"status": status, "message": message}))
 
 
 def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:

@@ -21,11 +21,7 @@ from reality_check.data import SampleSet, load_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import put
 from reality_check.registry.packed_methods import check_packed, packs_of
-from reality_check.studies.campaign import (
-    Campaign,
-    check_studies,
-    storage_url,
-)
+from reality_check.studies.campaign import Campaign, check_studies, storage_url
 from reality_check.studies.growth import describe_changes, note_step, read_steps
 from reality_check.studies.output_folder import (
     changed_code,
@@ -57,18 +53,9 @@ from reality_check.utils.processes import shares_process_ids
 _POLL_SECONDS = 1.0
 
 
-def prepare(experiment: Experiment, out_dir: Path, trained_here: bool = True) -> PreparedExperiment:
-    """Check all that can be checked before training, and open the output folder.
-
-    Where others train (``trained_here=False``), their device need not be here.
-
-    Returns:
-        The experiment with its fingerprints, as written to ``experiment.yaml``, and its images.
-
-    Raises:
-        UsageError: something cannot work; nothing is written then.
-    """
-    with prepared(experiment, out_dir, trained_here) as ready:
+def prepare(experiment: Experiment, out_dir: Path) -> PreparedExperiment:
+    """As :func:`prepared`, without holding the output folder."""
+    with prepared(experiment, out_dir, trained_here=True) as ready:
         return ready
 
 
@@ -79,13 +66,27 @@ def prepared(
     trained_here: bool,
     log: Callable[[str], None] = lambda text: None,
 ) -> Iterator[PreparedExperiment]:
-    """What :func:`prepare` does, and hold the output folder: no other run changes it meanwhile."""
+    """Check all that can be checked before training, and hold the output folder meanwhile.
+
+    Where others train (``trained_here=False``), their device need not be here.
+
+    Yields:
+        The experiment with its fingerprints, as written to ``experiment.yaml``, and its images.
+
+    Raises:
+        UsageError: something cannot work; nothing is written then.
+    """
     packs = packs_of(experiment)
-    dataset = _check_inputs(experiment, trained_here)
+    if trained_here:
+        pick_device(experiment.device)
+    dataset = load_dataset(experiment.dataset, verify=True)
+    check_experiment(experiment, dataset)
     experiment = with_trials(experiment)
     code = fingerprints(experiment.trained(), dataset)
     code = check_packed(experiment, code, read_steps(out_dir), packs)
-    _tell_differences(experiment.code, code, log)
+    names = [name for name, seen in experiment.code.items() if code.get(name, seen) != seen]
+    if names:  # a run that is made again from its locked experiment
+        log(f"Different from the run that wrote this experiment.yaml: {', '.join(names)}.")
     locked, restarted = _as_locked(experiment, code, out_dir)
     _check_storage(locked, out_dir)
     with contextlib.ExitStack() as stack:
@@ -120,15 +121,6 @@ def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> 
             counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
         done.pop("", None)
         note_step(begun.experiment, changes, done, out_dir)
-
-
-def _check_inputs(experiment: Experiment, trained_here: bool) -> SampleSet:
-    """Check all that the output folder has no part in; return the images."""
-    if trained_here:
-        pick_device(experiment.device)
-    dataset = load_dataset(experiment.dataset, verify=True)
-    check_experiment(experiment, dataset)
-    return dataset
 
 
 def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
@@ -214,7 +206,7 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     A loss that failed in its first training can so be fixed and the same command continues, and
     results of different code still never mix.
     """
-    users = [m for m in experiment.methods if any(uses_class(m, name) for name in changed)]
+    users = [method for method in experiment.methods if {*changed} & classes_of(method).keys()]
     trunks = {experiment.model_of(method).trunk for method in experiment.methods}
     if not users or trunks & {*changed}:
         return []
@@ -276,25 +268,20 @@ def _still_works(worker: Mapping[str, Any] | None) -> str:
     )
 
 
-def uses_class(method: Method, name: str) -> bool:
-    """Whether a method names that class as its loss, its miner or an argument of them."""
-    return name in _classes_of(method)
-
-
-def _classes_of(method: Method) -> dict[str, str]:
-    """All classes that a method names, with their kinds."""
+def classes_of(method: Method) -> dict[str, str]:
+    """All classes that a method names (loss, miner, arguments of them), with their kinds."""
     arguments = {**method.arguments, "miner": method.miner or {}}
     return {method.loss: "loss", **dict(named_classes(arguments))}
 
 
 def fingerprints(experiment: Experiment, dataset: SampleSet) -> dict[str, str]:
     """What else a result depends on: the images, and the code of the user's own classes."""
-    models = _models(experiment)
-    prints = {"dataset": dataset.fingerprint()}
-    reader = _plugin_of_data(experiment)
-    if reader is not None:
-        prints["data set from"] = reader
-    weights = dict.fromkeys(map(weights_fingerprint, models))
+    prints, reader = {"dataset": dataset.fingerprint()}, experiment.dataset
+    if isinstance(reader, FunctionData) and "." not in reader.function:
+        plugin = find_plugin("dataset", reader.function)
+        if plugin is not None:
+            prints["data set from"] = plugin.title
+    weights = dict.fromkeys(map(weights_fingerprint, _models(experiment)))
     if any(weights):
         prints["pretrained weights"] = ", ".join(one or "none" for one in weights)
     for name, kind in _named_classes(experiment).items():
@@ -313,7 +300,7 @@ def _named_classes(experiment: Experiment) -> dict[str, str]:
     """All classes that the YAML names, with their kinds."""
     named = {model.trunk: "trunk" for model in _models(experiment)}
     for method in experiment.methods:
-        named.update(_classes_of(method))
+        named.update(classes_of(method))
     for training in (experiment.protocol.training, *(m.training for m in experiment.methods)):
         if training is not None:
             named.update({part.name: "optimizer" for _, part in training.optimizers})
@@ -329,20 +316,3 @@ def _own_modules(experiment: Experiment) -> set[str]:
     if isinstance(dataset, TorchDatasetData):
         names.append(dataset.dataset)
     return {module for module in map(own_module, names) if module is not None}
-
-
-def _tell_differences(
-    recorded: Mapping[str, str], here: Mapping[str, str], log: Callable[[str], None]
-) -> None:
-    """Of a run that is made again from its locked experiment: what is not as it was."""
-    names = [name for name, source in recorded.items() if here.get(name, source) != source]
-    if names:
-        log(f"Different from the run that wrote this experiment.yaml: {', '.join(names)}.")
-
-
-def _plugin_of_data(experiment: Experiment) -> str | None:
-    """The package that the images come from; whether they are the same, their fingerprint tells."""
-    if not isinstance(experiment.dataset, FunctionData) or "." in experiment.dataset.function:
-        return None
-    plugin = find_plugin("dataset", experiment.dataset.function)
-    return None if plugin is None else plugin.title

@@ -288,7 +288,11 @@ class TrialRunner:
             asked, words = choice.complete(asked), choice.described()
         training = method.training.model_copy(update={"gpu": asked})
         settings = training.on_device("cuda").described()
-        return [job.trained_as(training) for job in jobs], f"{settings}{words}"
+        for_gpu = [
+            dataclasses.replace(job, task=dataclasses.replace(job.task, training=training))
+            for job in jobs
+        ]
+        return for_gpu, f"{settings}{words}"
 
 
 def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:

@@ -126,15 +126,16 @@ class CapturedStep:
             for name in names
         ]
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
-        obstacles = [
-            *(["the step waits for the GPU"] if waits else []),
-            *watch.found,
-            *(["the step draws random numbers on the host"] if numbers != _states() else []),
-            *(f"the step changes {name}, which no graph does" for name in changed),
-            *("a gradient is sparse" for g in gradients if g.layout != torch.strided),
-        ]
-        if obstacles:
-            self._give_up(obstacles[0])
+        if waits:
+            self._give_up("the step waits for the GPU")
+        elif watch.found:
+            self._give_up(watch.found[0])
+        elif numbers != _states():
+            self._give_up("the step draws random numbers on the host")
+        elif changed:
+            self._give_up(f"the step changes {changed[0]}, which no graph does")
+        elif any(gradient.layout != torch.strided for gradient in gradients):
+            self._give_up("a gradient is sparse")
         return value
 
     # -- recording and repeating --------------------------------------------------------------
@@ -166,17 +167,14 @@ class CapturedStep:
 
     def _repair(self) -> None:
         """Some versions of torch refuse random numbers after a recording that failed."""
-        for last in (False, True):
-            try:
-                torch.rand(1, device=self._device)
-                return
-            except RuntimeError:
-                if last:
-                    raise
-                with contextlib.suppress(RuntimeError), warnings.catch_warnings():
-                    warnings.simplefilter("ignore")  # it is empty
-                    with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._stream):
-                        pass
+        try:
+            torch.rand(1, device=self._device)
+        except RuntimeError:
+            with contextlib.suppress(RuntimeError), warnings.catch_warnings():
+                warnings.simplefilter("ignore")  # it is empty
+                with torch.cuda.graph(torch.cuda.CUDAGraph(), stream=self._stream):
+                    pass
+            torch.rand(1, device=self._device)
 
     def _repeat(self, images: Tensor, labels: Tensor) -> Tensor:
         self._images.copy_(images)

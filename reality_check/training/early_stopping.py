@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 
 @dataclass
@@ -36,7 +35,3 @@ class EarlyStopping:
         if self.patience is None or self.latest_epoch is None or self.best_epoch is None:
             return False
         return self.latest_epoch - self.best_epoch > self.patience
-
-    def state_dict(self) -> dict[str, Any]:
-        """The state as plain data."""
-        return asdict(self)

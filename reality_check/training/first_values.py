@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from torch import Tensor, nn
+from torch import nn
 
 from pml_extensions.modules import start_from_pca
 from reality_check.config.training import Training
@@ -42,7 +42,11 @@ def fit_first_values(
     if embedder is not None and embedder.init == "pca":
         rows = evenly_spread(len(samples), MOST_FITTED)
         features = embed(network.features, network, batches.evaluation_batches(rows))
-        _start_embedder(network, features)
+        layer = next(part for part in network.embedder.modules() if isinstance(part, nn.Linear))
+        try:
+            start_from_pca(layer, features)
+        except ValueError as error:
+            raise UsageError(f"embedder.init: pca: {error}") from None
     if wanted.batch_statistics:
         module.train()
         for images, labels in batches.take(max(1, len(samples) // task.training.batch_size)):
@@ -78,12 +82,3 @@ def check_first_values(
             f"{name}.batch_statistics: there is no BatchNorm that takes statistics of batches; "
             "remove it, or write neck: batch_norm or training.freeze_batchnorm: false."
         )
-
-
-def _start_embedder(network: Network, features: Tensor) -> None:
-    """Give the embedder the principal components of the training features."""
-    layer = next(part for part in network.embedder.modules() if isinstance(part, nn.Linear))
-    try:
-        start_from_pca(layer, features)
-    except ValueError as error:
-        raise UsageError(f"embedder.init: pca: {error}") from None

@@ -88,20 +88,17 @@ class FoldCheckpoints:
                     result = state["result"]
                     tuples = {key: tuple(result[key]) for key in _TUPLES}
                     return FoldResult(**{**result, **tuples})
-                self._load_best(state)
+                for path in self._best_paths(state):
+                    self.best = checkpoints.load(path)
+                    if self.best is None:
+                        raise FileNotFoundError(f"{path} is missing")
+                    self._kept = {path}
                 return state
             except (checkpoints.Damaged, FileNotFoundError) as error:
                 before = "the checkpoint before it" if name == LATEST else "the beginning"
                 _log.warning("%s; this training continues from %s", error, before)
                 self._remove(name)
         return None
-
-    def _load_best(self, state: Mapping[str, Any]) -> None:
-        for path in self._best_paths(state):
-            self.best = checkpoints.load(path)
-            if self.best is None:
-                raise FileNotFoundError(f"{path} is missing")
-            self._kept = {path}
 
     def _best_paths(self, state: Mapping[str, Any]) -> set[Path]:
         """Where the state that another one names as the best is kept; empty if it names none."""

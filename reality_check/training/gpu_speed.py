@@ -135,10 +135,8 @@ class _Probe:
     def __init__(self, task: FoldTask, samples: SampleSet, device: torch.device) -> None:
         training = task.training
         self._task, self._device, self._begun = task, device, time.perf_counter()
-        self._shape, self._classes = (
-            input_shape(samples, training.augmentation),
-            samples.num_classes,
-        )
+        self._shape = input_shape(samples, training.augmentation)
+        self._classes = samples.num_classes
         augmentation = build_augmentation(task.model, training.augmentation, self._shape)
         batches = Batches(task, samples, augmentation, self._shape, device, Strategy())
         self._batches = list(batches.take(_BATCHES))

@@ -205,12 +205,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
     if second is None:
         # Appendix D: every method has a second phase, with learning rates of its own search.
         second = SecondPhase(lr_factor=Range(low=0.01, high=1.0, log=True))
-    return {
-        "arguments": second.arguments,
-        "factors": second.factors,
-        "lr_factor": second.lr_factor,
-        "loss_lr_factor": second.loss_lr_factor,
-    }
+    return dict(second)
 
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:

@@ -22,11 +22,7 @@ from reality_check.training.methods import (
     build_miner,
     enter_second_phase,
 )
-from reality_check.training.optimizers import (
-    Together,
-    build_optimizers,
-    load_state,
-)
+from reality_check.training.optimizers import Together, build_optimizers, load_state
 from reality_check.training.schedules import ScheduledValues, rate_factor
 from reality_check.training.strategy import BATCH_NORM, Strategy
 from reality_check.utils import checkpoints

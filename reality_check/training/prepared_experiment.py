@@ -90,13 +90,10 @@ class PreparedExperiment:
     def _methods(self) -> dict[str, PreparedMethod]:
         experiment = self.experiment
         return {
-            method.name: PreparedMethod(
-                method,
-                experiment.model_of(method),
-                experiment.training_of(method),
-                self.protocol,
+            one.name: PreparedMethod(
+                one, experiment.model_of(one), experiment.training_of(one), self.protocol
             )
-            for method in experiment.methods
+            for one in experiment.methods
         }
 
     def method(self, name: str) -> PreparedMethod:
@@ -142,6 +139,7 @@ class PreparedExperiment:
         Where others train, the caller says on what ``device``.
         """
         dataset, splits, test = self.dataset, self.splits, self.test_set
+        shape = input_shape(dataset, self.protocol.training.augmentation)
         return {
             "name": self.experiment.dataset.name,
             "classes": dataset.num_classes,
@@ -149,7 +147,7 @@ class PreparedExperiment:
             "noun": dataset.noun,
             "origin": dataset.origin,
             "image_shape": list(dataset.samples.shape or ()),
-            "input_shape": list(_sizes(input_shape(dataset, self.protocol.training.augmentation))),
+            "input_shape": list(shape.sizes if isinstance(shape, TensorShape) else shape),
             "trainval_classes": len(splits.trainval),
             "test_classes": len(splits.test),
             "test_images": len(test),
@@ -171,10 +169,6 @@ def described_input(plain: Sequence[Any]) -> InputShape:
 
 def _count(module: torch.nn.Module) -> int:
     return sum(parameter.numel() for parameter in module.parameters())
-
-
-def _sizes(shape: InputShape) -> tuple[int, ...]:
-    return shape.sizes if isinstance(shape, TensorShape) else shape
 
 
 def pick_device(name: str) -> torch.device:

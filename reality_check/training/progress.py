@@ -185,7 +185,7 @@ class FoldProgress:
         return {
             "position": dict(vars(self.position)),
             "best": None if self.best is None else dict(vars(self.best)),
-            "stopping": self._stopping.state_dict(),
+            "stopping": dict(vars(self._stopping)),
             "cut_short": list(self.cut_short),
             "history": list(self.history),
         }

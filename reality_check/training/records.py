@@ -66,7 +66,7 @@ class FoldRecords:
         for row in history:
             self._put(row)
         self._unsaved = bool(history)
-        self._save()
+        self.save()
 
     def append(self, row: Mapping[str, Any]) -> None:
         """Record one evaluation, a row of ``FoldProgress.history``.
@@ -76,15 +76,17 @@ class FoldRecords:
         self._put(row)
         self._unsaved = True
         if time.monotonic() - self._saved_at >= _SAVE_SECONDS:
-            self._save()
+            self.save()
 
     def discard(self) -> None:
         """Forget what is not written yet."""
         self._unsaved = False
 
-    def close(self) -> None:
+    def save(self) -> None:
         """Write what is not written yet."""
-        self._save()
+        if self._unsaved:
+            self._keeper.save_records()
+        self._unsaved, self._saved_at = False, time.monotonic()
 
     def _put(self, row: Mapping[str, Any]) -> None:
         step = row["step"]
@@ -102,11 +104,6 @@ class FoldRecords:
             losses = {"metric_loss": row["loss"], "total_loss": row["loss"]}
             groups |= {LOSSES: losses, **row.get("attributes", {})}
         self._keeper.update_records(groups, step)
-
-    def _save(self) -> None:
-        if self._unsaved:
-            self._keeper.save_records()
-        self._unsaved, self._saved_at = False, time.monotonic()
 
 
 def recordable_attributes(loss: nn.Module, miner: Any) -> dict[str, dict[str, float]]:
@@ -145,12 +142,9 @@ class _Numbers:
         self.groups: dict[str, dict[str, float]] = {}
 
     def append(self, group: str, name: str, value: Any, _: int) -> None:
-        if not isinstance(value, str) and not is_list_or_tuple(value) and _size(value) == 1:
+        size = math.prod(getattr(value, "shape", ()))
+        if not isinstance(value, str) and not is_list_or_tuple(value) and size == 1:
             self.groups.setdefault(group, {})[name] = float(value)
-
-
-def _size(value: Any) -> int:
-    return math.prod(getattr(value, "shape", ()))
 
 
 def _empty(folder: Path) -> None:

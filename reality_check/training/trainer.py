@@ -101,13 +101,13 @@ class Trainer:
             self.progress.load_state_dict(saved["progress"])
             self._restore(saved)
         self.checkpoints.remove_unused()
-        self.records = self._open_records() if self._is_main else None
+        self.records = self._open_records() if self.strategy.is_main else None
         try:
             if saved is None:
                 self._evaluate_untrained()
             self._train_phases()
             if self.records is not None:
-                self.records.close()  # first: a finished run is not begun again
+                self.records.save()  # first: a finished run is not begun again
             return self._finish()
         except LeaseLost:
             if self.records is not None:
@@ -116,12 +116,7 @@ class Trainer:
         finally:
             self.module.release()
             if self.records is not None:
-                self.records.close()
-
-    @property
-    def _is_main(self) -> bool:
-        """Whether this process writes the files."""
-        return self.strategy.is_main
+                self.records.save()
 
     def build(self) -> None:
         """Build everything that learns and everything that batches come from."""
@@ -302,7 +297,7 @@ class Trainer:
 
     def _finish(self) -> FoldResult:
         result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
-        if self._is_main:
+        if self.strategy.is_main:
             network = self.network.state_dict()
             if self.validation is not None:
                 network = self._best_state()["network"]

@@ -64,7 +64,7 @@ def test_the_state_continues_where_it_was() -> None:
     stopping = EarlyStopping(patience=9)
     for epoch in (0, 2, 4, 6, 8, 10, 12):
         stopping.update(epoch, GOLDEN[epoch])
-    again = EarlyStopping(**stopping.state_dict())
+    again = EarlyStopping(**vars(stopping))
     assert not again.should_stop
     again.update(14, GOLDEN[14])
     assert again.should_stop

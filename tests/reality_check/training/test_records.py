@@ -52,11 +52,11 @@ def test_rows_land_in_csv_and_sqlite_once_however_often_a_run_is_resumed(tmp_pat
     for line in history:
         records.append(line)
     records.append(row(4, 1.25))  # lost: the checkpoint of this evaluation was not written
-    records.close()
+    records.save()
     again = keep(folder, history)
     again.append(row(4, 1.0))
     again.append(row(6, 0.5))
-    again.close()
+    again.save()
     with (folder / f"{accuracies_group(True)}.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
     assert [int(line["epoch"]) for line in rows] == [-1, 0, 2, 4, 6]
@@ -72,7 +72,7 @@ def test_rows_land_in_csv_and_sqlite_once_however_often_a_run_is_resumed(tmp_pat
 def test_the_hooks_of_pml_read_the_histories(tmp_path: Path, normalized: bool) -> None:
     values = [row(-1, None), row(0, None), row(2, 1.5), row(4, 1.25), row(6, 1.0)]
     values[-1][PRIMARY] = 0.15
-    keep(tmp_path, values, normalized).close()
+    keep(tmp_path, values, normalized).save()
     container, tester = hooks(tmp_path, normalized)
     assert container.get_best_epoch_and_accuracy(tester, "val") == (4, pytest.approx(0.4))
     history = container.get_accuracy_history(tester, "val", metrics=("precision_at_1",))
@@ -98,7 +98,7 @@ def test_what_a_loss_and_its_miner_list_is_recorded_as_pmls_hooks_do(tmp_path: P
     theirs.update_records(modules, 2, recursive_types=[torch.nn.Module, dict])
     for group, values in found.items():
         assert {name: theirs.get_record(group)[name][2] for name in values} == values
-    keep(tmp_path, [row(0, None), row(2, 1.5, attributes=found)]).close()
+    keep(tmp_path, [row(0, None), row(2, 1.5, attributes=found)]).save()
     query = hooks(tmp_path)[0].record_keeper.query
     (line,) = query("SELECT * FROM miner_TripletMarginMiner")
     assert line["num_triplets"] == miner.num_triplets
@@ -123,7 +123,7 @@ def test_only_numbers_are_recorded() -> None:
 def test_a_phase_may_have_other_attributes(tmp_path: Path) -> None:
     more: Mapping[str, Any] = {"miner_TripletMarginMiner": {"num_triplets": 3.0, "margin": 0.1}}
     rows = [row(2, 1.5, attributes=TRIPLETS), row(4, 1.0, attributes=more), row(6, 0.5)]
-    keep(tmp_path, rows).close()
+    keep(tmp_path, rows).save()
     found = hooks(tmp_path)[0].record_keeper.query(
         "SELECT num_triplets, margin FROM miner_TripletMarginMiner"
     )
@@ -136,7 +136,7 @@ def test_what_another_process_has_open_is_not_read_as_records(
 ) -> None:
     """On NFS, such files get another name, and their folders cannot be removed."""
     folder = tmp_path / "records"
-    keep(folder, [row(-1, None), row(0, None), row(2, 1.5), row(4, 1.0)]).close()
+    keep(folder, [row(-1, None), row(0, None), row(2, 1.5), row(4, 1.0)]).save()
     rmtree = shutil.rmtree
 
     def leave_some(path: Path, ignore_errors: bool) -> None:
@@ -149,14 +149,14 @@ def test_what_another_process_has_open_is_not_read_as_records(
     monkeypatch.setattr(shutil, "rmtree", leave_some)
     again = keep(folder, [row(-1, None), row(0, None)])
     again.append(row(2, 1.0))
-    again.close()
+    again.save()
     assert accuracies(folder)["epoch"] == [-1, 0, 2]
 
 
 def test_records_that_cannot_be_removed_are_an_error(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    keep(tmp_path / "records", [row(0, None)]).close()
+    keep(tmp_path / "records", [row(0, None)]).save()
 
     def refuse(path: Path) -> None:
         raise PermissionError("not yours")
@@ -168,5 +168,5 @@ def test_records_that_cannot_be_removed_are_an_error(
 
 
 def test_a_run_without_evaluations_has_empty_records(tmp_path: Path) -> None:
-    keep(tmp_path / "records", []).close()
+    keep(tmp_path / "records", []).save()
     assert list((tmp_path / "records").rglob("*.csv")) == []
