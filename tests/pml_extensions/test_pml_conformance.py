@@ -13,13 +13,16 @@ from __future__ import annotations
 import copy
 import math
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
+import support.losses
 import torch
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners, reducers, regularizers
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+from support.losses import Make
 from torch import Tensor
 
 from pml_extensions.functional import Power
@@ -35,18 +38,9 @@ from pml_extensions.losses import (
 )
 
 CLASSES = 10
-Make = Callable[..., Any]
 PROXY_LOSSES: dict[str, Make] = {
-    "normalized_softmax": lambda d, **k: NormalizedSoftmaxLoss(CLASSES, d, **k),
-    "normalized_softmax_chunks": lambda d, **k: NormalizedSoftmaxLoss(
-        CLASSES, d, softmax=ChunkedSoftmax(3), **k
-    ),
-    "proxy_nca_plus_plus": lambda d, **k: ProxyNCAPlusPlusLoss(CLASSES, d, **k),
-    "heated_up": lambda d, **k: HeatedUpSoftmaxLoss(CLASSES, d, bias="scaled", **k),
-    "heated_up_bn": lambda d, **k: HeatedUpSoftmaxLoss(CLASSES, d, normalization="bn", **k),
-    "sgsl": lambda d, **k: StopGradientSoftmaxLoss(CLASSES, d, **k),
-    "warped": lambda d, **k: WarpedSoftmaxLoss(CLASSES, d, alpha=1.0, k1=0.7, k2=1.3, **k),
-    "hist": lambda d, **k: HISTLoss(CLASSES, d, **k),
+    **{name: partial(make, CLASSES) for name, make in support.losses.PROXY_LOSSES.items()},
+    "normalized_chunks": partial(NormalizedSoftmaxLoss, CLASSES, softmax=ChunkedSoftmax(3)),
 }
 TUPLE_LOSSES: dict[str, Make] = {
     "grad_ml": lambda d, **k: GradMLLoss(**k),

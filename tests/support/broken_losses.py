@@ -5,6 +5,7 @@ Not collected by itself: ``test_contracts.py`` runs this file in a pytest of its
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import torch
@@ -108,300 +109,256 @@ class Toy(ProxyLossContract, PhaseContract):
         return self.loss(**kwargs)
 
 
+def must_fail(*checks: str) -> Callable[[type[Softmax]], type[Softmax]]:
+    """Put a loss through the contract, of which it must fail these checks alone."""
+
+    def tested(loss: type[Softmax]) -> type[Softmax]:
+        body = {"loss": loss, "fails": " ".join(checks), "__module__": __name__}
+        globals()[f"Test{loss.__name__}"] = type(f"Test{loss.__name__}", (Toy,), body)
+        return loss
+
+    return tested
+
+
 class TestCorrect(Toy):
     compile_backend = "aot_eager"
     fails = ""
 
 
-class TestUndeclaredSubLoss(Toy):
-    fails = "test_sub_losses_are_declared"
-
-    class loss(Softmax):
-        def entries(self, losses: Tensor) -> dict[str, Any]:
-            return {"ap_loss": super().entries(losses)["loss"]}
+@must_fail("test_sub_losses_are_declared")
+class UndeclaredSubLoss(Softmax):
+    def entries(self, losses: Tensor) -> dict[str, Any]:
+        return {"ap_loss": super().entries(losses)["loss"]}
 
 
-class TestIndicesOutsideOfTheBatch(Toy):
-    fails = "test_sub_losses_are_declared"
-
-    class loss(Softmax):
-        def entries(self, losses: Tensor) -> dict[str, Any]:
-            sub_loss = super().entries(losses)["loss"]
-            return {"loss": {**sub_loss, "indices": sub_loss["indices"] - 1}}
+@must_fail("test_sub_losses_are_declared")
+class IndicesOutsideOfTheBatch(Softmax):
+    def entries(self, losses: Tensor) -> dict[str, Any]:
+        sub_loss = super().entries(losses)["loss"]
+        return {"loss": {**sub_loss, "indices": sub_loss["indices"] - 1}}
 
 
-class TestReducesItself(Toy):
-    fails = "test_reducers_have_entries_to_act_on test_miner_weights_multiply_the_samples"
-
-    class loss(Softmax):
-        def entries(self, losses: Tensor) -> dict[str, Any]:
-            kind = {"indices": None, "reduction_type": "already_reduced"}
-            return {"loss": {"losses": losses.mean(), **kind}}
+@must_fail("test_reducers_have_entries_to_act_on", "test_miner_weights_multiply_the_samples")
+class ReducesItself(Softmax):
+    def entries(self, losses: Tensor) -> dict[str, Any]:
+        kind = {"indices": None, "reduction_type": "already_reduced"}
+        return {"loss": {"losses": losses.mean(), **kind}}
 
 
-class TestOverridesTheReducer(Toy):
-    fails = (
-        "test_reducers_see_the_entries[sum] test_reducers_see_the_entries[threshold] "
-        "test_reducers_see_the_entries[class_weighted]"
-    )
-
-    class loss(Softmax):
-        def forward(self, *args: Any, **kwargs: Any) -> Any:
-            value = super().forward(*args, **kwargs)
-            if type(self.reducer).__name__ in ("DoNothingReducer", "MultipleReducers"):
-                return value
-            kept, self.reducer = self.reducer, self.get_default_reducer()
-            value = super().forward(*args, **kwargs)
-            self.reducer = kept
+@must_fail(
+    "test_reducers_see_the_entries[sum]",
+    "test_reducers_see_the_entries[threshold]",
+    "test_reducers_see_the_entries[class_weighted]",
+)
+class OverridesTheReducer(Softmax):
+    def forward(self, *args: Any, **kwargs: Any) -> Any:
+        value = super().forward(*args, **kwargs)
+        if type(self.reducer).__name__ in ("DoNothingReducer", "MultipleReducers"):
             return value
+        kept, self.reducer = self.reducer, self.get_default_reducer()
+        value = super().forward(*args, **kwargs)
+        self.reducer = kept
+        return value
 
 
-class TestForgetsTheEmbeddingRegularizer(Toy):
-    fails = "test_embedding_regularizer_is_added"
-
-    class loss(Softmax):
-        def add_embedding_regularization_to_loss_dict(self, *args: Any) -> None:
-            pass
+@must_fail("test_embedding_regularizer_is_added")
+class ForgetsTheEmbeddingRegularizer(Softmax):
+    def add_embedding_regularization_to_loss_dict(self, *args: Any) -> None:
+        pass
 
 
-class TestForgetsTheWeightRegularizer(Toy):
-    fails = "test_weight_regularizer_is_added"
-
-    class loss(Softmax):
-        def add_weight_regularization_to_loss_dict(self, *args: Any) -> None:
-            pass
+@must_fail("test_weight_regularizer_is_added")
+class ForgetsTheWeightRegularizer(Softmax):
+    def add_weight_regularization_to_loss_dict(self, *args: Any) -> None:
+        pass
 
 
-class TestIgnoresTheWeightInitFunc(Toy):
-    fails = "test_weight_init_func_is_used"
-
-    class loss(Softmax):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            torch.nn.init.normal_(self.proxies)
+@must_fail("test_weight_init_func_is_used")
+class IgnoresTheWeightInitFunc(Softmax):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        torch.nn.init.normal_(self.proxies)
 
 
-class TestIgnoresMiners(Toy):
-    fails = "test_miner_weights_multiply_the_samples"
-
-    class loss(Softmax):
-        def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
-            return torch.ones(len(labels), dtype=dtype)
+@must_fail("test_miner_weights_multiply_the_samples")
+class IgnoresMiners(Softmax):
+    def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        return torch.ones(len(labels), dtype=dtype)
 
 
-class TestRefusesMinedPairs(Toy):
-    fails = "test_works_with_a_miner_and_in_multiple_losses test_inputs_are_left_alone"
-
-    class loss(Softmax):
-        def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
-            if indices_tuple is not None and len(indices_tuple) == 4:
-                raise ValueError("triplets only")
-            return super().weights(indices_tuple, labels, dtype)
+@must_fail("test_works_with_a_miner_and_in_multiple_losses", "test_inputs_are_left_alone")
+class RefusesMinedPairs(Softmax):
+    def weights(self, indices_tuple: Any, labels: Tensor, dtype: torch.dtype) -> Tensor:
+        if indices_tuple is not None and len(indices_tuple) == 4:
+            raise ValueError("triplets only")
+        return super().weights(indices_tuple, labels, dtype)
 
 
-class TestRetypesItsProxies(Toy):
+@must_fail(
+    "test_low_precision_embeddings_are_computed_in_float32[bfloat16]",
+    "test_low_precision_embeddings_are_computed_in_float32[float16]",
+    "test_an_optimizer_steps_after_any_dtype[bfloat16]",
+    "test_an_optimizer_steps_after_any_dtype[float16]",
+    "test_an_optimizer_steps_after_any_dtype[float64]",
+)
+class RetypesItsProxies(Softmax):
     """As PML's losses do."""
 
-    fails = (
-        "test_low_precision_embeddings_are_computed_in_float32[bfloat16] "
-        "test_low_precision_embeddings_are_computed_in_float32[float16] "
-        "test_an_optimizer_steps_after_any_dtype[bfloat16] "
-        "test_an_optimizer_steps_after_any_dtype[float16] "
-        "test_an_optimizer_steps_after_any_dtype[float64]"
-    )
-
-    class loss(Softmax):
-        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
-            super().check(labels, embeddings, *ref)
-            self.proxies.data = self.proxies.data.to(embeddings.dtype)
+    def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+        super().check(labels, embeddings, *ref)
+        self.proxies.data = self.proxies.data.to(embeddings.dtype)
 
 
-class TestComputesInLowPrecision(Toy):
-    fails = (
-        "test_low_precision_embeddings_are_computed_in_float32[bfloat16] "
-        "test_low_precision_embeddings_are_computed_in_float32[float16] "
-        "test_degenerate_batches_are_finite[float16_extremes]"
-    )
+@must_fail(
+    "test_low_precision_embeddings_are_computed_in_float32[bfloat16]",
+    "test_low_precision_embeddings_are_computed_in_float32[float16]",
+    "test_degenerate_batches_are_finite[float16_extremes]",
+)
+class ComputesInLowPrecision(Softmax):
+    def promoted(self, x: Tensor) -> Tensor:
+        return x
 
-    class loss(Softmax):
-        def promoted(self, x: Tensor) -> Tensor:
-            return x
-
-        def unit(self, x: Tensor) -> Tensor:
-            return x / x.square().sum(dim=1, keepdim=True).clamp_min(1e-6).sqrt()
+    def unit(self, x: Tensor) -> Tensor:
+        return x / x.square().sum(dim=1, keepdim=True).clamp_min(1e-6).sqrt()
 
 
-class TestComputesDoubleInSingle(Toy):
-    fails = (
-        "test_double_precision_is_computed_in_double "
-        "test_gradient_of_embeddings_is_the_derivative "
-        "test_gradient_of_parameters_is_the_derivative"
-    )
-
-    class loss(Softmax):
-        def promoted(self, x: Tensor) -> Tensor:
-            return x.float()
+@must_fail(
+    "test_double_precision_is_computed_in_double",
+    "test_gradient_of_embeddings_is_the_derivative",
+    "test_gradient_of_parameters_is_the_derivative",
+)
+class ComputesDoubleInSingle(Softmax):
+    def promoted(self, x: Tensor) -> Tensor:
+        return x.float()
 
 
-class TestLeavesAutocastOn(Toy):
-    fails = "test_autocast_changes_nothing"
+@must_fail("test_autocast_changes_nothing")
+class LeavesAutocastOn(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        with torch.autocast("cpu", enabled=self.under_autocast, dtype=torch.bfloat16):
+            return super().losses(x, proxies, labels)
 
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            with torch.autocast("cpu", enabled=self.under_autocast, dtype=torch.bfloat16):
-                return super().losses(x, proxies, labels)
-
-        def check(self, *args: Any) -> None:
-            super().check(*args)
-            self.under_autocast = torch.is_autocast_enabled("cpu")
+    def check(self, *args: Any) -> None:
+        super().check(*args)
+        self.under_autocast = torch.is_autocast_enabled("cpu")
 
 
-class TestLogitsUnderAutocast(Toy):
-    fails = "test_logits_are_float32_under_autocast"
-
-    class loss(Softmax):
-        def get_logits(self, x: Tensor) -> Tensor:
-            return self.unit(x) @ self.unit(self.proxies).t()
+@must_fail("test_logits_are_float32_under_autocast")
+class LogitsUnderAutocast(Softmax):
+    def get_logits(self, x: Tensor) -> Tensor:
+        return self.unit(x) @ self.unit(self.proxies).t()
 
 
-class TestAveragesNothing(Toy):
-    fails = "test_degenerate_batches_are_finite[empty]"
-
-    class loss(Softmax):
-        def zero_losses(self) -> dict[str, Any]:
-            return self.entries(self.proxies[:0, 0])
+@must_fail("test_degenerate_batches_are_finite[empty]")
+class AveragesNothing(Softmax):
+    def zero_losses(self) -> dict[str, Any]:
+        return self.entries(self.proxies[:0, 0])
 
 
-class TestDividesByZeroLength(Toy):
-    fails = "test_degenerate_batches_are_finite[zeros] test_degenerate_batches_are_finite[tiny]"
-
-    class loss(Softmax):
-        def unit(self, x: Tensor) -> Tensor:
-            return x / x.square().sum(dim=1, keepdim=True).sqrt()
+@must_fail("test_degenerate_batches_are_finite[zeros]", "test_degenerate_batches_are_finite[tiny]")
+class DividesByZeroLength(Softmax):
+    def unit(self, x: Tensor) -> Tensor:
+        return x / x.square().sum(dim=1, keepdim=True).sqrt()
 
 
-class TestHasNoGradientAtItsProxies(Toy):
+@must_fail("test_embeddings_on_their_proxies_are_finite")
+class HasNoGradientAtItsProxies(Softmax):
     """The derivative of the root is infinite at distance 0."""
 
-    fails = "test_embeddings_on_their_proxies_are_finite"
-
-    class loss(Softmax):
-        def logits(self, x: Tensor, proxies: Tensor) -> Tensor:
-            difference = self.unit(x).unsqueeze(1) - self.unit(proxies)
-            return -self.scale * difference.square().sum(dim=2).sqrt()
+    def logits(self, x: Tensor, proxies: Tensor) -> Tensor:
+        difference = self.unit(x).unsqueeze(1) - self.unit(proxies)
+        return -self.scale * difference.square().sum(dim=2).sqrt()
 
 
-class TestDividesByTheNumberOfOtherClasses(Toy):
-    fails = "test_degenerate_batches_are_finite[one] test_degenerate_batches_are_finite[one_class]"
+@must_fail(
+    "test_degenerate_batches_are_finite[one]", "test_degenerate_batches_are_finite[one_class]"
+)
+class DividesByTheNumberOfOtherClasses(Softmax):
+    def entries(self, losses: Tensor) -> dict[str, Any]:
+        return super().entries(losses / self.others)
 
-    class loss(Softmax):
-        def entries(self, losses: Tensor) -> dict[str, Any]:
-            return super().entries(losses / self.others)
-
-        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
-            super().check(labels, embeddings, *ref)
-            self.others = (
-                (labels != labels[:1]).any() if len(labels) else labels.sum() + 1
-            ).float()
+    def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+        super().check(labels, embeddings, *ref)
+        self.others = ((labels != labels[:1]).any() if len(labels) else labels.sum() + 1).float()
 
 
-class TestHidesNaN(Toy):
-    fails = "test_a_nan_embedding_shows_in_the_loss"
-
-    class loss(Softmax):
-        def promoted(self, x: Tensor) -> Tensor:
-            return super().promoted(x).nan_to_num()
+@must_fail("test_a_nan_embedding_shows_in_the_loss")
+class HidesNaN(Softmax):
+    def promoted(self, x: Tensor) -> Tensor:
+        return super().promoted(x).nan_to_num()
 
 
-class TestWritesToTheEmbeddings(Toy):
-    fails = "test_inputs_are_left_alone"
-
-    class loss(Softmax):
-        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
-            super().check(labels, embeddings, *ref)
-            if not embeddings.requires_grad:
-                embeddings.mul_(2)
+@must_fail("test_inputs_are_left_alone")
+class WritesToTheEmbeddings(Softmax):
+    def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+        super().check(labels, embeddings, *ref)
+        if not embeddings.requires_grad:
+            embeddings.mul_(2)
 
 
-class TestDependsOnTheOrder(Toy):
-    fails = "test_order_of_samples_does_not_matter test_samples_are_independent"
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            return super().losses(x, proxies, labels) * torch.linspace(1, 2, 64)[: len(x)]
+@must_fail("test_order_of_samples_does_not_matter", "test_samples_are_independent")
+class DependsOnTheOrder(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        return super().losses(x, proxies, labels) * torch.linspace(1, 2, 64)[: len(x)]
 
 
-class TestDependsOnTheNumbersOfClasses(Toy):
-    fails = "test_names_of_classes_do_not_matter"
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            return super().losses(x, proxies, labels) * (1 + 0.1 * labels)
+@must_fail("test_names_of_classes_do_not_matter")
+class DependsOnTheNumbersOfClasses(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        return super().losses(x, proxies, labels) * (1 + 0.1 * labels)
 
 
-class TestDependsOnTheBatch(Toy):
-    fails = "test_samples_are_independent"
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            losses = super().losses(x, proxies, labels)
-            return losses * (1 + losses.sum())
+@must_fail("test_samples_are_independent")
+class DependsOnTheBatch(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        losses = super().losses(x, proxies, labels)
+        return losses * (1 + losses.sum())
 
 
-class TestDependsOnTheBatchBesides(Toy):
+@must_fail(
+    "test_samples_are_independent",
+    "test_low_precision_embeddings_are_computed_in_float32[bfloat16]",
+    "test_low_precision_embeddings_are_computed_in_float32[float16]",
+)
+class DependsOnTheBatchBesides(Softmax):
     """In a term of all samples; PML, besides, adds up terms in low precision."""
 
-    fails = (
-        "test_samples_are_independent "
-        "test_low_precision_embeddings_are_computed_in_float32[bfloat16] "
-        "test_low_precision_embeddings_are_computed_in_float32[float16]"
-    )
+    def compute_loss(self, embeddings: Tensor, *args: Any) -> dict[str, Any]:
+        loss_dict = super().compute_loss(embeddings, *args)
+        x = self.unit(self.promoted(embeddings))
+        spread = ((x - x.mean(dim=0)) ** 2).mean() if len(x) else x.sum()
+        kind = {"indices": None, "reduction_type": "already_reduced"}
+        loss_dict["spread"] = {"losses": -spread, **kind}
+        return loss_dict
 
-    class loss(Softmax):
-        def compute_loss(self, embeddings: Tensor, *args: Any) -> dict[str, Any]:
-            loss_dict = super().compute_loss(embeddings, *args)
-            x = self.unit(self.promoted(embeddings))
-            spread = ((x - x.mean(dim=0)) ** 2).mean() if len(x) else x.sum()
-            kind = {"indices": None, "reduction_type": "already_reduced"}
-            loss_dict["spread"] = {"losses": -spread, **kind}
-            return loss_dict
-
-        def _sub_loss_names(self) -> list[str]:
-            return ["loss", "spread"]
+    def _sub_loss_names(self) -> list[str]:
+        return ["loss", "spread"]
 
 
-class TestTakesInt64Only(Toy):
-    fails = "test_labels_may_be_int32"
-
-    class loss(Softmax):
-        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
-            super().check(labels, embeddings, *ref)
-            assert labels.dtype == torch.int64
+@must_fail("test_labels_may_be_int32")
+class TakesInt64Only(Softmax):
+    def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+        super().check(labels, embeddings, *ref)
+        assert labels.dtype == torch.int64
 
 
-class TestNeedsNoLabels(Toy):
-    fails = "test_calls_without_labels_are_refused"
-
-    class loss(Softmax):
-        def forward(self, x: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Any:
-            labels = torch.zeros(len(x), dtype=torch.long) if labels is None else labels
-            return super().forward(x, labels, *args, **kwargs)
+@must_fail("test_calls_without_labels_are_refused")
+class NeedsNoLabels(Softmax):
+    def forward(self, x: Tensor, labels: Any = None, *args: Any, **kwargs: Any) -> Any:
+        labels = torch.zeros(len(x), dtype=torch.long) if labels is None else labels
+        return super().forward(x, labels, *args, **kwargs)
 
 
-class TestTakesAnyShape(Toy):
-    fails = "test_wrong_shapes_are_refused"
-
-    class loss(Softmax):
-        def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
-            return super().forward(x.flatten(start_dim=1), *args, **kwargs)
+@must_fail("test_wrong_shapes_are_refused")
+class TakesAnyShape(Softmax):
+    def forward(self, x: Tensor, *args: Any, **kwargs: Any) -> Any:
+        return super().forward(x.flatten(start_dim=1), *args, **kwargs)
 
 
-class TestIgnoresReferenceEmbeddings(Toy):
-    fails = "test_reference_embeddings"
-
-    class loss(Softmax):
-        def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
-            super().check(labels, embeddings, embeddings, labels)
+@must_fail("test_reference_embeddings")
+class IgnoresReferenceEmbeddings(Softmax):
+    def check(self, labels: Tensor, embeddings: Tensor, *ref: Any) -> None:
+        super().check(labels, embeddings, embeddings, labels)
 
 
 class TestSaysThatItTakesReferenceEmbeddings(Toy):
@@ -409,37 +366,30 @@ class TestSaysThatItTakesReferenceEmbeddings(Toy):
     supports_ref_emb = True
 
 
-class TestDropsLabelsOutOfRange(Toy):
-    fails = (
-        "test_labels_out_of_range_are_refused[num_classes] "
-        "test_labels_out_of_range_are_refused[minus_1] "
-        "test_labels_out_of_range_are_refused[minus_100]"
-    )
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            return super().losses(x, proxies, labels.clamp(0, 4))
+@must_fail(
+    "test_labels_out_of_range_are_refused[num_classes]",
+    "test_labels_out_of_range_are_refused[minus_1]",
+    "test_labels_out_of_range_are_refused[minus_100]",
+)
+class DropsLabelsOutOfRange(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        return super().losses(x, proxies, labels.clamp(0, 4))
 
 
-class TestPadsEmbeddings(Toy):
-    fails = "test_another_embedding_size_is_refused"
-
-    class loss(Softmax):
-        def promoted(self, x: Tensor) -> Tensor:
-            x = super().promoted(x)
-            return F.pad(x, (0, 1)) if x.shape[1] == 6 else x
+@must_fail("test_another_embedding_size_is_refused")
+class PadsEmbeddings(Softmax):
+    def promoted(self, x: Tensor) -> Tensor:
+        x = super().promoted(x)
+        return F.pad(x, (0, 1)) if x.shape[1] == 6 else x
 
 
-class TestHasAWrongGradient(Toy):
-    fails = (
-        "test_gradient_of_embeddings_is_the_derivative "
-        "test_gradient_of_parameters_is_the_derivative"
-    )
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            losses = super().losses(x, proxies, labels)
-            return losses * losses.detach()
+@must_fail(
+    "test_gradient_of_embeddings_is_the_derivative", "test_gradient_of_parameters_is_the_derivative"
+)
+class HasAWrongGradient(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        losses = super().losses(x, proxies, labels)
+        return losses * losses.detach()
 
 
 class _GrowsWithEachBackward(torch.autograd.Function):
@@ -454,138 +404,115 @@ class _GrowsWithEachBackward(torch.autograd.Function):
         return grads[0] * (ctx.factor - 1)
 
 
-class TestSpoilsItsSecondBackward(Toy):
-    fails = (
-        "test_backward_twice_gives_twice_the_gradient test_gradient_of_embeddings_is_the_derivative"
-    )
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            if not torch.compiler.is_compiling():
-                x = _GrowsWithEachBackward.apply(x)
-            return super().losses(x, proxies, labels)
+@must_fail(
+    "test_backward_twice_gives_twice_the_gradient", "test_gradient_of_embeddings_is_the_derivative"
+)
+class SpoilsItsSecondBackward(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        if not torch.compiler.is_compiling():
+            x = _GrowsWithEachBackward.apply(x)
+        return super().losses(x, proxies, labels)
 
 
-class TestClearsGradients(Toy):
-    fails = "test_gradients_accumulate_over_batches test_backward_twice_gives_twice_the_gradient"
+@must_fail("test_gradients_accumulate_over_batches", "test_backward_twice_gives_twice_the_gradient")
+class ClearsGradients(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        if proxies.requires_grad and not torch.compiler.is_compiling():
+            proxies.register_hook(self.clear)
+        return super().losses(x, proxies, labels)
 
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            if proxies.requires_grad and not torch.compiler.is_compiling():
-                proxies.register_hook(self.clear)
-            return super().losses(x, proxies, labels)
-
-        def clear(self, gradient: Tensor) -> None:
-            self.proxies.grad = None
+    def clear(self, gradient: Tensor) -> None:
+        self.proxies.grad = None
 
 
-class TestLearnsInEvaluation(Toy):
-    fails = "test_evaluation_changes_nothing"
+@must_fail("test_evaluation_changes_nothing")
+class LearnsInEvaluation(Softmax):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.register_buffer("batches", torch.zeros(()))
 
-    class loss(Softmax):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            self.register_buffer("batches", torch.zeros(()))
-
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            if not self.training:
-                self.batches += 1
-            return super().losses(x, proxies, labels)
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        if not self.training:
+            self.batches += 1
+        return super().losses(x, proxies, labels)
 
 
-class TestCannotBeCopied(Toy):
-    fails = "test_copies_compute_the_same"
+@must_fail("test_copies_compute_the_same")
+class CannotBeCopied(Softmax):
+    def __reduce_ex__(self, protocol: Any) -> Any:
+        raise TypeError("no copies")
 
-    class loss(Softmax):
-        def __reduce_ex__(self, protocol: Any) -> Any:
-            raise TypeError("no copies")
-
-        def __deepcopy__(self, memo: Any) -> Any:
-            other = type(self)()
-            other.load_state_dict(self.state_dict())
-            return other.to(self.proxies.dtype)
+    def __deepcopy__(self, memo: Any) -> Any:
+        other = type(self)()
+        other.load_state_dict(self.state_dict())
+        return other.to(self.proxies.dtype)
 
 
-class TestForgetsItsState(Toy):
-    fails = (
-        "test_a_checkpoint_resumes_the_loss test_a_phase_changes_the_loss_and_survives_a_checkpoint"
-    )
+@must_fail(
+    "test_a_checkpoint_resumes_the_loss", "test_a_phase_changes_the_loss_and_survives_a_checkpoint"
+)
+class ForgetsItsState(Softmax):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.learned = 1.0
 
-    class loss(Softmax):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            self.learned = 1.0
-
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            losses = super().losses(x, proxies, labels) * self.learned
-            if self.training and len(labels) == 20:
-                self.learned *= 0.9
-            return losses
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        losses = super().losses(x, proxies, labels) * self.learned
+        if self.training and len(labels) == 20:
+            self.learned *= 0.9
+        return losses
 
 
-class TestProxiesAreNoParameter(Toy):
-    fails = "test_a_pml_trainer_trains_an_epoch"
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            return super().losses(x, proxies if len(labels) != 20 else proxies.detach(), labels)
+@must_fail("test_a_pml_trainer_trains_an_epoch")
+class ProxiesAreNoParameter(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        return super().losses(x, proxies if len(labels) != 20 else proxies.detach(), labels)
 
 
-class TestBreaksTheGraph(Toy):
-    fails = "test_compiling_changes_nothing"
-
-    class loss(Softmax):
-        def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
-            losses = super().losses(x, proxies, labels)
-            return losses if losses.sum().item() > 0 else -losses
+@must_fail("test_compiling_changes_nothing")
+class BreaksTheGraph(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        losses = super().losses(x, proxies, labels)
+        return losses if losses.sum().item() > 0 else -losses
 
 
-class TestRecordsNoSizes(Toy):
-    fails = "test_sizes_are_recorded"
-
-    class loss(Softmax):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            self.num_classes = 0
+@must_fail("test_sizes_are_recorded")
+class RecordsNoSizes(Softmax):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.num_classes = 0
 
 
-class TestReturnsDistancesAsLogits(Toy):
+@must_fail("test_logits_are_larger_for_the_more_similar_class")
+class ReturnsDistancesAsLogits(Softmax):
     """As PML's ProxyNCALoss does."""
 
-    fails = "test_logits_are_larger_for_the_more_similar_class"
-
-    class loss(Softmax):
-        def get_logits(self, x: Tensor) -> Tensor:
-            return -super().get_logits(x)
+    def get_logits(self, x: Tensor) -> Tensor:
+        return -super().get_logits(x)
 
 
-class TestKeepsThePhaseOutsideOfTheState(Toy):
-    fails = "test_a_phase_changes_the_loss_and_survives_a_checkpoint"
-
-    class loss(Softmax):
-        def __init__(self, **kwargs: Any) -> None:
-            super().__init__(**kwargs)
-            self.register_buffer("scale", self.scale, persistent=False)
+@must_fail("test_a_phase_changes_the_loss_and_survives_a_checkpoint")
+class KeepsThePhaseOutsideOfTheState(Softmax):
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.register_buffer("scale", self.scale, persistent=False)
 
 
-class TestSetsAPhaseByHalves(Toy):
-    fails = "test_unknown_phase_names_change_nothing test_wrong_phase_values_are_refused"
-
-    class loss(Softmax):
-        def set_phase(self, scale: float, **unknown: float) -> None:
-            self.scale.fill_(scale)
-            super().set_phase(scale, **unknown)
+@must_fail("test_unknown_phase_names_change_nothing", "test_wrong_phase_values_are_refused")
+class SetsAPhaseByHalves(Softmax):
+    def set_phase(self, scale: float, **unknown: float) -> None:
+        self.scale.fill_(scale)
+        super().set_phase(scale, **unknown)
 
 
-class TestRoundsThePhase(Toy):
-    fails = "test_changing_the_precision_of_the_module_keeps_the_phase"
-
-    class loss(Softmax):
-        def _apply(self, fn: Any, recurse: bool = True) -> Any:
-            return super(Softmax, self)._apply(fn, recurse)
+@must_fail("test_changing_the_precision_of_the_module_keeps_the_phase")
+class RoundsThePhase(Softmax):
+    def _apply(self, fn: Any, recurse: bool = True) -> Any:
+        return super(Softmax, self)._apply(fn, recurse)
 
 
-class TestKnownFailureIsExpected(TestTakesAnyShape):
+class TestKnownFailureIsExpected(Toy):
+    loss = TakesAnyShape
     fails = ""
     known_failures: ClassVar = {"test_wrong_shapes_are_refused": "it takes any shape"}
 
@@ -595,6 +522,7 @@ class TestKnownFailureThatPasses(Toy):
     known_failures: ClassVar = {"test_labels_may_be_int32": "mended since"}
 
 
-class TestExemptCaseIsSkipped(TestDividesByZeroLength):
+class TestExemptCaseIsSkipped(Toy):
+    loss = DividesByZeroLength
     fails = "test_degenerate_batches_are_finite[tiny]"
     exempt: ClassVar = {"test_degenerate_batches_are_finite[zeros]": "a direction is needed"}

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from functools import partial
 from typing import Any
 
@@ -12,36 +11,18 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from support.examples import examples
-from support.softmaxes import chunked
+from support.losses import PROXY_LOSSES, Make, chunked
 from support.tensors import Outputs
 from torch import Tensor
 
-from pml_extensions.functional import Power
 from pml_extensions.losses import (
     ChunkedSoftmax,
     ClassSampler,
-    HeatedUpSoftmaxLoss,
-    HISTLoss,
     NormalizedSoftmaxLoss,
-    ProxyNCAPlusPlusLoss,
-    StopGradientSoftmaxLoss,
-    WarpedSoftmaxLoss,
 )
 
 CLASSES, SIZE = 40, 5
-Make = Callable[..., Any]
-LOSSES: dict[str, Make] = {
-    "normalized": lambda **k: NormalizedSoftmaxLoss(CLASSES, SIZE, 0.2, **k),
-    "proxy_nca_pp": lambda **k: ProxyNCAPlusPlusLoss(CLASSES, SIZE, **k),
-    "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="always", **k),
-    "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
-    "squared": lambda **k: WarpedSoftmaxLoss(
-        CLASSES, SIZE, own_warp=Power(2), other_warp=Power(2), **k
-    ),
-    "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, bias="scaled", **k),
-    "heated_bn": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
-    "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=7, **k),
-}
+LOSSES = {name: partial(make, CLASSES, SIZE) for name, make in PROXY_LOSSES.items()}
 every_loss = pytest.mark.parametrize("make", LOSSES.values(), ids=LOSSES.keys())
 
 

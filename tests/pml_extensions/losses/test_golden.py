@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import inspect
 import json
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from pytorch_metric_learning.reducers import DoNothingReducer
+from support.losses import chunked
 from support.paths import GOLDEN
-from support.softmaxes import chunked
 from torch import Tensor
 
 from pml_extensions.losses import (
@@ -32,7 +34,7 @@ every_chunk = pytest.mark.parametrize("chunk", [None, 1, 2, 100], ids=lambda c: 
 
 
 def golden(*prefixes: str) -> pytest.MarkDecorator:
-    names = [name for name in CASES if name.startswith(prefixes)]
+    names = [name for name in CASES if name.startswith(prefixes) and "_subset" not in name]
     assert len(names) >= len(prefixes), f"golden cases are missing for {prefixes}"
     return pytest.mark.parametrize("name", names)
 
@@ -85,14 +87,8 @@ def test_stop_gradient_term(name: str, chunk: int | None, dtype: torch.dtype) ->
     labels = torch.tensor(case["params"]["labels"])
     results = []
     for beta in (1.0, 0.0):
-        loss = StopGradientSoftmaxLoss(
-            4,
-            3,
-            gamma=case["params"]["gamma"],
-            beta=beta,
-            join_mode="always",
-            softmax=chunked(chunk),
-        ).to(dtype)
+        options = {"beta": beta, "join_mode": "always", "softmax": chunked(chunk)}
+        loss = StopGradientSoftmaxLoss(4, 3, case["params"]["gamma"], **options).to(dtype)
         loss.proxies.data.copy_(torch.tensor(case["inputs"]["W"], dtype=dtype))
         x = leaf(case["inputs"]["f"], dtype)
         value = loss(x, labels)
@@ -104,89 +100,46 @@ def test_stop_gradient_term(name: str, chunk: int | None, dtype: torch.dtype) ->
     assert proxies_grad.abs().max() == 0
 
 
-@every_chunk
-@golden("sgsl_total", "sgsl_gate", "sgsl_eps")
-def test_stop_gradient_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
-    params = CASES[name]["params"]
-
-    def make(**kwargs: Any) -> StopGradientSoftmaxLoss:
-        return StopGradientSoftmaxLoss(
-            4,
-            3,
-            gamma=params["gamma"],
-            beta=params["beta"],
-            label_smoothing=params["label_smoothing"],
-            smoothing_convention="torch"
-            if params["smoothing_convention"] == "torch"
-            else "official",
-            join_threshold=params.get("join_threshold", 3.0),
-            softmax=chunked(chunk),
-            **kwargs,
-        )
-
-    check(make, CASES[name], dtype, "f", proxies="W")
+#: By the start of a case's name: the loss, its embeddings, and the inputs that its parameters take.
+LOSSES: dict[str, tuple[Callable[..., Any], str, dict[str, str]]] = {
+    "sgsl": (StopGradientSoftmaxLoss, "f", {"proxies": "W"}),
+    "warp": (WarpedSoftmaxLoss, "e", {"proxies": "p"}),
+    "euclid": (partial(WarpedSoftmaxLoss, alpha=1.0, k1=1.0, k2=1.0), "e", {"proxies": "p"}),
+    "heated": (HeatedUpSoftmaxLoss, "f", {"proxies": "W", "bias": "b"}),
+    "normsoftmax": (NormalizedSoftmaxLoss, "x", {"proxies": "W"}),
+    "proxyncapp": (ProxyNCAPlusPlusLoss, "x", {"proxies": "P"}),
+    "hist": (partial(HISTLoss, hypergraph_weight=0), "x", {"proxies": "mu"}),
+}
+#: What the cases name otherwise.
+WORDS = {"eps/(C-1)": "official", "added after alpha": "unscaled"}
 
 
-@every_chunk
-@golden("warp_", "euclid_softmax")
-def test_warped_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
-    params = CASES[name]["params"]
-
-    def make(**kwargs: Any) -> WarpedSoftmaxLoss:
-        return WarpedSoftmaxLoss(
-            3,
-            2,
-            alpha=params.get("alpha", 1.0),
-            k1=params.get("k1", 1.0),
-            k2=params.get("k2", 1.0),
-            delta_multiplier=params.get("delta_multiplier", 1.0),
-            scale=params["scale"],
-            softmax=chunked(chunk),
-            **kwargs,
-        )
-
-    check(make, CASES[name], dtype, "e", proxies="p")
-
-
-@every_chunk
-@golden("heated_l2", "heated_bn")
-def test_heated_up_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
-    params = CASES[name]["params"]
-    has_bias = "bias" in params
-
-    def make(**kwargs: Any) -> HeatedUpSoftmaxLoss:
-        return HeatedUpSoftmaxLoss(
-            3,
-            4,
-            alpha=params["alpha"],
-            bias="unscaled" if has_bias else False,
-            normalization=params["norm"],
-            bn_eps=params.get("bn_eps", 1e-3),
-            softmax=chunked(chunk),
-            **kwargs,
-        )
-
-    parameters = {"proxies": "W", "bias": "b"} if has_bias else {"proxies": "W"}
-    check(make, CASES[name], dtype, "f", **parameters)
-
-
-@golden("gradml_quad", "gradml_batch")
-@pytest.mark.filterwarnings("ignore:GradMLLoss without normalize_embeddings")
-def test_grad_ml(name: str, dtype: torch.dtype) -> None:
-    params = {key: value for key, value in CASES[name]["params"].items() if key != "labels"}
-    check(lambda **kwargs: GradMLLoss(**params, **kwargs), CASES[name], dtype, "e")
-
-
-@every_chunk
-@pytest.mark.parametrize("name", ["normsoftmax_sigma0.05", "normsoftmax_sigma1.0"])
-def test_normalized_softmax(name: str, chunk: int | None, dtype: torch.dtype) -> None:
+def check_proxies(name: str, chunk: int | None, dtype: torch.dtype, **options: Any) -> Any:
     case = CASES[name]
+    cls, embeddings, parameters = LOSSES[name.partition("_")[0]]
+    parameters = {key: value for key, value in parameters.items() if value in case["inputs"]}
+    proxies = case["inputs"][parameters["proxies"]]
+    params = {"normalization" if k == "norm" else k: v for k, v in case["params"].items()}
+    known = inspect.signature(cls).parameters.keys() & params
+    arguments = {key: WORDS.get(str(params[key]), params[key]) for key in known}
 
-    def make(**kwargs: Any) -> NormalizedSoftmaxLoss:
-        temperature = case["params"]["temperature"]
-        return NormalizedSoftmaxLoss(4, 3, temperature, softmax=chunked(chunk), **kwargs)
+    def make(**kwargs: Any) -> Any:
+        arguments.update(options, softmax=chunked(chunk), **kwargs)
+        loss = cls(len(proxies), len(proxies[0]), **arguments)
+        if "log_vars" in params:
+            loss.log_variances.data = torch.tensor(params["log_vars"], dtype=torch.float64)
+        if "classes_kept" in params:
+            kept = torch.tensor(params["classes_kept"])
+            loss.class_sampler.sample = lambda labels, num_classes: kept
+        return loss
 
-    check(make, case, dtype, "x", proxies="W")
+    check(make, case, dtype, embeddings, **parameters)
+
+
+@every_chunk
+@golden("sgsl_total", "sgsl_gate", "sgsl_eps", *(f"{name}_" for name in LOSSES if name != "sgsl"))
+def test_proxy_losses(name: str, chunk: int | None, dtype: torch.dtype) -> None:
+    check_proxies(name, chunk, dtype)
 
 
 @every_chunk
@@ -194,53 +147,12 @@ def test_normalized_softmax(name: str, chunk: int | None, dtype: torch.dtype) ->
 def test_normalized_softmax_over_a_subset(
     sparse: bool, chunk: int | None, dtype: torch.dtype
 ) -> None:
-    case = CASES["normsoftmax_sigma0.05_subset"]
-    kept = torch.tensor(case["params"]["classes_kept"])
-
-    def make(**kwargs: Any) -> NormalizedSoftmaxLoss:
-        loss = NormalizedSoftmaxLoss(
-            4,
-            3,
-            case["params"]["temperature"],
-            class_sampler=ClassSampler(0.75, sparse_gradients=sparse),
-            softmax=chunked(chunk),
-            **kwargs,
-        )
-        loss.class_sampler.sample = lambda labels, num_classes: kept
-        return loss
-
-    check(make, case, dtype, "x", proxies="W")
+    sampler = ClassSampler(0.75, sparse_gradients=sparse)
+    check_proxies("normsoftmax_sigma0.05_subset", chunk, dtype, class_sampler=sampler)
 
 
-@every_chunk
-@golden("proxyncapp")
-def test_proxy_nca_plus_plus(name: str, chunk: int | None, dtype: torch.dtype) -> None:
-    scale = CASES[name]["params"]["scale"]
-    check(
-        lambda **kwargs: ProxyNCAPlusPlusLoss(4, 3, scale, softmax=chunked(chunk), **kwargs),
-        CASES[name],
-        dtype,
-        "x",
-        proxies="P",
-    )
-
-
-@every_chunk
-def test_hist_distribution_term(chunk: int | None, dtype: torch.dtype) -> None:
-    case = CASES["hist_distribution_tau32"]
-    params = case["params"]
-
-    def make(**kwargs: Any) -> HISTLoss:
-        loss = HISTLoss(
-            4,
-            3,
-            params["tau"],
-            params["alpha"],
-            hypergraph_weight=0,
-            softmax=chunked(chunk),
-            **kwargs,
-        )
-        loss.log_variances.data = torch.tensor(params["log_vars"], dtype=torch.float64)
-        return loss
-
-    check(make, case, dtype, "x", proxies="mu")
+@golden("gradml_quad", "gradml_batch")
+@pytest.mark.filterwarnings("ignore:GradMLLoss without normalize_embeddings")
+def test_grad_ml(name: str, dtype: torch.dtype) -> None:
+    params = {key: value for key, value in CASES[name]["params"].items() if key != "labels"}
+    check(lambda **kwargs: GradMLLoss(**params, **kwargs), CASES[name], dtype, "e")

@@ -4,49 +4,38 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import partial
 from typing import Any
 
 import pytest
+import support.losses
 import torch
 from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners
+from support.losses import GPU_LOSSES, Make
 from support.waits import no_waits, waits_counted
 from torch import Tensor
 
 from pml_extensions.functional import Piecewise, Power, Scaled
 from pml_extensions.losses import (
-    ChunkedSoftmax,
     ClassSampler,
     CrossBatchMemory,
     GradMLLoss,
-    HeatedUpSoftmaxLoss,
-    HISTLoss,
     NormalizedSoftmaxLoss,
-    ProxyNCAPlusPlusLoss,
-    StopGradientSoftmaxLoss,
     WarpedSoftmaxLoss,
 )
 
 pytestmark = pytest.mark.gpu
 CLASSES, SIZE = 60, 16
-LOSSES: dict[str, Callable[..., Any]] = {
-    "normalized": lambda **k: NormalizedSoftmaxLoss(CLASSES, SIZE, **k),
-    "proxy_nca_pp": lambda **k: ProxyNCAPlusPlusLoss(CLASSES, SIZE, **k),
-    "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="latch", **k),
-    "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
-    "powers": lambda **k: WarpedSoftmaxLoss(
-        CLASSES, SIZE, own_warp=Power(1.5), other_warp=Power(2), **k
+LOSSES: dict[str, Make] = {
+    **GPU_LOSSES,
+    "powers": partial(WarpedSoftmaxLoss, own_warp=Power(1.5), other_warp=Power(2)),
+    "other warps": partial(
+        WarpedSoftmaxLoss, own_warp=Piecewise(2.5, 0.7, 1.3), other_warp=Scaled(0.97)
     ),
-    "other warps": lambda **k: WarpedSoftmaxLoss(
-        CLASSES, SIZE, own_warp=Piecewise(2.5, 0.7, 1.3), other_warp=Scaled(0.97), **k
-    ),
-    "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
-    "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=8, **k),
 }
-OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
-    "full": dict,
-    "chunked": lambda: {"softmax": ChunkedSoftmax(16)},
-    "sampled": lambda: {"class_sampler": ClassSampler(0.5)},
+OPTIONS = {
+    **support.losses.OPTIONS,
     "sparse": lambda: {"class_sampler": ClassSampler(0.5, sparse_gradients=True)},
 }
 every_case = pytest.mark.parametrize(
@@ -56,7 +45,7 @@ every_case = pytest.mark.parametrize(
 
 def seeded(name: str, option: str) -> Any:
     torch.manual_seed(0)
-    return LOSSES[name](**OPTIONS[option]())
+    return LOSSES[name](CLASSES, SIZE, **OPTIONS[option]())
 
 
 def batch() -> tuple[Tensor, Tensor]:
@@ -141,7 +130,7 @@ def test_classes_whose_number_is_known_are_not_counted(option: str) -> None:
 
     def step(known: int | None) -> list[Tensor]:
         torch.manual_seed(0)
-        loss = LOSSES["normalized"](class_sampler=COUNTED[option]()).cuda()
+        loss = LOSSES["normalized"](CLASSES, SIZE, class_sampler=COUNTED[option]()).cuda()
         loss.class_sampler.classes_per_step = known
         leaf = x.clone().requires_grad_()
         with waits_counted() as waits:

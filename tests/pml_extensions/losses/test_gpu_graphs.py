@@ -3,46 +3,30 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
 from pytorch_metric_learning import miners
+from support.losses import GPU_LOSSES, OPTIONS
 from torch import Tensor
 
 from pml_extensions.losses import (
-    ChunkedSoftmax,
     ClassSampler,
     CrossBatchMemory,
     GradMLLoss,
-    HeatedUpSoftmaxLoss,
-    HISTLoss,
     NormalizedSoftmaxLoss,
-    ProxyNCAPlusPlusLoss,
-    StopGradientSoftmaxLoss,
-    WarpedSoftmaxLoss,
 )
 
 pytestmark = pytest.mark.gpu
 CLASSES, SIZE, BATCH = 60, 16, 12
-PROXIES: dict[str, Callable[..., Any]] = {
-    "normalized": lambda **k: NormalizedSoftmaxLoss(CLASSES, SIZE, **k),
-    "proxy_nca_pp": lambda **k: ProxyNCAPlusPlusLoss(CLASSES, SIZE, **k),
-    "sgsl": lambda **k: StopGradientSoftmaxLoss(CLASSES, SIZE, join_mode="latch", **k),
-    "warped": lambda **k: WarpedSoftmaxLoss(CLASSES, SIZE, 2.5, 0.7, 1.3, **k),
-    "heated": lambda **k: HeatedUpSoftmaxLoss(CLASSES, SIZE, normalization="bn", **k),
-    "hist": lambda **k: HISTLoss(CLASSES, SIZE, hidden_size=8, **k),
-}
-OPTIONS: dict[str, Callable[[], dict[str, Any]]] = {
-    "full": dict,
-    "chunked": lambda: {"softmax": ChunkedSoftmax(16)},
-    "sampled": lambda: {"class_sampler": ClassSampler(0.5)},
-}
-GRAPHS = {
+NORMALIZED = partial(NormalizedSoftmaxLoss, CLASSES, SIZE)
+GRAPHS: dict[str, Callable[[], Any]] = {
     **{
-        f"{name}, {option}": lambda name=name, option=option: PROXIES[name](**OPTIONS[option]())
-        for name in PROXIES
-        for option in OPTIONS
+        f"{name}, {option}": lambda make=make, extra=extra: make(CLASSES, SIZE, **extra())
+        for name, make in GPU_LOSSES.items()
+        for option, extra in OPTIONS.items()
     },
     "gradml, disjoint": GradMLLoss,
 }
@@ -50,14 +34,14 @@ GRAPHS = {
 NO_GRAPHS: dict[str, tuple[Callable[[], Any], str]] = {
     "gradml, all quadruples": (lambda: GradMLLoss(quadruples="all"), "nonzero"),
     "few classes sampled": (
-        lambda: PROXIES["normalized"](class_sampler=ClassSampler(0.05)),
+        lambda: NORMALIZED(class_sampler=ClassSampler(0.05)),
         "dense",
     ),
     "share of the negatives": (
-        lambda: PROXIES["normalized"](class_sampler=ClassSampler(0.5, "negatives")),
+        lambda: NORMALIZED(class_sampler=ClassSampler(0.5, "negatives")),
         "dense",
     ),
-    "labels checked": (lambda: PROXIES["normalized"](check_labels=True), "dense"),
+    "labels checked": (lambda: NORMALIZED(check_labels=True), "dense"),
     "memory": (lambda: CrossBatchMemory(GradMLLoss(), SIZE, memory_size=30), "nonzero"),
     "miner": (lambda: Mined(), "boolean|nonzero"),
 }

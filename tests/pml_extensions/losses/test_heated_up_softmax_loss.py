@@ -118,14 +118,6 @@ def test_statistics_resume() -> None:
     torch.testing.assert_close(resumed.eval()(x, labels), loss.eval()(x, labels), rtol=0, atol=0)
 
 
-@pytest.mark.parametrize("kwargs", [{}, {"bias": "scaled"}, {"normalization": "bn"}])
-def test_gradcheck(kwargs: dict[str, Any]) -> None:
-    x, proxies, labels = batch()
-    loss = make(proxies, **kwargs)
-    inputs = (x.clone().requires_grad_(), loss.proxies)
-    assert torch.autograd.gradcheck(lambda e, _: loss(e, labels), inputs)
-
-
 def test_features_are_unit_vectors() -> None:
     x, proxies, _ = batch()
     torch.testing.assert_close(make(proxies).get_features(x), F.normalize(x))

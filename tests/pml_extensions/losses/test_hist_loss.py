@@ -8,7 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from pytorch_metric_learning.reducers import DoNothingReducer
-from support.softmaxes import chunked
+from support.losses import chunked
 from torch import Tensor
 
 from pml_extensions.losses import HISTLoss

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -12,33 +11,14 @@ from hypothesis import strategies as st
 from pytorch_metric_learning.losses import ProxyNCALoss
 from pytorch_metric_learning.reducers import DoNothingReducer
 from support.examples import examples
+from support.losses import PROXY_LOSSES
 from torch import Tensor
 
-from pml_extensions.functional import Power
 from pml_extensions.losses import (
-    HeatedUpSoftmaxLoss,
-    HISTLoss,
     NormalizedSoftmaxLoss,
-    ProxyNCAPlusPlusLoss,
-    StopGradientSoftmaxLoss,
-    WarpedSoftmaxLoss,
 )
 
 SIZE = 4
-Make = Callable[..., Any]
-LOSSES: dict[str, Make] = {
-    "normalized": lambda c, **k: NormalizedSoftmaxLoss(c, SIZE, 0.2, **k),
-    "proxy_nca_pp": lambda c, **k: ProxyNCAPlusPlusLoss(c, SIZE, **k),
-    "sgsl": lambda c, **k: StopGradientSoftmaxLoss(c, SIZE, join_mode="always", **k),
-    "warped": lambda c, **k: WarpedSoftmaxLoss(c, SIZE, 2.5, 0.7, 1.3, 1.4, **k),
-    "root": lambda c, **k: WarpedSoftmaxLoss(
-        c, SIZE, own_warp=Power(0.5), other_warp=Power(0.5), **k
-    ),
-    "heated": lambda c, **k: HeatedUpSoftmaxLoss(c, SIZE, bias="unscaled", **k),
-    "heated_bn": lambda c, **k: HeatedUpSoftmaxLoss(c, SIZE, normalization="bn", **k),
-    "hist": lambda c, **k: HISTLoss(c, SIZE, hidden_size=5, **k),
-}
-every_loss = pytest.mark.parametrize("name", LOSSES)
 numbers = {
     "classes": st.integers(1, 12),
     "n": st.integers(2, 15),
@@ -50,7 +30,7 @@ few = examples(15)
 
 def prepared(name: str, classes: int, **kwargs: Any) -> Any:
     torch.manual_seed(classes)
-    loss = LOSSES[name](classes, reducer=DoNothingReducer(), **kwargs).double()
+    loss = PROXY_LOSSES[name](classes, SIZE, reducer=DoNothingReducer(), **kwargs).double()
     # Wide apart and with biases, so that no property holds just because all is zero.
     with torch.no_grad():
         for parameter in loss.parameters():
@@ -73,41 +53,6 @@ def samples_and_grads(loss: Any, x: Tensor, labels: Tensor) -> dict[str, Tensor]
     assert leaf.grad is not None
     grads = {f"grad of {name}": p.grad.clone() for name, p in loss.named_parameters()}
     return {**{k: v.detach() for k, v in terms.items()}, "grad of x": leaf.grad, **grads}
-
-
-@every_loss
-@few
-@cases
-def test_order_in_the_batch_does_not_matter(name: str, classes: int, n: int, seed: int) -> None:
-    x, labels = batch(classes, n, seed)
-    order = torch.randperm(n, generator=torch.Generator().manual_seed(seed))
-    plain = samples_and_grads(prepared(name, classes), x, labels)
-    shuffled = samples_and_grads(prepared(name, classes), x[order], labels[order])
-    for key, value in plain.items():
-        per_sample = key == "grad of x" or not key.startswith("grad")
-        torch.testing.assert_close(shuffled[key], value[order] if per_sample else value)
-
-
-@every_loss
-@few
-@cases
-def test_names_of_classes_do_not_matter(name: str, classes: int, n: int, seed: int) -> None:
-    x, labels = batch(classes, n, seed)
-    renamed = torch.randperm(classes, generator=torch.Generator().manual_seed(seed))
-    plain = samples_and_grads(prepared(name, classes), x, labels)
-    loss = prepared(name, classes)
-    class_wise = {
-        key for key, p in loss.named_parameters() if key in ("proxies", "bias", "log_variances")
-    } | {"classify.weight", "classify.bias"}
-    for key, parameter in loss.named_parameters():
-        if key in class_wise:
-            parameter.data[renamed] = parameter.data.clone()
-    found = samples_and_grads(loss, x, renamed[labels])
-    for key, value in plain.items():
-        got = found[key]
-        torch.testing.assert_close(
-            got[renamed] if key.removeprefix("grad of ") in class_wise else got, value
-        )
 
 
 @pytest.mark.parametrize("name", ["normalized", "proxy_nca_pp", "heated"])

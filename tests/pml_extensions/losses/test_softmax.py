@@ -10,9 +10,6 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given
-from hypothesis import strategies as st
-from support.examples import examples
 from support.tensors import Outputs
 from torch import Tensor
 
@@ -231,29 +228,6 @@ def test_a_second_derivative_is_refused() -> None:
     (grad,) = torch.autograd.grad(value, x, create_graph=True)
     with pytest.raises(RuntimeError, match="does not require grad"):
         torch.autograd.grad(grad.sum(), x)
-
-
-@examples(40)
-@given(
-    chunk_size=st.integers(1, 40),
-    classes=st.integers(1, 30),
-    scale=st.floats(0.01, 300),
-    name=st.sampled_from(["dot", "cosine", "distance"]),
-    seed=st.integers(0, 1000),
-)
-def test_any_chunk_size_gives_the_same(
-    chunk_size: int, classes: int, scale: float, name: str, seed: int
-) -> None:
-    generator = torch.Generator().manual_seed(seed)
-    x = torch.randn(5, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    p = torch.randn(classes, 3, generator=generator, dtype=torch.float64, requires_grad=True)
-    labels = torch.randint(classes, (5,), generator=generator)
-    results = []
-    for size in (None, chunk_size):
-        sums = softmax_of(size).sums(lambda *a: scale * LOGITS[name](*a), x, (p,), labels)
-        value = F.softplus(sums.others).sum()
-        results.append((sums.others, *torch.autograd.grad(value, (x, p))))
-    torch.testing.assert_close(results[0], results[1])
 
 
 def test_tiny_losses_keep_their_digits_in_chunks() -> None:
