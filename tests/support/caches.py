@@ -25,7 +25,6 @@ _LIBRARIES = (
     "torchvision",
     "timm",
     "datasets",
-    "statsmodels.api",
 )
 _IMPORT = """\
 import contextlib, importlib, sys

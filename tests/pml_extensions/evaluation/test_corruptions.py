@@ -292,17 +292,6 @@ class TestAffineShear:
         expected = sheared_by_loops(images[0], *tangents)
         assert np.abs(changed[0] - expected).max() <= 0.5 + 1e-9
 
-    def test_at_45_degrees_rows_move_by_whole_pixels(self) -> None:
-        image = np.arange(1, 26, dtype=np.uint8).reshape(1, 5, 5, 1)
-        changed = corrupt(image, "affine_shear", 0, x=45, y=0)[0, ..., 0]
-        assert changed.tolist() == [
-            [3, 4, 5, 0, 0],
-            [7, 8, 9, 10, 0],
-            [11, 12, 13, 14, 15],
-            [0, 16, 17, 18, 19],
-            [0, 0, 21, 22, 23],
-        ]
-
     def test_angles_of_both_axes_are_drawn_apart(self) -> None:
         # The column that was in the middle leans by x, the row in the middle by y.
         images = np.zeros((300, 61, 61, 1), np.uint8)

@@ -15,7 +15,6 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
-from sklearn.metrics import average_precision_score
 from support import paths
 from support.examples import examples
 from torch import Tensor
@@ -430,19 +429,6 @@ def test_inputs_are_left_alone() -> None:
     RetrievalMetrics()(x, y)
     assert torch.equal(x, before[0])
     assert torch.equal(y, before[1])
-
-
-def test_equals_scikit_learn() -> None:
-    generator = torch.Generator().manual_seed(12)
-    x, y = torch.randn(80, 6, generator=generator), torch.arange(80) % 7
-    ref, ref_y = torch.randn(90, 6, generator=generator), torch.arange(90) % 6
-    distances = torch.cdist(x.double(), ref.double())
-    expected = [
-        average_precision_score(ref_y == y[i], -distances[i]) if y[i] < 6 else math.nan
-        for i in range(len(x))
-    ]
-    result = RetrievalMetrics(False, metrics="mean_average_precision").per_query(x, y, ref, ref_y)
-    np.testing.assert_allclose(result["mean_average_precision"], expected, atol=1e-12)
 
 
 def test_averages_over_queries_and_over_classes() -> None:

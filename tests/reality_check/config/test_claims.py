@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from support.refusals import refused
 
 from reality_check.config import compose
 from reality_check.config.claims import Claim, Measured
@@ -81,10 +82,8 @@ def test_claims_are_part_of_the_experiment() -> None:
     ],
 )
 def test_wrong_claims_are_told_at_load_time(changes: dict[str, Any], parts: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused(*parts):
         compose(experiment(CLAIM | changes))
-    for part in parts:
-        assert part in str(caught.value)
 
 
 def test_a_category_that_is_not_measured_has_no_claims() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.refusals import refused
 
 from reality_check.config import Experiment, compose, load_experiment
 from reality_check.config.yaml_text import dump_yaml, parse_yaml
@@ -116,10 +117,8 @@ def test_a_base_can_be_an_experiment_that_ships(tmp_path: Path) -> None:
 def test_wrong_bases_and_changes_are_told(
     tmp_path: Path, changes: dict[str, Any], words: list[str]
 ) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused(*words):
         load(tmp_path, changes)
-    for word in words:
-        assert word in str(caught.value)
 
 
 # -- variants ----------------------------------------------------------------------------------
@@ -233,10 +232,8 @@ def test_overrides_reach_into_a_methods_own_settings() -> None:
     ],
 )
 def test_protocols_that_cannot_be_are_refused(overrides: list[str], words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused(*words):
         compose({"name": "wrong", **BASE}, overrides)
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_figures_of_methods_or_metrics_that_are_not_there_are_refused() -> None:

@@ -8,6 +8,7 @@ import sys
 from typing import Any
 
 import pytest
+from support.refusals import refused
 
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import PRIMARY
@@ -80,11 +81,8 @@ def quick(*changes: str) -> Experiment:
     ],
 )
 def test_bad_input_gets_one_sentence(changes: list[str], words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused(*words):
         quick(*changes)
-    assert "\n" not in str(caught.value)
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_fewer_trials_have_fewer_startup_trials() -> None:
@@ -148,10 +146,8 @@ START = "{method: contrastive, neutral: %s}"
 def test_what_cannot_start_from_another_method(changes: list[str], words: list[str]) -> None:
     neutral = changes.pop() if changes[-1].startswith("{") else "{}"
     start = f"methods.normalized_softmax.starts_from={START % neutral}"
-    with pytest.raises(UsageError) as caught:
+    with refused(*words):
         check_starts(quick(*changes, start))
-    for word in words:
-        assert word in str(caught.value)
 
 
 WARM = "methods.contrastive.warm_start"
@@ -172,10 +168,8 @@ WARM = "methods.contrastive.warm_start"
     ],
 )
 def test_where_a_search_cannot_begin(changes: list[str], words: list[str]) -> None:
-    with pytest.raises(UsageError) as caught:
+    with refused(*words):
         load_experiment("quickstart", changes)
-    for word in words:
-        assert word in str(caught.value)
 
 
 @pytest.mark.parametrize(
@@ -191,10 +185,8 @@ def test_where_a_search_cannot_begin(changes: list[str], words: list[str]) -> No
 )
 def test_values_of_a_first_trial_are_those_that_are_searched(values: str, words: list[str]) -> None:
     margins = "methods.contrastive.arguments={pos_margin: 0, neg_margin: {low: 0, high: 1}}"
-    with pytest.raises(UsageError) as caught:
+    with refused(*words):
         check_starts(quick(margins, f"{WARM}={{values: {values}}}"))
-    for word in words:
-        assert word in str(caught.value)
 
 
 def test_a_plan_says_what_it_can_show() -> None:

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
-import threading
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
+from support.file_server import served
 
 from reality_check.config.model import Model
 from reality_check.data.augmentation.preprocessing import Preprocessing
@@ -165,23 +164,13 @@ def test_grey_images_enter_a_trunk_of_rgb_weights_three_times(tmp_path: Path) ->
 # BN-Inception's file, from a server on this machine
 
 
-class Quiet(http.server.SimpleHTTPRequestHandler):
-    def log_message(self, format: str, *args: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[tuple[str, Path]]:
     folder = tmp_path / "served"
     folder.mkdir()
 
-    def handler(*arguments: Any) -> Quiet:
-        return Quiet(*arguments, directory=str(folder))
-
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as httpd:
-        threading.Thread(target=httpd.serve_forever, daemon=True).start()
-        yield f"http://127.0.0.1:{httpd.server_port}", folder
-        httpd.shutdown()
+    with served(folder) as address:
+        yield address, folder
 
 
 def serve(server: tuple[str, Path], digest: str | None = None) -> str:

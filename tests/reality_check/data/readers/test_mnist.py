@@ -2,16 +2,14 @@ from __future__ import annotations
 
 import gzip
 import hashlib
-import http.server
 import struct
-import threading
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
+from support import file_server
 
 from reality_check.config.datasets import MnistData
 from reality_check.data import load_dataset, read_mnist
@@ -127,18 +125,15 @@ def test_images_and_labels_must_agree(tmp_path: Path) -> None:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[mnist.IdxDataset]:
     served = save(tmp_path / "served")
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(served))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
+    with file_server.served(served) as address:
         contents = [(served / name).read_bytes() for name in mnist.FILES]
         yield replace(
             mnist.DATASETS["mnist"],
-            addresses=(f"http://127.0.0.1:{running.server_address[1]}/",),
+            addresses=(f"{address}/",),
             checksums=tuple(
                 hashlib.md5(content, usedforsecurity=False).hexdigest() for content in contents
             ),
         )
-        running.shutdown()
 
 
 def test_download(

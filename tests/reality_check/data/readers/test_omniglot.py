@@ -1,17 +1,15 @@
 from __future__ import annotations
 
 import hashlib
-import http.server
-import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
-from functools import partial
 from pathlib import Path
 
 import numpy as np
 import pytest
 from PIL import Image
+from support.file_server import served
 
 from reality_check.config.datasets import OmniglotData
 from reality_check.data import decode_files, list_omniglot, load_dataset
@@ -145,10 +143,7 @@ def test_published_numbers() -> None:
 def server(tree: Path, tmp_path: Path) -> Iterator[dict[str, RemoteFile]]:
     """The archives of the small tree, offered on this machine."""
     paths = {part: pack(tree, tmp_path / "served", part) for part in PARTS}
-    handler = partial(http.server.SimpleHTTPRequestHandler, directory=str(tmp_path / "served"))
-    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), handler) as running:
-        threading.Thread(target=running.serve_forever, daemon=True).start()
-        address = f"http://127.0.0.1:{running.server_address[1]}"
+    with served(tmp_path / "served") as address:
         yield {
             part: replace(
                 omniglot.ARCHIVES[part],
@@ -157,7 +152,6 @@ def server(tree: Path, tmp_path: Path) -> Iterator[dict[str, RemoteFile]]:
             )
             for part, path in paths.items()
         }
-        running.shutdown()
 
 
 def test_download(

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import functools
 import hashlib
-import threading
 import zipfile
 from collections.abc import Iterator
 from dataclasses import replace
-from http.server import HTTPServer, SimpleHTTPRequestHandler
 from multiprocessing import get_context
 from pathlib import Path
-from typing import Any
 
 import pytest
+from support.file_server import served
 
 from reality_check.data.readers import _published
 from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
@@ -147,23 +144,13 @@ def test_many_processes_unpack_it_once(tmp_path: Path, monkeypatch: pytest.Monke
     assert sorted(path.name for path in tmp_path.iterdir()) == ["pets", "pets.zip"]
 
 
-class _Quiet(SimpleHTTPRequestHandler):
-    def log_message(self, *_: Any) -> None:
-        pass
-
-
 @pytest.fixture
 def url(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
     """The address of pets.zip on a server here."""
     packed(tmp_path / "server" / "pets.zip")
     monkeypatch.setenv("no_proxy", "*")
-    handler = functools.partial(_Quiet, directory=str(tmp_path / "server"))
-    with HTTPServer(("127.0.0.1", 0), handler) as server:
-        thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.01})
-        thread.start()
-        yield f"http://127.0.0.1:{server.server_address[1]}/pets.zip"
-        server.shutdown()
-        thread.join()
+    with served(tmp_path / "server") as address:
+        yield f"{address}/pets.zip"
 
 
 def test_what_is_missing_is_fetched_if_asked_for(tmp_path: Path, url: str) -> None:
