@@ -158,10 +158,6 @@ def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, 
 def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     """Read the YAML of an experiment, on top of its ``base`` if it names one.
 
-    Args:
-        file: of the experiment.
-        trail: the files that led here by their ``base``.
-
     Raises:
         UsageError: a file cannot be read, or is its own base.
     """

@@ -52,11 +52,7 @@ _ALSO: dict[tuple[str, str], list[Schema]] = {
 
 
 def json_schema(beside: Path | None = None) -> Schema:
-    """The schema as plain data, draft 7, which all editors know.
-
-    Args:
-        beside: the folder of the YAML, whose ``configs/`` has names of the user's.
-    """
+    """The schema as plain data, draft 7, which all editors know."""
     top = Experiment.model_json_schema(by_alias=True)
     definitions: dict[str, Schema] = top.pop("$defs")
     definitions["Experiment"] = top

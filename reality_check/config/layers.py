@@ -83,11 +83,7 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
 
 
 def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
-    """Make sure that a variant is asked for only where there are some.
-
-    Raises:
-        UsageError: the file has none.
-    """
+    """Make sure that a variant is asked for only where there are some."""
     if variant is not None and data.get("variants") is None:
         raise UsageError(
             f"{where}: variant is {variant!r}, but this experiment has no variants; leave it out."
@@ -103,11 +99,7 @@ def _maps_to_mappings(value: Any) -> bool:
 def change_methods(
     methods: list[dict[str, Any]], changes: Sequence[Mapping[str, Any]], where: str
 ) -> None:
-    """Apply changes by name, in place.
-
-    Raises:
-        UsageError: there is no method of that name.
-    """
+    """Apply changes by name, in place."""
     names = [str(method.get("name")) for method in methods]
     for change in changes:
         for name, own in change.items():

@@ -191,11 +191,7 @@ def title(name: str) -> str:
 
 
 def check_selects(name: str) -> None:
-    """Make sure that epochs and trials can be selected by a metric.
-
-    Raises:
-        ValueError: they cannot.
-    """
+    """Make sure that epochs and trials can be selected by a metric."""
     if name in METRICS or name in RETRIEVAL or (recall_depth(name) and not is_binary(name)):
         return
     known = (*METRICS, *RETRIEVAL, "recall_at_K")
@@ -206,11 +202,7 @@ def check_selects(name: str) -> None:
 
 
 def check_name(name: str) -> None:
-    """Make sure that a metric can be asked for.
-
-    Raises:
-        ValueError: it is always measured, or there is none of that name.
-    """
+    """Make sure that a metric can be asked for."""
     if name in METRICS:
         raise ValueError(
             f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "

@@ -137,10 +137,7 @@ def expand(
     """Turn a name, a path or a mapping with ``base`` into a plain mapping.
 
     Args:
-        value: of the key.
-        key: of the experiment, for messages.
         group: the folder in ``configs/`` that its names are in.
-        beside: the folder of the YAML, whose ``configs/`` has names of the user's.
         trail: the files that led here by their ``base``.
 
     Raises:

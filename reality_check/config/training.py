@@ -204,15 +204,7 @@ class Schedule(Strict):
 
 
 def check_kind(schedule: Any, of_kinds: Mapping[str, Sequence[str]]) -> None:
-    """Make sure that a schedule has no key that belongs to other kinds of it.
-
-    Args:
-        schedule: with a ``kind``.
-        of_kinds: by key the kinds that have it.
-
-    Raises:
-        ValueError: it has one.
-    """
+    """Make sure that a schedule has no key that belongs to other kinds of it."""
     for key, kinds in of_kinds.items():
         default = type(schedule).model_fields[key].get_default(call_default_factory=True)
         if schedule.kind not in kinds and getattr(schedule, key) != default:
@@ -223,11 +215,7 @@ def check_kind(schedule: Any, of_kinds: Mapping[str, Sequence[str]]) -> None:
 
 
 def check_steps(schedule: Any) -> None:
-    """Make sure that a schedule of steps says when they are, once.
-
-    Raises:
-        ValueError: it does not.
-    """
+    """Make sure that a schedule of steps says when they are, once."""
     if schedule.kind == "step" and bool(schedule.at) == (schedule.every is not None):
         raise ValueError(
             "a schedule of steps needs either at, a list of epochs, or every, a number of them"

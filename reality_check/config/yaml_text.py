@@ -75,7 +75,6 @@ def dump_yaml(data: Any, compact: bool = False) -> str:
     """The inverse of :func:`parse_yaml`, with keys in their order.
 
     Args:
-        data: plain data.
         compact: whether ranges and other collections without inner ones take one line.
     """
     return yaml.dump(

@@ -32,9 +32,6 @@ def image_digest(pixels: np.ndarray) -> np.ndarray:
 def image_digests(images: Images) -> np.ndarray:
     """Return the sha256 of the pixels of each image.
 
-    Args:
-        images: N images; every one is read.
-
     Returns:
         uint8, shape (N, 32).
     """

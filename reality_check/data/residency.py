@@ -44,12 +44,7 @@ _sharing = 1
 
 
 def place(array: np.ndarray, device: torch.device) -> Placed:
-    """Put samples on a device, once for each array, if they take no more of it than they may.
-
-    Args:
-        array: a whole data set, of which views take some samples; may be memory-mapped.
-        device: where batches are wanted.
-    """
+    """Put samples on a device, once for each array, if they take no more of it than they may."""
     key = (id(array), device)
     if key in _resident:
         return _resident[key]

@@ -17,10 +17,6 @@ class PixelStore:
     is then shared by all processes. On a GPU the array is uploaded, once for all its views, if the
     processes on it together take at most half of its free memory for that; else each batch is
     gathered into page-locked memory and sent.
-
-    Args:
-        images: a view.
-        device: where batches are wanted.
     """
 
     def __init__(self, images: Images, device: torch.device) -> None:
@@ -49,9 +45,6 @@ class PixelStore:
 
         Args:
             rows: int64, shape (B,), of the view that the store was made of.
-
-        Returns:
-            The images on the device, see :class:`PixelBatch`.
         """
         if self._frame is not None:
             frames, chosen = _frames(self._pixels, self._frame), self._rows[torch.from_numpy(rows)]
@@ -95,7 +88,6 @@ def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
     Args:
         samples: shape (M, ...), on the device or on the CPU.
         index: int64, shape (B,), on the CPU.
-        device: where they are wanted.
     """
     if samples.device.type != "cpu":
         return samples[index.to(device, non_blocking=True)]

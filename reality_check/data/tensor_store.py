@@ -16,10 +16,6 @@ class TensorStore:
 
     As with :class:`reality_check.data.store.PixelStore`, nothing is copied on a CPU, and a GPU
     holds the whole array where that has room.
-
-    Args:
-        tensors: a view.
-        device: where batches are wanted.
     """
 
     def __init__(self, tensors: Tensors, device: torch.device) -> None:

@@ -40,11 +40,6 @@ def score_baselines(
     """Metrics of the untrained baselines on the test classes, on unit vectors.
 
     Args:
-        model: of the experiment.
-        training: of the protocol.
-        network_seed: of the untrained weights.
-        test: the test classes.
-        device: where to compute.
         trainval: the other classes, to score the pixels and their principal components too, which
             do not depend on the seed. Images beyond 64 x 64 are averaged down to 32 x 32.
         extra_metrics: metrics beside the protocol's three.

@@ -95,12 +95,6 @@ def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:
 def load_network(path: Path, model: Model, shape: InputShape, embedding_size: int) -> Network:
     """The trained network that a fold run left in ``model.pt``.
 
-    Args:
-        path: the file.
-        model: of the experiment.
-        shape: of the network's input.
-        embedding_size: width of the embedding.
-
     Raises:
         FileNotFoundError: there is no such file.
     """
@@ -117,11 +111,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
 
 
 def embed_images(network: Network, images: Pipeline, device: torch.device) -> Tensor:
-    """Embed images: float32 (N, D), raw, on the device.
-
-    Raises:
-        Diverged: an embedding is not finite.
-    """
+    """Embed images: float32 (N, D), raw, on the device."""
     network.to(device)
     return require_finite(embed(network, network, images.evaluation_batches()))
 
@@ -135,18 +125,8 @@ def score_networks(
 ) -> tuple[dict[str, Metrics], list[Tensor]]:
     """Measure networks on the test images, and on corrupted ones where metrics ask for them.
 
-    Args:
-        networks: of one reproduction.
-        images: the test images.
-        device: where to compute.
-        score: measures the embeddings by each network.
-        extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
-
     Returns:
         The metrics by category, and the embeddings of the images as they are by each network.
-
-    Raises:
-        Diverged: an embedding is not finite.
     """
     embeddings = [embed_images(network, images, device) for network in networks]
     scores = score(embeddings, clean(extra_metrics))

@@ -44,11 +44,8 @@ def draw_gallery(
     """Write the nearest neighbours of some test images as a PNG file.
 
     Args:
-        path: the file.
-        test: the test classes.
         embeddings: of its images, (N, D).
         normalize: whether neighbours are those on unit vectors.
-        count: number of queries.
     """
     queries = gallery_queries(test, count)
     neighbours = _neighbours(test, embeddings.cpu(), queries, normalize)

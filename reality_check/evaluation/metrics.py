@@ -76,7 +76,6 @@ def embed(
 
     Args:
         forward: e.g. the network itself or ``network.features``.
-        module: the module whose mode matters.
         batches: what ``forward`` takes, on its device; see
             :meth:`reality_check.models.pipeline.Pipeline.evaluation_batches`.
 
@@ -92,11 +91,7 @@ def embed(
 
 
 def require_finite(embeddings: Tensor) -> Tensor:
-    """The embeddings.
-
-    Raises:
-        Diverged: one of them is not finite.
-    """
+    """The embeddings, if all are finite; else :class:`Diverged`."""
     # A finite sum says so much faster, but large numbers may add up to an infinite one.
     if not math.isfinite(embeddings.sum()) and not torch.isfinite(embeddings).all():
         raise Diverged("the network gave NaN or infinite embeddings")

@@ -47,12 +47,7 @@ Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
 
 
 def write_test_queries(out_dir: Path, test: SampleSet) -> None:
-    """Write which test images are queries, and of which class, unless the file is there.
-
-    Args:
-        out_dir: the output folder.
-        test: the test classes.
-    """
+    """Write which test images are queries, and of which class, unless the file is there."""
     path = out_dir / QUERIES_FILE
     images = _scored(test)
     arrays = {
@@ -66,12 +61,7 @@ def write_test_queries(out_dir: Path, test: SampleSet) -> None:
 
 
 def write_query_scores(path: Path, scores: Mapping[str, Metrics]) -> None:
-    """Write the scores of every query of one reproduction.
-
-    Args:
-        path: the file.
-        scores: by category, with the scores of each query.
-    """
+    """Write the scores of every query of one reproduction."""
     arrays = {}
     for category, metrics in scores.items():
         values = np.stack([metrics.per_query[name] for name in METRICS])
@@ -85,7 +75,6 @@ def read_query_scores(
     """What an output folder holds; each file is read when it is asked for.
 
     Args:
-        out_dir: the output folder.
         path_of: where the scores of a method, stage and reproduction are.
         recorded: the metrics of the reproductions; scores whose means are others are of another
             training and count as missing.

@@ -87,8 +87,6 @@ class SerialExecutor:
     """Trains in this process, one after the other; with a strategy, together with its others.
 
     Args:
-        dataset: the whole data set.
-        device: where to train.
         strategy: the processes that train each network together. Those that are not the main one
             wait for jobs in :meth:`follow`.
     """
@@ -155,9 +153,7 @@ class ProcessExecutor:
     GPU up to the order of its sums); all processes read one memory-mapped array.
 
     Args:
-        count: how many at a time.
         load: reads the data set; called once in each process, so it must be picklable.
-        device: where to train.
     """
 
     def __init__(self, count: int, load: LoadData, device: torch.device) -> None:

@@ -18,7 +18,6 @@ def once_more_if_full(device: torch.device, work: Callable[[], Result]) -> Resul
     """Do some work; where memory runs out, once more without the samples that lie on the GPU.
 
     Args:
-        device: where it is done.
         work: that finds by itself what was done already.
 
     Raises:

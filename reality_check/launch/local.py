@@ -37,12 +37,7 @@ class _Worker:
 
 
 class LocalWorkers:
-    """Starts worker processes, replaces those that are killed, and stops all of them at the end.
-
-    Args:
-        out_dir: output folder of the experiment.
-        parallelism: how many workers, on which devices, and of how many processes.
-    """
+    """Starts worker processes, replaces those that are killed, and stops all of them at the end."""
 
     def __init__(self, out_dir: Path, parallelism: Parallelism) -> None:
         self.out_dir = out_dir

@@ -66,11 +66,7 @@ class Parallelism:
             self._check_gpus(experiment.device)
 
     def device_groups(self) -> list[tuple[str, ...]]:
-        """The devices of each worker; empty where it may choose for itself.
-
-        Raises:
-            UsageError: a device is not here, or devices would be left over.
-        """
+        """The devices of each worker; empty where it may choose for itself."""
         return share_out(parse_devices(self.devices), self.workers, self.processes_per_network)
 
     def on_device(self, experiment: Experiment) -> Experiment:

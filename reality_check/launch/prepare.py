@@ -151,11 +151,7 @@ def _checked_loss(experiment: Experiment, method: Method) -> LossCheck:
 def _as_locked(
     experiment: Experiment, code: dict[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
-    """The experiment as the output folder is to hold it, and the methods that start again there.
-
-    Raises:
-        UsageError: the folder holds something else.
-    """
+    """The experiment as the output folder is to hold it, and the methods that start again there."""
     changes = {
         "code": code,
         "studies": _studies(experiment, out_dir),
@@ -227,9 +223,6 @@ def _check_nobody_works(campaign: Campaign, log: Callable[[str], None]) -> None:
 
     A worker that cannot be seen from here is gone when it shows no sign of life for some minutes;
     so long it is looked at.
-
-    Raises:
-        UsageError: there is one.
     """
     with sole_worker(storage_url(campaign.experiment, campaign.out_dir)) as alone:
         if alone:

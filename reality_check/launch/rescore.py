@@ -51,11 +51,6 @@ def rescore(
 
     Nothing is trained and no recorded result changes: where a kept network does not give its
     recorded metrics again (other images, say), nothing is written for it.
-
-    Args:
-        campaign: of the output folder.
-        prepared: the same experiment with its images.
-        log: called with a line for each reproduction that is scored.
     """
     scorer = Scorer(prepared, campaign.out_dir)
     there, scored, diverged, problems = 0, 0, 0, []
@@ -117,11 +112,6 @@ def draw_maps(
     log: Callable[[str], None] = lambda text: None,
 ) -> list[str]:
     """Write the map of every method that has a complete, sound reproduction.
-
-    Args:
-        campaign: of the output folder, in which the kept networks must be.
-        prepared: the same experiment with its images.
-        log: called with a line for each map.
 
     Returns:
         A sentence for each method without one.

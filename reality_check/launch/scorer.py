@@ -54,12 +54,7 @@ def _once_more_if_full(
 
 
 class Scorer:
-    """Opens the test classes: for networks that are trained, and for the untrained baselines.
-
-    Args:
-        prepared: the experiment.
-        out_dir: its output folder, with the kept networks.
-    """
+    """Opens the test classes: for networks that are trained, and for the untrained baselines."""
 
     def __init__(self, prepared: PreparedExperiment, out_dir: Path) -> None:
         self._prepared = prepared
@@ -73,9 +68,7 @@ class Scorer:
         """Score the kept networks of a trained reproduction on the test classes.
 
         Args:
-            method: of the experiment.
             stage: reproductions (a network a fold) or final (one wide network).
-            trial_index: number of the reproduction.
 
         Returns:
             The metrics by category, and the embeddings of the test images by each network.
@@ -116,17 +109,8 @@ class Scorer:
     ) -> list[torch.Tensor]:
         """Embed some test images with each kept network of a reproduction.
 
-        Args:
-            method: of the experiment.
-            stage: reproductions (a network a fold) or final (one wide network).
-            trial_index: number of the reproduction.
-            rows: which test images.
-
         Returns:
             Of each network float32 (len(rows), D), raw, on the device.
-
-        Raises:
-            FileNotFoundError: a network is not there.
         """
         images = self._images(method.model, method.training, self._prepared.test_set)
         device = self._prepared.device
@@ -202,13 +186,7 @@ def load_kept(
     """A network that a trial kept.
 
     Args:
-        out_dir: of the experiment.
-        method: of the experiment.
         which: its stage, the number of the reproduction, and the fold.
-        shape: of its input.
-
-    Raises:
-        FileNotFoundError: it is not there.
     """
     stage, trial_index, fold = which
     folder = fold_folder(out_dir, method.name, stage, trial_index, fold)

@@ -41,8 +41,6 @@ class SlurmWorkers:
     """Submits an array of workers, or takes over those that still run, and watches them.
 
     Args:
-        campaign: the work.
-        parallelism: how many workers, and how many folds of a trial each of them trains at a time.
         log: called with a sentence when jobs are submitted, found or lost.
 
     Raises:
@@ -162,11 +160,7 @@ class SlurmWorkers:
 
 
 def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> list[str]:
-    """Submit one array of workers; return the number of each one's job.
-
-    Raises:
-        UsageError: SLURM refuses the job.
-    """
+    """Submit one array of workers; return the number of each one's job."""
     import submitit
 
     experiment, folder = campaign.experiment, campaign.out_dir.resolve()

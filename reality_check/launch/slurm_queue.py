@@ -55,11 +55,7 @@ def _parse(lines: str) -> dict[str, str]:
 
 
 def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
-    """The state of each job, where not to know it would lead to jobs submitted twice.
-
-    Raises:
-        UsageError: the controller does not answer.
-    """
+    """The state of each job, where not to know it would lead to jobs submitted twice."""
     if not jobs:
         return {}
     states = job_states(jobs)
@@ -72,11 +68,7 @@ def states_or_complain(jobs: Sequence[str]) -> dict[str, str]:
 
 
 def require_slurm() -> None:
-    """Make sure that jobs can be submitted from here.
-
-    Raises:
-        UsageError: submitit is not installed, or there is no SLURM here.
-    """
+    """Make sure that jobs can be submitted from here."""
     if importlib.util.find_spec("submitit") is None:
         raise UsageError(
             "--launcher slurm needs submitit; write pip install 'pml-extensions[slurm]'."

@@ -54,9 +54,6 @@ class TrialRunner:
     """Does trials of any stage in one output folder.
 
     Args:
-        prepared: the experiment.
-        out_dir: its output folder.
-        on_progress: told what this worker does, as plain data.
         folds_at_once: how many folds of a trial train at a time, in processes of their own.
         strategy: the processes that train each network together, this one being the main one.
     """

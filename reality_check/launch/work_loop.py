@@ -26,12 +26,7 @@ PAUSES = 1.0, 15.0
 
 
 class WorkLoop:
-    """Takes trials of a campaign and has them done until none is left.
-
-    Args:
-        campaign: says what there is to do.
-        runner: does it.
-    """
+    """Takes trials of a campaign and has them done until none is left."""
 
     def __init__(self, campaign: Campaign, runner: TrialRunner) -> None:
         self._campaign = campaign

@@ -19,9 +19,6 @@ class FoldedNetwork:
     A BatchNorm multiplies each channel by a number and adds another one, which the layer before it
     can do. Which layer that is, torch.fx finds out by running the network with stand-ins.
 
-    Args:
-        network: to be evaluated; later changes of its weights show after :meth:`refresh`.
-
     Attributes:
         count: of BatchNorms that are folded.
 

@@ -121,7 +121,6 @@ def build_network(
     """Build the network with weights drawn from ``seed``; torch's global generator is untouched.
 
     Args:
-        config: the model of the experiment.
         shape: (H, W, C) of the images that are trained with, C the data set's: grey images enter
             a trunk for RGB images three times (see :func:`preprocessing`); or that of tensors.
         embedding_size: width of the embedder's output.

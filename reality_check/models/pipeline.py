@@ -38,11 +38,6 @@ def build_augmentation(
 ) -> Augmentation | VectorAugmentation:
     """The augmentation of a protocol, with the preprocessing of a trunk.
 
-    Args:
-        model: of the experiment.
-        options: of the training.
-        shape: of the network's input, see :func:`input_shape`.
-
     Raises:
         UsageError: an option is out of its range, or does not fit the samples.
     """
@@ -97,10 +92,6 @@ class Pipeline:
     """The samples of one set, as batches for a network.
 
     Args:
-        samples: the set.
-        augmentation: of the training, see :func:`build_augmentation`.
-        shape: of the network's input, see :func:`input_shape`.
-        device: where batches are wanted.
         batch_size: of evaluation; None: as many as fit the device well.
     """
 
@@ -173,10 +164,6 @@ def build_pipeline(
     device: torch.device,
     batch_size: int | None = None,
 ) -> Pipeline:
-    """The samples of one set, with the augmentation, input and preprocessing of a training.
-
-    Raises:
-        UsageError: see :func:`input_shape` and :func:`build_augmentation`.
-    """
+    """The samples of one set, with the augmentation, input and preprocessing of a training."""
     shape = input_shape(samples, options)
     return Pipeline(samples, build_augmentation(model, options, shape), shape, device, batch_size)

@@ -27,7 +27,6 @@ def set_last_stride_to_one(trunk: nn.Module, title: str) -> None:
 
     Args:
         trunk: a ResNet of torchvision or timm; changed in place.
-        title: of the trunk, for messages.
 
     Raises:
         UsageError: there is no such stage, or it halves its maps by something else than

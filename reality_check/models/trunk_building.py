@@ -36,7 +36,6 @@ def build_trunk(config: Model, shape: InputShape, pretrained: bool = True) -> nn
     """The trunk of a model, its random weights drawn from torch's global generator.
 
     Args:
-        config: the model of the experiment.
         shape: of what enters the trunk: (H, W, C) of images, see :func:`input_channels`, or that of
             tensors.
         pretrained: False leaves the random weights where the model names others, because a trained

@@ -30,7 +30,6 @@ def read_state(file: Path, title: str) -> dict[str, Tensor]:
     Args:
         file: a ``state_dict``, or a checkpoint with one under ``state_dict``, ``model`` or the
             like. Only tensors and plain values are read (``weights_only``).
-        title: of the trunk, for messages.
 
     Raises:
         UsageError: there is no such file, or it is no such thing.
@@ -80,8 +79,6 @@ def fit_state(trunk: nn.Module, state: Mapping[str, Tensor], title: str, source:
     Args:
         trunk: changed in place.
         state: see :func:`read_state`.
-        title: of the trunk, for messages.
-        source: of the weights, for messages.
 
     Raises:
         UsageError: weights are missing, left over, or of another shape; the trunk is untouched.

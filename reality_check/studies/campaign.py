@@ -65,8 +65,6 @@ class Campaign:
     """The plan of one experiment: its studies, in working order.
 
     Args:
-        experiment: validated.
-        out_dir: its output folder.
         wait_for_storage: whether to wait for a database server that does not answer.
         only_reads: whether studies that no worker has begun are left out. Who only looks begins
             none: that takes torch, the user's loss, and a folder that can be written.
@@ -198,13 +196,7 @@ class Campaign:
         return final_epochs(totals, follow_ups, step)
 
     def study(self, method: Method, stage: Stage, search: int = 0) -> Study | None:
-        """The study of a stage; ``None`` while what it needs is not complete.
-
-        Args:
-            method: of the experiment.
-            stage: of the method.
-            search: which one, for that stage.
-        """
+        """The study of a stage; ``None`` while what it needs is not complete."""
         key = (method.name, stage, search)
         if key not in self._studies:
             study = self._make_study(method, stage, search)
@@ -345,11 +337,7 @@ def _round_up(value: float, step: int) -> int:
 
 
 def read_campaign(out_dir: Path) -> Campaign:
-    """The campaign of an output folder, to look at.
-
-    Raises:
-        UsageError: this is not an output folder of reality-check.
-    """
+    """The campaign of an output folder, to look at."""
     return Campaign(load_locked(out_dir), out_dir, only_reads=True)
 
 
@@ -359,11 +347,7 @@ def study_name(experiment: Experiment, name: str) -> str:
 
 
 def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
-    """Make sure that a storage that is reached another way than before is still the same.
-
-    Raises:
-        UsageError: it does not hold the experiment's studies.
-    """
+    """Make sure that a storage that is reached another way than before is still the same."""
     if not holds_study(storage, study_name(experiment, Stage.BASELINES)):
         raise UsageError(
             f"the storage {without_password(experiment.storage or '')} holds no studies of this "

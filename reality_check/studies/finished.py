@@ -81,11 +81,7 @@ def _percent(value: float) -> str:
 
 
 class Watch:
-    """Finds out what has been finished since it looked last.
-
-    Args:
-        campaign: to look at.
-    """
+    """Finds out what has been finished since it looked last."""
 
     def __init__(self, campaign: Campaign) -> None:
         self._campaign = campaign

@@ -101,10 +101,6 @@ def without_growth(
 ) -> tuple[dict[str, Any], dict[str, tuple[Any, Any]]]:
     """Separate what an experiment has grown by from what its output folder has.
 
-    Args:
-        there: the experiment of an output folder, as plain data.
-        ours: the one that is to be run in it, likewise.
-
     Returns:
         ``ours`` with the values of ``there`` where it has only grown, and by key the values there
         and here.

@@ -40,10 +40,6 @@ def parameter_importance(
     Ranges that are searched on a logarithmic scale count on it. Diverged trials are left out: a
     value of 0 would drown everything else.
 
-    Args:
-        space: what is searched, by dotted name.
-        trials: of the search.
-
     Returns:
         ``None`` with fewer than two parameters or than 20 trials that are complete and have not
         diverged, or where all of them have the same value.

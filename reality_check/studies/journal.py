@@ -12,11 +12,7 @@ from reality_check.utils.errors import UsageError
 
 
 def open_journal(url: str) -> JournalStorage:
-    """Open the journal file of a ``journal://`` URL.
-
-    Raises:
-        UsageError: see :func:`journal_path`.
-    """
+    """Open the journal file of a ``journal://`` URL."""
     path = journal_path(url)
     lock = JournalFileSymlinkLock(str(path))
     if path.exists():

@@ -88,8 +88,6 @@ def check_same_experiment(
     """Make sure that an output folder is new or belongs to this experiment.
 
     Args:
-        experiment: with its fingerprints.
-        out_dir: the output folder.
         may_change: names of classes whose code may differ.
 
     Returns:

@@ -46,12 +46,7 @@ class NothingWaits(Exception):
 
 
 class PatientStorage(BaseStorage, BaseHeartbeat):
-    """Optuna's database behind Optuna's cache; its calls are repeated while the server is away.
-
-    Args:
-        database: with heartbeats.
-        retries: of its server.
-    """
+    """Optuna's database behind Optuna's cache; its calls are repeated while the server is away."""
 
     def __init__(self, database: RDBStorage, retries: Retries) -> None:
         self._database = database

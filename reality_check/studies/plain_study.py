@@ -30,13 +30,7 @@ def plain_study(study: optuna.Study) -> dict[str, Any]:
 
 
 def restore_study(storage: BaseStorage, name: str, plain: Mapping[str, Any]) -> None:
-    """Put a study into a storage; what is there of it already, after a kill, stays.
-
-    Args:
-        storage: any.
-        name: of the study there.
-        plain: what :func:`plain_study` returned.
-    """
+    """Put a study into a storage; what is there of it already, after a kill, stays."""
     study = optuna.create_study(
         study_name=name, storage=storage, direction="maximize", load_if_exists=True
     )

@@ -40,11 +40,7 @@ class Retries:
         self.outages = 0
 
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
-        """The result of ``function``, which is called again as long as the storage is away.
-
-        Raises:
-            StorageLost: it was away for too long.
-        """
+        """The result of ``function``, which is called again as long as the storage is away."""
         pause = 0.5
         while True:
             try:

@@ -30,7 +30,6 @@ def sampler_arguments(
     """All arguments that decide what is drawn, written out since defaults change.
 
     Args:
-        kind: of the sampler, see :data:`SAMPLERS`.
         startup_trials: how many are drawn at random before it starts to model.
         own: those that the protocol gives.
     """
@@ -69,11 +68,7 @@ def build_sampler(
 
 
 def check_sampler(search: Search) -> None:
-    """Make sure that a protocol's sampler can be built.
-
-    Raises:
-        UsageError: see :func:`build_sampler`.
-    """
+    """Make sure that a protocol's sampler can be built."""
     build_sampler(search.sampler, search.startup_trials, 0, search.sampler_arguments)
 
 

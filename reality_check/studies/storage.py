@@ -89,11 +89,7 @@ def open_storage(url: str, wait: bool = False) -> BaseStorage:
 
 
 def check_workers(url: str | None, workers: int) -> None:
-    """Refuse several workers on a journal file.
-
-    Raises:
-        UsageError: there are more workers than the storage serves.
-    """
+    """Refuse several workers on a journal file."""
     if url is not None and kind_of(url) == "journal" and workers > 1:
         raise UsageError(
             f"a journal file serves one worker, got {workers}: it cannot tell which of several is "

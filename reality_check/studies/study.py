@@ -66,8 +66,6 @@ class Study:
     """The trials of one stage of one method.
 
     Args:
-        storage: see :func:`reality_check.studies.storage.open_storage`.
-        name: of the study.
         num_trials: how many there are to be.
         space: what is searched, or was, where parameters are fixed. A study that was begun before
             has its own.

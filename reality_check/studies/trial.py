@@ -138,11 +138,7 @@ _NOTED = {field.name for field in dataclasses.fields(StoredTrial)} - {*_OF_OPTUN
 
 
 def note(trial: Any, **attributes: Any) -> None:
-    """Write attributes of a running trial of Optuna.
-
-    Raises:
-        TypeError: :class:`StoredTrial` has none of that name.
-    """
+    """Write attributes of a running trial of Optuna."""
     for key, value in attributes.items():
         if key not in _NOTED:
             raise TypeError(f"a trial has no attribute {key!r}")

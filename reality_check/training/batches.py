@@ -24,14 +24,6 @@ from reality_check.utils.seeds import derive
 class Batches:
     """The batches of one fold run.
 
-    Args:
-        task: what is trained, and how.
-        samples: the training classes.
-        augmentation: of the training.
-        shape: of the network's input.
-        device: where to train.
-        strategy: the processes that train this network together.
-
     Raises:
         UsageError: the batch does not fit the data.
     """

@@ -27,12 +27,6 @@ def fit_first_values(
 ) -> None:
     """Fit what the model and the method want fitted; each step uses the ones before it.
 
-    Args:
-        task: what is trained, and how.
-        module: as it was built.
-        samples: the training classes.
-        batches: of them.
-
     Raises:
         UsageError: there is nothing that could be fitted.
         Diverged: an embedding is not finite.
@@ -61,11 +55,7 @@ def fit_first_values(
 def check_first_values(
     settings: MethodSettings, network: Network, loss: nn.Module, training: Training
 ) -> None:
-    """Make sure that there is something to fit.
-
-    Raises:
-        UsageError: there is not.
-    """
+    """Make sure that there is something to fit."""
     wanted, name = settings.before_training, f"method {settings.name!r}: before_training"
     if wanted.proxies == "class_means" and not hasattr(loss, "set_proxies_to_class_means"):
         raise UsageError(

@@ -78,8 +78,6 @@ def chosen(
     Args:
         path: of the file that keeps it.
         task: whose steps are timed.
-        samples: the training classes.
-        device: a GPU.
         waiting: told the process that tries it just now.
     """
     path.parent.mkdir(parents=True, exist_ok=True)

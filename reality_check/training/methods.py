@@ -57,8 +57,6 @@ def search_space(
     """Everything that is searched for a method, by dotted name, in a fixed order.
 
     Args:
-        method: the method.
-        protocol: of the experiment.
         model: that the method trains, whose embedder may be searched too.
     """
     found = dict(find_searched(_tunable(method, protocol, model), ""))
@@ -71,7 +69,6 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
     Args:
         method: that starts from the other one.
         first: the other one.
-        protocol: of the experiment.
 
     Raises:
         UsageError: a parameter of ``first`` is not searched, or not as widely, or one that only
@@ -110,11 +107,7 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
 
 
 def check_warm_start(method: Method, space: Mapping[str, Searched]) -> None:
-    """Make sure that the given values of a first trial are all that is searched, in its ranges.
-
-    Raises:
-        UsageError: they are not.
-    """
+    """Make sure that the given values of a first trial are all that is searched, in its ranges."""
     assert method.warm_start is not None
     values, what = method.warm_start.values, f"method {method.name!r}: warm_start"
     missing = [name for name in space if name not in values]
@@ -284,9 +277,6 @@ def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> No
     Losses with ``set_phase(**values)`` (all of ``pml_extensions``) are told; on others the numeric
     attributes of these names are replaced, which :func:`build_loss` has found to hold what the
     arguments of these names say.
-
-    Raises:
-        UsageError: the loss has no such value.
     """
     values = dict(second.arguments)
     for name, factor in second.factors.items():
@@ -303,8 +293,6 @@ def set_values(loss: torch.nn.Module, values: Mapping[str, float], when: str) ->
 
     Args:
         loss: with ``set_phase(**values)``, or with attributes of these names.
-        values: by name.
-        when: how messages begin.
 
     Raises:
         UsageError: the loss has no such value, or refuses it.

@@ -33,15 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 class TrainingModule:
-    """Everything of a training that learns.
-
-    Args:
-        task: what is trained, and how.
-        num_classes: of the training set.
-        shape: of the network's input.
-        device: where to train.
-        strategy: the processes that train this network together.
-    """
+    """Everything of a training that learns."""
 
     def __init__(
         self,

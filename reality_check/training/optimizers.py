@@ -28,9 +28,6 @@ class Together(torch.optim.Optimizer):
 
     To look for that makes the host wait, and a GradScaler looks once for each optimiser.
 
-    Args:
-        optimizers: of different parameters.
-
     Attributes:
         active: those that take the next step.
     """

@@ -164,11 +164,7 @@ def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
 
 
 def check_metrics(protocol: Protocol) -> None:
-    """Make sure that the final metrics can be computed when all trainings are done.
-
-    Raises:
-        UsageError: one of them needs faiss, and it is not installed.
-    """
+    """Make sure that the final metrics can be computed when all trainings are done."""
     names = [n for n in protocol.final_metrics if n in CLUSTERING or is_binary(n)]
     if names and importlib.util.find_spec("faiss") is None:
         raise UsageError(
@@ -178,11 +174,7 @@ def check_metrics(protocol: Protocol) -> None:
 
 
 def check_starts(experiment: Experiment) -> None:
-    """Make sure that every search that starts from another one's winner can.
-
-    Raises:
-        UsageError: see :func:`reality_check.training.methods.check_start`.
-    """
+    """Make sure that every search that starts from another one's winner can."""
     for method in experiment.methods:
         if method.warm_start is not None:
             model = experiment.model_of(method)

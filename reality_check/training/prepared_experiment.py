@@ -53,12 +53,7 @@ class PreparedMethod:
 
 
 class PreparedExperiment:
-    """An experiment, its images and its methods; each thing is made when it is first used.
-
-    Args:
-        experiment: validated.
-        dataset: its images, where they have been read already.
-    """
+    """An experiment, its images and its methods; each thing is made when it is first used."""
 
     def __init__(self, experiment: Experiment, dataset: SampleSet | None = None) -> None:
         self.experiment = experiment

@@ -20,13 +20,8 @@ def rate_factor(
     """What every learning rate is multiplied by in an iteration.
 
     Args:
-        schedule: of the training.
         iteration: 0-based, counted from the start of the training.
-        iterations_per_epoch: of the training.
         max_epochs: at which ``cosine`` and ``polynomial`` end.
-
-    Returns:
-        At least 0.
     """
     epochs = _epochs(schedule.per, iteration, iterations_per_epoch)
     return _warmup(schedule, iteration) * _decay(schedule, epochs, max_epochs)
@@ -38,9 +33,7 @@ def value_factor(
     """What a value of the loss is multiplied by in an iteration; arguments as above.
 
     Args:
-        schedule: of the value, with nothing left to search.
         iteration: 0-based, of those that the current weights have seen.
-        iterations_per_epoch: of the training.
         max_epochs: at which ``linear`` and ``cosine`` end that do not say when.
     """
     epochs = _epochs(schedule.per, iteration, iterations_per_epoch)
@@ -58,8 +51,6 @@ class ScheduledValues:
 
     Args:
         loss: as it begins, before a checkpoint is loaded.
-        schedules: by name of the value.
-        max_epochs: of the training.
 
     Raises:
         UsageError: the loss has no such value.
@@ -77,11 +68,7 @@ class ScheduledValues:
         return bool(self._schedules)
 
     def set(self, iteration: int, iterations_per_epoch: int) -> None:
-        """Give the loss the values of an iteration.
-
-        Raises:
-            UsageError: it refuses one.
-        """
+        """Give the loss the values of an iteration."""
         values = {
             name: self._first[name]
             * value_factor(schedule, iteration, iterations_per_epoch, self._max_epochs)

@@ -70,11 +70,7 @@ class DistributedStrategy(Strategy):
         return received
 
     def local_batch_slice(self, count: int) -> slice:
-        """The rank's part of a batch.
-
-        Raises:
-            UsageError: the batch cannot be divided evenly.
-        """
+        """The rank's part of a batch."""
         if count % self.size:
             raise UsageError(
                 f"batch_size={count} cannot be divided among {self.size} processes; write a "
@@ -106,11 +102,7 @@ class DistributedStrategy(Strategy):
             return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
 
     def check_statistics(self, network: nn.Module) -> None:
-        """Refuse BatchNorm in training mode where its statistics would be of a part of the batch.
-
-        Raises:
-            UsageError: there is one, on a CPU.
-        """
+        """Refuse BatchNorm in training mode where its statistics would be of a part of the batch."""
         learns = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
         if learns and not next(network.parameters()).is_cuda:
             raise UsageError(

@@ -42,7 +42,6 @@ class Trainer:
         train: the training classes, labelled 0..C-1.
         validation: the validation classes; ``None`` if and only if ``task.fixed_epochs`` is given.
         folder: of this fold run: its checkpoints (see :class:`FoldCheckpoints`) and ``records/``.
-        device: where to train.
         on_progress: called with the position after every epoch.
         strategy: the processes that train this network together; the main one writes the files.
         checkpoint_seconds: least time between two checkpoints. A run that is killed loses at most

@@ -67,7 +67,6 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
     """Read an archive, and make sure that it is whole and as it was sealed.
 
     Args:
-        path: the file.
         schema: what ``about["schema"]`` must be.
         version: what ``about["version"]`` must be.
 

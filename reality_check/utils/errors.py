@@ -26,10 +26,6 @@ def every(
 ) -> list[Returned]:
     """Make all calls, whatever those before them found, so that all mistakes are told at once.
 
-    Args:
-        calls: without arguments.
-        kind: of the exceptions that tell a mistake.
-
     Returns:
         What they return.
 

@@ -19,11 +19,7 @@ from typing import Any
 
 
 class HeartbeatMonitor:
-    """Remembers the last heartbeat of each of some things.
-
-    Args:
-        now: seconds that only ever grow.
-    """
+    """Remembers the last heartbeat of each of some things."""
 
     def __init__(self, now: Callable[[], float] = time.monotonic) -> None:
         self._now = now

@@ -29,9 +29,6 @@ def locked(path: Path, waiting: Callable[[str], None]) -> Iterator[bool]:
     Yields:
         Whether the lock is held: False where there are no locks, so that other processes may be at
         the same work.
-
-    Raises:
-        OSError: the file cannot be made (no rights, no such folder).
     """
     if fcntl is None:
         yield False
@@ -61,9 +58,6 @@ def try_lock(path: Path) -> Iterator[str | None]:
     Yields:
         Who holds it, such as ``process 12 of the machine a``; ``None`` where it is held by us, or
         where there are no locks.
-
-    Raises:
-        OSError: the file cannot be made.
     """
     if fcntl is None:
         yield None

@@ -22,11 +22,6 @@ def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], N
 
     Args:
         what: the work, such as ``"Decoding the images of 'cub200'"``.
-        total: number of all pieces.
-        done: pieces that were done before.
-
-    Yields:
-        A function that takes the number of pieces just done.
     """
     if sys.stderr.isatty():
         with _bar(what, total, done) as advance:

@@ -39,7 +39,6 @@ def compose(
 
     Args:
         windows: which part of the resized and moved image becomes the output.
-        output: height and width of the output.
         inverse: (B, 2, 2) from :func:`inverse_motions`, about the centre of the image.
         shift: (B, 2) of the content, y before x, as a fraction of the image's sides.
         flip: (B,) whether the output is mirrored left and right.

@@ -28,7 +28,6 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
     Args:
         pixels: uint8, shape (B, H, W, C).
         start: (B, 2) or (1, 2), whole numbers: top left corners.
-        output: height and width.
 
     Returns:
         float32, shape (B, C, height, width), values 0..255.
@@ -51,7 +50,6 @@ def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Te
     Args:
         pixels: uint8, shape (B, H, W, C).
         windows: bounded ones, or such of the size of the output.
-        output: height and width.
 
     Returns:
         float32, shape (B, C, height, width), values 0..255.
@@ -85,7 +83,6 @@ def resample(
         axes: (B, 4, 2) or (1, 4, 2): for each axis offset, step, low and high. Output position t
             (0.5 for the first pixel) is input position ``offset + step * t``; the filter sees the
             input from ``low`` to ``high``.
-        output: height and width.
         interpolation: bilinear or bicubic (a = -0.5).
 
     Returns:
@@ -146,7 +143,6 @@ def resample_grid(
         maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
         sizes: (B, 2) or (1, 2): heights and widths of the images in their slots. Beyond them the
             edge pixels are repeated.
-        output: height and width.
 
     Returns:
         float32, shape (B, C, height, width), values 0..255.

@@ -89,7 +89,6 @@ def resized_crops(
     Args:
         sizes: (B, 2) or (1, 2) heights and widths as stored.
         scaled: the same after the resize.
-        area: bounds of the share of the image's area.
         ratio: bounds of width / height, drawn log-uniformly.
         numbers: (B, CROP_NUMBERS) within [0, 1).
     """

@@ -126,7 +126,6 @@ class Augmentation:
         """Draw the random numbers of some images.
 
         Args:
-            count: number of images.
             generator: a CPU generator; left untouched where all options are off.
 
         Returns:

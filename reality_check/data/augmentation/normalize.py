@@ -123,12 +123,8 @@ class Normalize:
         """Transform a batch whose crops are corrupted, as uint8, before the preprocessing.
 
         Args:
-            batch: as in a call.
             corruption: a name of :data:`pml_extensions.evaluation.CORRUPTIONS`.
             first_index: index of the first image in its set, from which its random numbers follow.
-
-        Returns:
-            As a call does.
 
         Raises:
             UsageError: as a call does, or the corruption does not fit the images.

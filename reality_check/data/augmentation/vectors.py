@@ -42,7 +42,6 @@ class VectorAugmentation:
         """Draw the random numbers of some samples.
 
         Args:
-            count: number of samples.
             generator: a CPU generator; left untouched where all options are off.
 
         Returns:
@@ -86,11 +85,7 @@ class Unchanged:
         return batch
 
     def corrupted(self, batch: Tensor, corruption: str, first_index: int) -> Tensor:
-        """Refuse: the corruptions are those of images.
-
-        Raises:
-            UsageError: always.
-        """
+        """Refuse: the corruptions are those of images."""
         raise UsageError(
             f"corruption {corruption!r} is one of images, but the samples are none; remove it from "
             "final_metrics."

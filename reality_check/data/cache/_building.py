@@ -88,11 +88,7 @@ def obtain_entry(folder: Path, job: Job) -> Entry:
 
 
 def remove_entry(folder: Path, name: str) -> None:
-    """Remove an entry, unless it has been remade meanwhile by another process.
-
-    Raises:
-        UsageError: it cannot be removed.
-    """
+    """Remove an entry, unless it has been remade meanwhile by another process."""
     try:
         with _lock(folder, name):
             entry = open_entry(folder)

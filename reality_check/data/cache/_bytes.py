@@ -28,10 +28,6 @@ def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[in
     Args:
         what: the work, such as ``"Downloading x.tgz"``.
         total: bytes of the whole, 0 if unknown.
-        done: bytes that were done before.
-
-    Yields:
-        A function that takes the number of bytes just done.
     """
     seen = done
     with progress(f"{what} (MB)", total // _MEGABYTE, done // _MEGABYTE) as advance:
@@ -46,16 +42,7 @@ def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[in
 
 
 def check_space(folder: Path, needed: int, what: str) -> None:
-    """Refuse work that cannot fit on the disk.
-
-    Args:
-        folder: existing folder that is written to.
-        needed: bytes, at least.
-        what: the work, such as ``"Unpacking x.zip"``.
-
-    Raises:
-        UsageError: fewer bytes are free.
-    """
+    """Refuse work that cannot fit on the disk."""
     free = shutil.disk_usage(folder).free
     if free < needed:
         raise UsageError(

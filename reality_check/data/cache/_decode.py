@@ -22,7 +22,6 @@ def decode_image(
     camera stores beside the pixels is ignored, as the field's readers do.
 
     Args:
-        data: content of the file.
         size: short side of the result in pixels.
         channels: 1 (grey) or 3 (RGB); every image is converted.
         resize: ``"short_side"`` resizes the short side to ``size`` and keeps the whole image,
@@ -30,9 +29,6 @@ def decode_image(
 
     Returns:
         uint8, shape (height, width, channels).
-
-    Raises:
-        Exception: whatever Pillow raises for a file that it cannot decode.
     """
     with Image.open(io.BytesIO(data)) as image:
         image.load()
@@ -66,11 +62,7 @@ def resized_size(width: int, height: int, size: int, resize: Resize) -> tuple[in
 
 
 def image_size(data: bytes) -> tuple[int, int]:
-    """Return width and height from the header of an image file.
-
-    Raises:
-        Exception: whatever Pillow raises for a header that it cannot read.
-    """
+    """Return width and height from the header of an image file."""
     with Image.open(io.BytesIO(data)) as image:
         return image.size
 

@@ -39,9 +39,7 @@ class Entry:
     """A complete entry.
 
     Args:
-        folder: where it lies.
         index: :data:`RECORD`, shape (files,).
-        channels: 1 or 3.
         broken: why a row could not be decoded.
     """
 
@@ -89,10 +87,6 @@ def open_entry(folder: Path) -> Entry | None:
 
 class EntryWriter:
     """Writes an entry into a folder, continuing with what is there.
-
-    Args:
-        folder: the folder being built.
-        channels: 1 or 3.
 
     Attributes:
         done: number of files that were decoded already.

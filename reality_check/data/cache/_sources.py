@@ -25,9 +25,6 @@ class Sources:
 
     A path may go through a ``.zip`` file as if it were a folder: ``images.zip/ant/0.jpg`` is the
     member ``ant/0.jpg`` of ``images.zip``. Nothing is unpacked, so a member's name can do no harm.
-
-    Args:
-        root: folder that all paths are below.
     """
 
     def __init__(self, root: Path) -> None:
@@ -92,11 +89,7 @@ class Sources:
 
 
 def open_zip(file: Path) -> zipfile.ZipFile:
-    """Open a ``.zip`` file for reading.
-
-    Raises:
-        UsageError: it cannot be read or is damaged.
-    """
+    """Open a ``.zip`` file for reading."""
     try:
         return zipfile.ZipFile(file)
     except (OSError, zipfile.BadZipFile, NotImplementedError) as error:

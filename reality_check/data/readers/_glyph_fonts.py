@@ -60,7 +60,6 @@ def draw(code: int, face: str, pixels: int) -> np.ndarray | None:
     """Draw one character.
 
     Args:
-        code: the code point.
         face: a name of :data:`TEXT_FACES` or of TeX's faces.
         pixels: size of the font in pixels per em.
 

@@ -30,9 +30,7 @@ def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
     """Draw a number of different images of one character.
 
     Args:
-        code: the code point.
         count: number of images; they take turns over all faces that have the character.
-        size: side of the images in pixels.
         seed: seed of the data set; each character has random numbers of its own.
 
     Returns:

@@ -23,11 +23,7 @@ class Line(NamedTuple):
     fields: list[str]
 
     def integer(self, index: int) -> int:
-        """Return a field as a whole number.
-
-        Raises:
-            UsageError: it is none.
-        """
+        """Return a field as a whole number."""
         try:
             return int(self.fields[index])
         except ValueError:
@@ -48,7 +44,6 @@ def read_lines(file: Path, fields: Sequence[str], wide: int = -1, skip: int = 0)
     UTF-8 are kept as they are.
 
     Args:
-        file: the list.
         fields: what each line holds.
         wide: index of the one field that may hold blanks itself, first or last.
         skip: number of lines before the first.
@@ -87,8 +82,6 @@ def assemble(
     """Make a data set of what its lists say.
 
     Args:
-        name: how reports call it.
-        root: folder that ``paths`` are below.
         paths: one per image, in the data set's own order.
         class_ids: official class of each image; a label is the rank of its class.
         class_name: name of a class.

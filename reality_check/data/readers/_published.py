@@ -44,7 +44,6 @@ def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -
 
     Args:
         path: the root folder, its parent or an archive in it; ``~`` and ``${VAR}`` are expanded.
-        published: the data set.
         fetch: download what is missing, where that is possible.
 
     Raises:
@@ -71,11 +70,7 @@ def first_existing(root: Path, alternatives: str) -> str | None:
 
 
 def compare_counts(counts: dict[str, int], published: PublishedDataset, root: Path) -> None:
-    """Compare the numbers of a data set with what is published.
-
-    Raises:
-        UsageError: a number differs.
-    """
+    """Compare the numbers of a data set with what is published."""
     wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
         raise UsageError(

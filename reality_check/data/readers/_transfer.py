@@ -32,7 +32,6 @@ def fetch(url: str, part: Path, expected: int | None = None) -> None:
     """Fetch a file whole, connecting again as long as bytes come.
 
     Args:
-        url: its address.
         part: where it goes; the bytes that are there already are kept, if the server can continue
             from there.
         expected: bytes of the whole file, for the progress of servers that do not say.

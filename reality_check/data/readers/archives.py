@@ -40,7 +40,6 @@ def unpack(archive: Path, folder: Path) -> None:
     once (:func:`reality_check.utils.locks.locked`).
 
     Args:
-        archive: the file.
         folder: existing folder; files of the same path are replaced, others stay.
 
     Raises:

@@ -38,13 +38,6 @@ def download(remote: RemoteFile, folder: Path) -> Path:
     The bytes go to ``NAME.part``; when all are there and the checksum is right, it is renamed. A
     second process that wants the same file waits for the first.
 
-    Args:
-        remote: the file; it must have an address.
-        folder: where it goes; made if it is not there.
-
-    Returns:
-        The path of the whole file.
-
     Raises:
         UsageError: no address gives the file, its checksum is wrong, or the folder cannot take it.
     """
@@ -75,11 +68,7 @@ def _wait_for(holder: str, target: Path) -> None:
 
 
 def check_file(path: Path, remote: RemoteFile) -> None:
-    """Refuse a file that is not the published one.
-
-    Raises:
-        UsageError: its checksum differs from ``remote.checksum``.
-    """
+    """Refuse a file that is not the published one."""
     checksum = _digest(path, remote)
     if checksum != remote.checksum:
         raise UsageError(

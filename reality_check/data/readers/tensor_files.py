@@ -107,11 +107,8 @@ def labelled(
     """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
 
     Args:
-        samples: shape (N, ...).
         labels: integers or texts, shape (N,).
-        name: of the data set.
         what: how errors call the samples.
-        names: of the samples.
         queries: bool, shape (N,): which samples are queries; None: all.
         class_names: by integer label; None: the labels are the names.
         origin: where the samples come from.

@@ -24,10 +24,8 @@ class Meter:
     cannot be written, the work continues without.
 
     Args:
-        out_dir: output folder of the experiment.
         find: returns the counters, and a sentence for each part of the machine without one; called
             when the first work begins.
-        period: seconds between two notes.
     """
 
     def __init__(
