@@ -20,7 +20,7 @@ from reality_check.data import SampleSet
 from reality_check.evaluation.metrics import embed, evaluate_both_geometries
 from reality_check.studies.campaign import MOST_BASELINES
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_params
+from reality_check.training.methods import fill_settings, middle_model, middle_params
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import Trainer
 
@@ -100,7 +100,8 @@ def _seconds_of(
     protocol, experiment = prepared.protocol, prepared.experiment
     training, folds = experiment.training_of(method), protocol.split.folds
     epochs = training.max_epochs if longest else _fewest_epochs(experiment, method)
-    validation = np.mean([_size(prepared, fold.validation) for fold in prepared.splits.folds])
+    labels = prepared.dataset.labels
+    validation = np.mean([np.isin(labels, f.validation).sum() for f in prepared.splits.folds])
     test = len(prepared.test_set)
     evaluations = 2 + epochs / training.evaluate_every
     overhead = times.build + _RECORDS
@@ -133,10 +134,6 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     return min(training.max_epochs, phases * stop)
 
 
-def _size(prepared: PreparedExperiment, classes: tuple[int, ...]) -> int:
-    return int(np.isin(prepared.dataset.labels, classes).sum())
-
-
 # -- measuring ------------------------------------------------------------------------------------
 
 
@@ -160,28 +157,17 @@ def _measure(
             lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
             seconds,
         )
-    return _Times(
-        build,
-        step * trainer.epoch_length,
-        embed_rows / len(rows),
-        comparison(trainer.task.embedding_size),
-    )
+    compare = comparison(trainer.task.embedding_size)
+    return _Times(build, step * trainer.epoch_length, embed_rows / len(rows), compare)
 
 
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
     """The training of the first fold, as a search would begin it."""
-    experiment, protocol = prepared.experiment, prepared.protocol
-    model, training = experiment.model_of(method), experiment.training_of(method)
-    middle = {name: value.middle() for name, value in model.searched().items()}
+    protocol, training = prepared.protocol, prepared.experiment.training_of(method)
+    model = middle_model(prepared.experiment.model_of(method))
     fold = prepared.splits.folds[0]
-    task = FoldTask(
-        fill_settings(method, protocol, middle_params(method, protocol)),
-        model.filled(middle),
-        training,
-        training.embedding_size,
-        0,
-        0,
-    )
+    settings = fill_settings(method, protocol, middle_params(method, protocol))
+    task = FoldTask(settings, model, training, training.embedding_size, 0, 0)
     searched = protocol.selects_on == "validation"
     train = prepared.dataset.subset(fold.train if searched else prepared.splits.trainval)
     return Trainer(task, train, prepared.dataset.subset(fold.validation), Path("nowhere"), device)

@@ -67,29 +67,20 @@ class LocalWorkers:
         for worker in self._workers:
             worker.process.wait()
 
-    def log_path(self, number: int) -> Path:
-        """Where a worker's output goes."""
-        return self.out_dir / "logs" / f"worker_{number}.log"
-
     def _has_ended(self, worker: _Worker) -> bool:
         status = worker.process.poll()
         if status is None:
             return False
         if status == DONE:
             return True
-        failure = read_failure(self.out_dir, worker.number)
-        if failure is None and status == UNTOLD:
+        raise_failure(self.out_dir, worker.number)
+        if status == UNTOLD:
             raise WorkFailed(
                 f"worker {worker.number} failed and could not write why into {self.out_dir}; is "
                 "its disk full, or has it become read-only?"
             )
-        if failure is None:
-            self._replace(worker, status)
-            return False
-        if failure["status"] == USAGE:
-            raise UsageError(failure["message"])
-        log = self.log_path(worker.number)
-        raise WorkFailed(f"{failure['message']}. Full log: {log}")
+        self._replace(worker, status)
+        return False
 
     def _replace(self, worker: _Worker, status: int) -> None:
         lived = time.monotonic() - worker.started
@@ -98,7 +89,7 @@ class LocalWorkers:
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
                 f"{_SOON:.0f} seconds ({_describe(status)}); if nobody killed it, memory was "
-                f"probably short. See {self.log_path(worker.number)}"
+                f"probably short. See {log_path(self.out_dir, worker.number)}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()
@@ -107,7 +98,7 @@ class LocalWorkers:
         threads = dict.fromkeys(THREADS, "1")
         own = self._devices[number]
         sharing = {WORKERS_ON_GPU: str(self._devices.count(own))}
-        log = self.log_path(number)
+        log = log_path(self.out_dir, number)
         log.parent.mkdir(parents=True, exist_ok=True)
         forget_failure(self.out_dir, number)
         with log.open("ab") as output:
@@ -140,6 +131,11 @@ def _describe(status: int) -> str:
     return f"exit status {status}"
 
 
+def log_path(out_dir: Path, number: int) -> Path:
+    """Where a worker's output goes."""
+    return out_dir / "logs" / f"worker_{number}.log"
+
+
 def write_progress(out_dir: Path, number: int, text: str) -> None:
     """Note what a worker does, for the live view."""
     # Several times a second where epochs are short, so without waiting for the disk.
@@ -161,6 +157,16 @@ def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
     except (OSError, ValueError):
         return None
     return failure
+
+
+def raise_failure(out_dir: Path, number: int) -> None:
+    """Raise why a worker stopped, if it told: a UsageError or WorkFailed."""
+    failure = read_failure(out_dir, number)
+    if failure is None:
+        return
+    if failure["status"] == USAGE:
+        raise UsageError(failure["message"])
+    raise WorkFailed(f"{failure['message']}. Full log: {log_path(out_dir, number)}")
 
 
 def forget_failure(out_dir: Path, number: int) -> None:

@@ -18,14 +18,14 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.config.slurm import Slurm
-from reality_check.launch.local import THREADS, forget_failure, read_failure
+from reality_check.launch.local import THREADS, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.study import WorkFailed
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import STOPPED, USAGE
+from reality_check.utils.exit_status import STOPPED
 from reality_check.utils.files import atomic_write
 
 #: Seconds between two polls of the queue.
@@ -95,7 +95,7 @@ class SlurmWorkers:
     def _poll(self) -> bool:
         """Replace lost workers; return whether all work is done."""
         for number in self.jobs:
-            _raise_failure(self._campaign.out_dir, number)
+            raise_failure(self._campaign.out_dir, number)
         if self._campaign.is_complete():
             cancel(self.jobs.values(), "--state=PENDING")
             return True
@@ -104,7 +104,7 @@ class SlurmWorkers:
             return False  # the controller does not answer now; its jobs do not need it
         ended = {n: states[job] for n, job in self.jobs.items() if states[job] in OVER}
         for number in ended:
-            _raise_failure(self._campaign.out_dir, number)  # written since the first poll
+            raise_failure(self._campaign.out_dir, number)  # written since the first poll
         # Somebody cancelled it, so it is not to come back. COMPLETED: the rest ends soon too.
         for number in [n for n, state in ended.items() if state in ("CANCELLED", "COMPLETED")]:
             self._log(f"SLURM job {self.jobs.pop(number)}: {ended.pop(number).lower()}")
@@ -118,7 +118,10 @@ class SlurmWorkers:
 
     def _take_over(self) -> dict[int, str]:
         """The jobs of an earlier call that still run; what failed before this call is forgotten."""
-        known = self._read()
+        try:
+            known = {int(n): str(job) for n, job in json.loads(self._file.read_text()).items()}
+        except (OSError, ValueError):
+            return {}
         states = states_or_complain(list(known.values()))
         # Jobs that end now are replaced; one that has asked to be queued again must not come back.
         cancel(job for job in known.values() if states[job] == ENDING)
@@ -132,10 +135,10 @@ class SlurmWorkers:
             self._lost += 1
             self._log(f"SLURM job {self.jobs[number]} was lost ({state.lower()})")
             if self._lost > self._most_lost:
-                logs = self._campaign.out_dir / "logs"
+                log = log_path(self._campaign.out_dir, number)
                 raise WorkFailed(
                     f"{self._lost} SLURM jobs were lost, the last one as {state}; see "
-                    f"{logs / f'worker_{number}.log'} and {logs / 'slurm'}"
+                    f"{log} and {log.parent / 'slurm'}"
                 )
         self._submit(list(ended))
 
@@ -146,17 +149,8 @@ class SlurmWorkers:
             forget_failure(self._campaign.out_dir, number)
         ids = submit(self._campaign, numbers, self._folds_at_once)
         self.jobs.update(zip(numbers, ids, strict=True))
-        self._write()
-        self._log(f"SLURM jobs submitted: {', '.join(ids)}")
-
-    def _read(self) -> dict[int, str]:
-        try:
-            return {int(n): str(job) for n, job in json.loads(self._file.read_text()).items()}
-        except (OSError, ValueError):
-            return {}
-
-    def _write(self) -> None:
         atomic_write(self._file, json.dumps(dict(sorted(self.jobs.items())), indent=1))
+        self._log(f"SLURM jobs submitted: {', '.join(ids)}")
 
 
 def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> list[str]:
@@ -204,7 +198,7 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     """
     from reality_check.launch.worker import work
 
-    _write_into(Path(out_dir) / "logs" / f"worker_{number}.log")
+    _write_into(log_path(Path(out_dir), number))
     job = _own_job()
     print(f"SLURM job {job} on {os.uname().nodename}, {time.ctime()}", flush=True)
     near: list[int] = []
@@ -223,16 +217,6 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
     if status != 0:
         sys.exit(status)
     return status
-
-
-def _raise_failure(out_dir: Path, number: int) -> None:
-    failure = read_failure(out_dir, number)
-    if failure is None:
-        return
-    if failure["status"] == USAGE:
-        raise UsageError(failure["message"])
-    log = out_dir / "logs" / f"worker_{number}.log"
-    raise WorkFailed(f"{failure['message']}. Full log: {log}")
 
 
 def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:

@@ -267,7 +267,7 @@ class Study:
         running = [trial for trial in trials if trial.state == "running"]
         unsigned = {t.number: None for t in running if t.worker is None}
         stale = self._unsigned.stale(unsigned, UNSIGNED_GRACE)
-        lost = [t for t in running if t.number in stale or not _may_live(t)]
+        lost = [t for t in running if t.number in stale or (t.worker and not is_alive(t.worker))]
         for trial in lost:
             self._fail(trial)
         return self.trials() if lost else trials
@@ -385,8 +385,3 @@ class Study:
 
 #: The open studies, by method, stage and number of the search.
 Studies = Mapping[tuple[str, Stage, int], Study]
-
-
-def _may_live(trial: StoredTrial) -> bool:
-    """Whether the worker that signed a trial, if one has, may still be at it."""
-    return trial.worker is None or is_alive(trial.worker)

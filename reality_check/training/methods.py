@@ -163,6 +163,11 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     return {name: value.middle() for name, value in search_space(method, protocol).items()}
 
 
+def middle_model(model: Model) -> Model:
+    """The model with the middle of every range that is searched."""
+    return model.filled({name: value.middle() for name, value in model.searched().items()})
+
+
 def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """The parts of a method that can be searched, the protocol's learning rates included."""
     rates = {}

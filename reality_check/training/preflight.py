@@ -28,6 +28,7 @@ from reality_check.training.methods import (
     check_warm_start,
     enter_second_phase,
     fill_settings,
+    middle_model,
     middle_params,
     search_space,
 )
@@ -195,9 +196,9 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         size = training.embedding_size
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
-        network = build_network(_middle(model), shape, size, seed=0)
+        network = build_network(middle_model(model), shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(_middle(model), shape, size * protocol.split.folds, seed=0)
+            build_network(middle_model(model), shape, size * protocol.split.folds, seed=0)
         for method in methods:
             settings = fill_settings(method, protocol, middle_params(method, protocol))
             loss = build_loss(settings, dataset.num_classes, size)
@@ -237,11 +238,6 @@ def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) ->
             "(normalization: bn), but the network's own output, which is not, would be retrieved "
             f"with; write {remedy}."
         )
-
-
-def _middle(model: Model) -> Model:
-    """The model with the middle of every range that is searched."""
-    return model.filled({name: value.middle() for name, value in model.searched().items()})
 
 
 def _trained_alike(experiment: Experiment) -> list[tuple[Model, Training, list[Method]]]:

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reality_check.data._digests import usable_cores
-from reality_check.data.cache._bytes import format_bytes
+from reality_check.data.cache._bytes import format_bytes, size_of
 from reality_check.data.cache._entry import INDEX, PIXELS, Entry, EntryWriter, open_entry
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
@@ -204,11 +204,7 @@ def _abandoned(folder: Path) -> Path | None:
     ours = folder.parent.glob(_building_name(folder, _host(), "*"))
     others = folder.parent.glob(_building_name(folder, "*", "*"))
     abandoned = {*ours, *_older_than(_ABANDONED_SECONDS, others)}
-    return max(abandoned, key=lambda path: _bytes_of(path / PIXELS), default=None)
-
-
-def _bytes_of(path: Path) -> int:
-    return path.stat().st_size if path.exists() else 0
+    return max(abandoned, key=lambda path: size_of(path / PIXELS), default=None)
 
 
 def _remove_leftovers(cache: Path) -> None:

@@ -21,6 +21,11 @@ def format_bytes(count: float) -> str:
     return f"{count:.0f} bytes"
 
 
+def size_of(path: Path) -> int:
+    """Bytes of a file, 0 if it is not there."""
+    return path.stat().st_size if path.exists() else 0
+
+
 @contextlib.contextmanager
 def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
     """Show how many megabytes are done while the block runs.

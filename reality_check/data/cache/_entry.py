@@ -61,9 +61,7 @@ class Entry:
 
     def first_damaged(self) -> int | None:
         """Read all pixels; return the first row that differs from its checksum, or None."""
-        wrong = image_digests(self.images()) != self.index["sha256"][self.rows]
-        damaged = np.flatnonzero(wrong.any(axis=1))
-        return int(self.rows[damaged[0]]) if damaged.size else None
+        return _first_damaged(self.folder / PIXELS, self.index, self.channels)
 
 
 def open_entry(folder: Path) -> Entry | None:
@@ -138,7 +136,8 @@ def _cut_to_intact(folder: Path, channels: int) -> int:
     records = np.fromfile(index, RECORD, count=index.stat().st_size // RECORD.itemsize)
     ends = np.cumsum(_sizes(records, channels))
     count = int(np.searchsorted(ends, pixels.stat().st_size, side="right"))
-    count = _count_intact(pixels, records[:count], channels)
+    damaged = _first_damaged(pixels, records[:count], channels)
+    count = count if damaged is None else damaged
     reasons = _parse_broken(broken.read_bytes())
     lines = [json.dumps([row, text]) + "\n" for row, text in reasons.items()]
     os.truncate(pixels, int(ends[count - 1]) if count else 0)
@@ -147,13 +146,13 @@ def _cut_to_intact(folder: Path, channels: int) -> int:
     return count
 
 
-def _count_intact(pixels_path: Path, records: np.ndarray, channels: int) -> int:
+def _first_damaged(pixels_path: Path, records: np.ndarray, channels: int) -> int | None:
     rows = np.flatnonzero(records["height"])
     if not rows.size:
-        return len(records)
+        return None
     images = _images(np.memmap(pixels_path, np.uint8, mode="r"), records[rows], channels)
     wrong = np.flatnonzero((image_digests(images) != records["sha256"][rows]).any(axis=1))
-    return int(rows[wrong[0]]) if wrong.size else len(records)
+    return int(rows[wrong[0]]) if wrong.size else None
 
 
 def _images(pixels: np.ndarray, records: np.ndarray, channels: int) -> Images:

@@ -110,7 +110,9 @@ def files_below(place: Path) -> list[str]:
     """
     if place.is_dir():
         return list(_walk(place))
-    return [name for name in _members(place) if _visible(name)]
+    parts = {name: name.split("/") for name in _members(place)}
+    hidden = {name for name, of in parts.items() if any(part[:1] in (".", "") for part in of)}
+    return [name for name, of in parts.items() if of[0] != "__MACOSX" and name not in hidden]
 
 
 def _walk(folder: Path) -> Iterator[str]:
@@ -119,11 +121,6 @@ def _walk(folder: Path) -> Iterator[str]:
         below = os.path.relpath(base, folder).replace(os.sep, "/")
         start = "" if below == "." else f"{below}/"
         yield from (start + name for name in names if name[0] != ".")
-
-
-def _visible(name: str) -> bool:
-    parts = name.split("/")
-    return parts[0] != "__MACOSX" and not any(part[:1] in (".", "") for part in parts)
 
 
 def _members(archive: Path) -> dict[str, tuple[int, int]]:

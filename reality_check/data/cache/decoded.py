@@ -7,6 +7,7 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
@@ -104,20 +105,16 @@ def is_intact(data: ImageSet) -> bool:
     return False
 
 
+@dataclass(frozen=True)
 class _Decoder:
     """Decodes rows of a data set, from many threads."""
 
-    def __init__(
-        self,
-        files: ImageFiles,
-        sources: Sources,
-        missing: np.ndarray,
-        size: int,
-        channels: int,
-        resize: Resize,
-    ) -> None:
-        self._files, self._sources, self._missing = files, sources, missing
-        self._size, self._channels, self._resize = size, channels, resize
+    _files: ImageFiles
+    _sources: Sources
+    _missing: np.ndarray
+    _size: int
+    _channels: int
+    _resize: Resize
 
     def decode(self, first: int, last: int) -> Chunk:
         """Decode the files ``first`` to ``last`` (exclusive)."""
@@ -190,19 +187,15 @@ def _image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
     labels = files.labels[rows]
     _check_none_empty(files, labels)
     if skipped:
-        warnings.warn(
-            f"Skipped {len(skipped)} of {len(files)} images of {files.name!r}; the first is "
-            f"{skipped[0]}",
-            stacklevel=3,
-        )
-    queries = None if files.queries is None else files.queries[rows]
+        count = f"{len(skipped)} of {len(files)} images of {files.name!r}"
+        warnings.warn(f"Skipped {count}; the first is {skipped[0]}", stacklevel=3)
     return ImageSet(
         entry.images(),
         labels,
         files.class_names,
         files.name,
         test_classes=files.test_classes,
-        queries=queries,
+        queries=None if files.queries is None else files.queries[rows],
         skipped=skipped,
         sample_names=np.array([files.paths[row] for row in rows], dtype=object),
     )

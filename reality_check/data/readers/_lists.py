@@ -114,8 +114,3 @@ def assemble(
         test_classes=test if 0 < len(test) < len(classes) else None,
         queries=None if queries is None else np.array(queries, dtype=bool),
     )
-
-
-def count_test_images(files: ImageFiles) -> int:
-    """Return the number of images of the official test classes."""
-    return int(np.isin(files.labels, files.test_classes or ()).sum())

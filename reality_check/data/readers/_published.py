@@ -7,6 +7,9 @@ import zipfile
 from dataclasses import dataclass
 from pathlib import Path, PurePosixPath
 
+import numpy as np
+
+from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers.archives import unpack
 from reality_check.data.readers.download import RemoteFile, check_file, download
 from reality_check.utils.errors import UsageError
@@ -69,12 +72,15 @@ def first_existing(root: Path, alternatives: str) -> str | None:
     return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
 
 
-def compare_counts(counts: dict[str, int], published: PublishedDataset, root: Path) -> None:
-    """Compare the numbers of a data set with what is published."""
+def compare_counts(files: ImageFiles, published: PublishedDataset, **parts: int) -> None:
+    """Compare the numbers of a data set, and of ``parts`` of it, with what is published."""
+    tested = int(np.isin(files.labels, files.test_classes or ()).sum())
+    counts = {"classes": len(files.class_names), "images": len(files), "test images": tested}
+    counts |= parts
     wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
         raise UsageError(
-            f"{published.title} in {str(root)!r} has {_listed(counts, wrong)}, but "
+            f"{published.title} in {str(files.root)!r} has {_listed(counts, wrong)}, but "
             f"{_listed(published.counts, wrong)} are published: it is incomplete or another "
             "version. Download and unpack it again, or, if it is meant to be a part of it, write "
             "dataset.check_counts=false."
@@ -119,7 +125,9 @@ def _unpack(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
     """Unpack archives, downloaded first if asked for, until the data set is complete."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        with locked(folder / ".unpacking.lock", lambda holder: _wait_for(holder, folder)):
+        doing = f"which unpacks an archive in {str(folder)!r}."
+        lock = folder / ".unpacking.lock"
+        with locked(lock, lambda holder: say(f"Waiting for {holder}, {doing}")):
             root = _find(folder, published)  # who held the lock before may have done it
             for archive in published.archives:
                 if root is None and (fetch and archive.urls):
@@ -151,10 +159,6 @@ def _may_hold(file: Path, archive: RemoteFile, published: PublishedDataset) -> b
         return True  # unpacking says what is wrong
     inside = [*names, *(PurePosixPath(*name.parts[1:]) for name in names)]
     return any(path.is_relative_to(part) for path in inside for part in wanted)
-
-
-def _wait_for(holder: str, folder: Path) -> None:
-    say(f"Waiting for {holder}, which unpacks an archive in {str(folder)!r}.")
 
 
 def _what_is_missing(folder: Path, published: PublishedDataset) -> str:

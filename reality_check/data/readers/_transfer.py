@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check._version import __version__
-from reality_check.data.cache._bytes import byte_progress, check_space, format_bytes
+from reality_check.data.cache._bytes import byte_progress, check_space, format_bytes, size_of
 from reality_check.utils.progress_bar import say
 
 #: Connections in a row that may break without a new byte before the address is given up.
@@ -60,11 +60,6 @@ def fetch(url: str, part: Path, expected: int | None = None) -> None:
         if failed >= ATTEMPTS:
             raise Unavailable(problem)
         time.sleep(WAIT_SECONDS * 2 ** (failed - 1))
-
-
-def size_of(path: Path) -> int:
-    """Bytes of a file, 0 if it is not there."""
-    return path.stat().st_size if path.exists() else 0
 
 
 def _fetch_rest(url: str, part: Path, start: int, expected: int | None) -> None:

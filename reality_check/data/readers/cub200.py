@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.readers._lists import Line, assemble, count_test_images, read_lines
+from reality_check.data.readers._lists import Line, assemble, read_lines
 from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
 from reality_check.data.readers.download import RemoteFile
 from reality_check.utils.errors import UsageError
@@ -64,8 +64,7 @@ def list_cub200(path: str | Path, download: bool = False, check_counts: bool = T
         test_ids={number for number in class_ids if number >= _FIRST_TEST_CLASS},
     )
     if check_counts:
-        counts = {"classes": len(files.class_names), "images": len(files)}
-        compare_counts(counts | {"test images": count_test_images(files)}, CUB200, root)
+        compare_counts(files, CUB200)
     return files
 
 

@@ -8,8 +8,8 @@ import os
 from dataclasses import dataclass
 from pathlib import Path
 
-from reality_check.data.cache._bytes import byte_progress, format_bytes
-from reality_check.data.readers._transfer import Unavailable, fetch, size_of
+from reality_check.data.cache._bytes import byte_progress, format_bytes, size_of
+from reality_check.data.readers._transfer import Unavailable, fetch
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import say
@@ -45,7 +45,8 @@ def download(remote: RemoteFile, folder: Path) -> Path:
     try:
         folder.mkdir(parents=True, exist_ok=True)
         lock = folder / f".{remote.name}.lock"
-        with locked(lock, lambda holder: _wait_for(holder, target)) as held:
+        doing = f"which downloads {str(target)!r}."
+        with locked(lock, lambda holder: say(f"Waiting for {holder}, {doing}")) as held:
             if target.is_file():
                 check_file(target, remote)
             else:
@@ -61,10 +62,6 @@ def download(remote: RemoteFile, folder: Path) -> Path:
             f"({error.strerror or error}); {advice}."
         ) from error
     return target
-
-
-def _wait_for(holder: str, target: Path) -> None:
-    say(f"Waiting for {holder}, which downloads {str(target)!r}.")
 
 
 def check_file(path: Path, remote: RemoteFile) -> None:

@@ -12,8 +12,6 @@ from __future__ import annotations
 import hashlib
 import io
 import json
-import os
-import tempfile
 import warnings
 import zipfile
 from pathlib import Path
@@ -27,6 +25,7 @@ from reality_check.data.readers._glyph_characters import class_characters
 from reality_check.data.readers._glyph_images import draw_class
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
+from reality_check.utils.files import atomic_write
 from reality_check.utils.paths import cache_folder
 
 #: Part of every cached file's name and of the data set's: it changes when the images change.
@@ -104,19 +103,10 @@ def _read(path: Path, shape: tuple[int, ...]) -> np.ndarray | None:
 
 
 def _write(path: Path, images: np.ndarray) -> None:
-    """Write to a temporary name and rename, so that no process ever reads half a file."""
     buffer = io.BytesIO()
     np.savez(buffer, images=images, sha256=np.array(_sha256(images)))
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-        handle, temporary = tempfile.mkstemp(prefix=".building-", dir=path.parent)
-        try:
-            with os.fdopen(handle, "wb") as file:
-                file.write(buffer.getbuffer())
-            os.replace(temporary, path)
-        except BaseException:
-            os.unlink(temporary)
-            raise
+        atomic_write(path, buffer.getvalue(), durable=False)
     except OSError as error:
         warnings.warn(
             f"The glyphs are not cached ({error}); set REALITY_CHECK_CACHE.", stacklevel=3

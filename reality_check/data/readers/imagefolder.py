@@ -38,7 +38,8 @@ def list_image_folder(path: str | Path) -> ImageFiles:
             f"There is no folder {str(place)!r}; write the path of a folder that has one "
             "sub-folder per class, or of a .zip file of it."
         )
-    names = [name for name in files_below(place) if "/" in name and _is_image(name)]
+    files = [name for name in files_below(place) if "/" in name]
+    names = [name for name in files if os.path.splitext(name)[1].lower() in EXTENSIONS]
     start = _shared_folder(names) if zipped else ""
     names = sorted((name[len(start) :] for name in names), key=lambda name: name.split("/"))
     class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in names))
@@ -49,10 +50,6 @@ def list_image_folder(path: str | Path) -> ImageFiles:
         paths = tuple(f"{place.name}/{start}{name}" for name in names)
         return ImageFiles(place.stem, place.parent, paths, labels, class_names)
     return ImageFiles(place.resolve().name, place, tuple(names), labels, class_names)
-
-
-def _is_image(name: str) -> bool:
-    return os.path.splitext(name)[1].lower() in EXTENSIONS
 
 
 def _shared_folder(names: list[str]) -> str:
