@@ -48,17 +48,13 @@ def put_on(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]
     elif "methods" in upper:
         changes = []
     for key in _NAMED:
-        if key in lower and isinstance(upper.get(key), Mapping):
-            upper[key] = _on_named(lower[key], upper[key])
+        own = upper.get(key)
+        if key in lower and isinstance(own, Mapping) and "base" not in own:
+            below = {"base": lower[key]} if isinstance(lower[key], str) else lower[key]
+            upper[key] = merge(below, own)
     merged = merge({k: v for k, v in lower.items() if k not in (*_NAMED, CHANGES)}, upper)
     merged = {**{k: lower[k] for k in _NAMED if k in lower}, **merged}
     return {**merged, CHANGES: changes} if changes else merged
-
-
-def _on_named(lower: Any, upper: Mapping[str, Any]) -> Any:
-    if "base" in upper:
-        return upper
-    return merge({"base": lower} if isinstance(lower, str) else lower, upper)
 
 
 def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:

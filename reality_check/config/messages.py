@@ -14,12 +14,12 @@ from reality_check.config.schema import Experiment
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
-#: Values of ``reader``; in pydantic's error locations they are no keys of the YAML.
-_READERS = tuple(
-    name
+#: By value of ``reader`` its model; in pydantic's error locations they are no keys of the YAML.
+_READERS = {
+    name: kind
     for kind in get_args(get_args(Dataset)[0])
     for name in get_args(kind.model_fields["reader"].annotation)
-)
+}
 
 
 def validate(model: type[Any], data: Any, where: str) -> Any:
@@ -113,14 +113,7 @@ def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> li
     model: Any = root
     for depth, part in enumerate(location):
         if part == "dataset" and model is Experiment:
-            reader = _step(_step(data, "dataset"), "reader")
-            kinds = get_args(get_args(Dataset)[0])
-            model = next(
-                kind
-                for kind in kinds
-                if kind.model_fields["reader"].annotation
-                and reader in get_args(kind.model_fields["reader"].annotation)
-            )
+            model = _READERS[_step(_step(data, "dataset"), "reader")]
         elif isinstance(part, str) and _is_model(model) and part in model.model_fields:
             model = _inner_model(model.model_fields[part].annotation)
         elif depth == 0:

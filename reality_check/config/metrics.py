@@ -20,15 +20,12 @@ METRICS = {
     "precision_at_1": "P@1",
 }
 
-
 #: The metric that selects checkpoints and hyper-parameters, and that verdicts are about.
 PRIMARY = "mean_average_precision_at_r"
-
 
 #: The metric that selects checkpoints where a protocol selects on the test classes, as the papers
 #: of the field do: P@1 is Recall@1.
 SELECTS_ON_TEST = "precision_at_1"
-
 
 #: The three categories in the order of the tables.
 CATEGORIES = ("aggregate", "ensemble", "complete")
@@ -161,11 +158,7 @@ def depends_on_geometry(name: str) -> bool:
 
 
 def other_geometry(normalize: bool) -> str:
-    """What names end in that are measured on the geometry that a method does not use.
-
-    Args:
-        normalize: whether the method retrieves by unit vectors.
-    """
+    """What names end in of metrics in the geometry that is not the method's."""
     return "_raw" if normalize else "_normalized"
 
 
@@ -190,10 +183,10 @@ def title(name: str) -> str:
     return f"binary R@{depth}" if is_binary(name) else f"R@{depth}"
 
 
-def check_selects(name: str) -> None:
-    """Make sure that epochs and trials can be selected by a metric."""
+def check_selects(name: str) -> str:
+    """The name of a metric, if epochs and trials can be selected by it."""
     if name in METRICS or name in RETRIEVAL or (recall_depth(name) and not is_binary(name)):
-        return
+        return name
     known = (*METRICS, *RETRIEVAL, "recall_at_K")
     raise ValueError(
         f"nothing can be selected by {name!r}; write one of {', '.join(known)}."

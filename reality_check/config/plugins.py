@@ -173,15 +173,11 @@ def plugin_of_module(module: str) -> Plugin | None:
     """A plugin of the package that a module belongs to, whatever its name."""
     for kind in GROUPS:
         for plugin in (one for same_name in plugins(kind).values() for one in same_name):
-            root = _package_name(plugin.module)
+            spec = _package_spec(plugin.module)
+            root = plugin.module if spec is None else spec.name
             if module == root or module.startswith(f"{root}."):
                 return plugin
     return None
-
-
-def _package_name(module: str) -> str:
-    spec = _package_spec(module)
-    return module if spec is None else spec.name
 
 
 def _package_spec(module: str) -> ModuleSpec | None:

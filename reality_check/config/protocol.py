@@ -276,11 +276,7 @@ class Protocol(Strict):
             raise ValueError("each category may be listed once")
         return value
 
-    @field_validator("selects_by")
-    @classmethod
-    def _selects(cls, value: str) -> str:
-        check_selects(value)
-        return value
+    _selects = field_validator("selects_by")(check_selects)
 
     @field_validator("final_metrics")
     @classmethod

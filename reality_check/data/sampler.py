@@ -169,7 +169,8 @@ class _Deck:
             return first
         generator.shuffle(cards)
         if len(first):
-            cards[:] = _apart_from(first, cards, missing)
+            fresh = np.flatnonzero(~np.isin(cards, first))[:missing]
+            cards[:] = np.concatenate([cards[fresh], np.delete(cards, fresh)])
         self._dealt[deck] = missing
         return np.concatenate([first, cards[:missing]])
 
@@ -189,12 +190,6 @@ class _Deck:
         self._cards, self._dealt = cards.copy(), dealt.copy()
 
 
-def _apart_from(taken: np.ndarray, cards: np.ndarray, count: int) -> np.ndarray:
-    """Move the first ``count`` cards that are not ``taken`` to the front, else keep the order."""
-    fresh = np.flatnonzero(~np.isin(cards, taken))[:count]
-    return np.concatenate([cards[fresh], np.delete(cards, fresh)])
-
-
 def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> None:
     if samples_per_class < 1 or batch_size < 1:
         raise UsageError(
@@ -210,14 +205,11 @@ def _check_batch(batch_size: int, samples_per_class: int, num_classes: int) -> N
         )
     wanted = batch_size // samples_per_class
     if wanted > num_classes:
-        enough = next(k for k in range(1, batch_size + 1) if _fits(batch_size, k, num_classes))
+        divisors = (k for k in range(1, batch_size + 1) if batch_size % k == 0)
+        enough = next(k for k in divisors if batch_size // k <= num_classes)
         raise UsageError(
             f"batch_size={batch_size} with samples_per_class={samples_per_class} needs {wanted} "
             f"classes, but there are {num_classes} to train on; write "
             f"protocol.training.batch_size: {num_classes * samples_per_class}, or for the method "
             f"samples_per_class: {enough}."
         )
-
-
-def _fits(batch_size: int, samples_per_class: int, num_classes: int) -> bool:
-    return batch_size % samples_per_class == 0 and batch_size // samples_per_class <= num_classes

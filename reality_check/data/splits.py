@@ -30,8 +30,11 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Literal
 
+import numpy as np
+
+from reality_check.config.protocol import Split
 from reality_check.data.sample_set import SampleSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
@@ -122,16 +125,7 @@ def class_splits(
     return _splits(tuple(range(total)), tuple(range(total, num_classes)), folds, rule)
 
 
-class SplitOptions(Protocol):
-    """What a protocol says about its split; :class:`reality_check.config.schema.Split` is one."""
-
-    folds: int
-    rule: Rule
-    test_classes: Literal["half", "official"] | list[str]
-    validation: list[list[str]] | None
-
-
-def split_dataset(data: SampleSet, options: SplitOptions) -> ClassSplits:
+def split_dataset(data: SampleSet, options: Split) -> ClassSplits:
     """Split the classes of a data set.
 
     Args:
@@ -196,11 +190,8 @@ def _own_splits(
                 "classes that are not tested, so that fewer than 2 are left to train on; name "
                 "fewer."
             )
-    folds = (
-        Fold(tuple(sorted(trainval - set(classes))), tuple(sorted(classes)))
-        for classes in validation
-    )
-    return ClassSplits(tuple(sorted(trainval)), tuple(sorted(test_classes)), tuple(folds))
+    folds = tuple(_fold(trainval, classes) for classes in validation)
+    return ClassSplits(tuple(sorted(trainval)), tuple(sorted(test_classes)), folds)
 
 
 def _official_splits(
@@ -220,44 +211,30 @@ def _official_splits(
 def _splits(
     trainval: tuple[int, ...], test: tuple[int, ...], folds: int, rule: Rule
 ) -> ClassSplits:
-    total = len(trainval)
-    parts = [
-        Fold(
-            train=tuple(trainval[place] for place in _without(total, places)),
-            validation=tuple(trainval[place] for place in places),
-        )
-        for places in _RULES[rule](total, folds)
-    ]
+    parts = (
+        _fold(set(trainval), [trainval[place] for place in places])
+        for places in _RULES[rule](len(trainval), folds)
+    )
     return ClassSplits(trainval, test, tuple(parts))
 
 
-def _mlrc_validations(total: int, folds: int) -> list[tuple[int, ...]]:
+def _fold(trainval: set[int], validation: Sequence[int]) -> Fold:
+    return Fold(tuple(sorted(trainval - set(validation))), tuple(sorted(validation)))
+
+
+def _mlrc_validations(total: int, folds: int) -> list[range]:
     size = total // folds
     starts = [part * total // folds for part in range(folds)]
     ends = [start or total for start in starts]  # fold 0 wraps: its validation is the last block
-    return [tuple(range(end - size, end)) for end in ends]
+    return [range(end - size, end) for end in ends]
 
 
-def _kfold_validations(total: int, folds: int) -> list[tuple[int, ...]]:
-    sizes = [total // folds + (part < total % folds) for part in range(folds)]
-    starts = [sum(sizes[:part]) for part in range(folds)]
-    return [tuple(range(start, start + size)) for start, size in zip(starts, sizes, strict=True)]
-
-
-def _second_half(total: int, folds: int) -> list[tuple[int, ...]]:
-    return [tuple(range(total // 2, total))]
-
-
-_RULES: dict[str, Callable[[int, int], list[tuple[int, ...]]]] = {
+#: By rule the classes that validate, of so many and in so many folds.
+_RULES: dict[str, Callable[[int, int], Sequence[Sequence[int]]]] = {
     "mlrc": _mlrc_validations,
-    "kfold": _kfold_validations,
-    "halves": _second_half,
+    "kfold": lambda total, folds: [p.tolist() for p in np.array_split(range(total), folds)],
+    "halves": lambda total, folds: [range(total // 2, total)],
 }
-
-
-def _without(total: int, validation: tuple[int, ...]) -> tuple[int, ...]:
-    left_out = set(validation)
-    return tuple(label for label in range(total) if label not in left_out)
 
 
 def _check_fold(number: int, fold: Fold, trainval: tuple[int, ...]) -> None:

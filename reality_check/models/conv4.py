@@ -9,7 +9,7 @@ from torch import nn
 
 
 class Conv4(nn.Sequential):
-    """Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: the small trunk for small images."""
+    """Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: a trunk for small images."""
 
     def __init__(self, channels: int, width: int = 32) -> None:
         layers: list[nn.Module] = []

@@ -149,7 +149,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         final=_retrainings(method.name, Stage.FINAL, plan, stages),
         retrained=tuple(
             dict.fromkeys(
-                (one.search, one.trial.trial_index) for one in plan if one.trial is not None
+                (one.search, one.trial_index) for one in plan if one.trial_index is not None
             )
         ),
         searched=tuple(space),

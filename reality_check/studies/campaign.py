@@ -55,6 +55,11 @@ class Retrained:
     search: int
     trial: StoredTrial | None
 
+    @property
+    def trial_index(self) -> int | None:
+        """The number of that trial."""
+        return None if self.trial is None else self.trial.trial_index
+
 
 class Campaign:
     """The plan of one experiment: its studies, in working order.

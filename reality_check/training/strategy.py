@@ -102,7 +102,7 @@ class DistributedStrategy(Strategy):
             return nn.parallel.DistributedDataParallel(network, broadcast_buffers=False)
 
     def check_statistics(self, network: nn.Module) -> None:
-        """Refuse BatchNorm in training mode where its statistics would be of a part of the batch."""
+        """Refuse BatchNorm in training mode whose statistics would be of a part of the batch."""
         learns = any(isinstance(m, BATCH_NORM) and m.training for m in network.modules())
         if learns and not next(network.parameters()).is_cuda:
             raise UsageError(

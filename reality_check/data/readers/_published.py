@@ -74,9 +74,14 @@ def first_existing(root: Path, alternatives: str) -> str | None:
 
 def compare_counts(files: ImageFiles, published: PublishedDataset, **parts: int) -> None:
     """Compare the numbers of a data set, and of ``parts`` of it, with what is published."""
-    tested = int(np.isin(files.labels, files.test_classes or ()).sum())
-    counts = {"classes": len(files.class_names), "images": len(files), "test images": tested}
-    counts |= parts
+    tested = files.test_classes or ()
+    counts = {
+        "classes": len(files.class_names),
+        "images": len(files),
+        "test classes": len(tested),
+        "test images": int(np.isin(files.labels, tested).sum()),
+        **parts,
+    }
     wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
         raise UsageError(

@@ -86,9 +86,8 @@ def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
         queries=[part == "query" for part in parts],
     )
     if check_counts:
-        counts = {"classes": len(files.class_names), "images": len(files)}
-        names = dict(zip(_PARTS, list(IN_SHOP.counts)[2:], strict=True))
-        compare_counts(counts | {names[p]: parts.count(p) for p in _PARTS}, IN_SHOP, root)
+        names = zip(_PARTS, list(IN_SHOP.counts)[2:], strict=True)
+        compare_counts(files, IN_SHOP, **{name: parts.count(part) for part, name in names})
     return files
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.readers._lists import assemble, count_test_images, read_lines
+from reality_check.data.readers._lists import assemble, read_lines
 from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
 from reality_check.data.readers.download import RemoteFile
 from reality_check.utils.errors import UsageError
@@ -78,13 +78,7 @@ def list_online_products(
         test_ids=set(classes["test"]),
     )
     if check_counts:
-        found_counts = {
-            "classes": len(files.class_names),
-            "images": len(files),
-            "test classes": len(files.test_classes or ()),
-            "test images": count_test_images(files),
-        }
-        compare_counts(found_counts, ONLINE_PRODUCTS, root)
+        compare_counts(files, ONLINE_PRODUCTS)
     return files
 
 

@@ -17,10 +17,7 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
 #: Where data sets are looked up by name.
-_LIBRARIES = {
-    "torchvision": "torchvision.datasets",
-    "pml": "pytorch_metric_learning.datasets",
-}
+_LIBRARIES = {"torchvision": "torchvision.datasets", "pml": "pytorch_metric_learning.datasets"}
 
 
 def read_torch_dataset(

@@ -9,9 +9,11 @@ from dataclasses import replace
 from multiprocessing import get_context
 from pathlib import Path
 
+import numpy as np
 import pytest
 from support.file_server import served
 
+from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers import _published
 from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
 from reality_check.data.readers.archives import unpack
@@ -166,9 +168,13 @@ def test_what_is_missing_is_fetched_if_asked_for(tmp_path: Path, url: str) -> No
 
 
 def test_counts(tmp_path: Path) -> None:
-    compare_counts({"classes": 3, "images": 1200}, PETS, tmp_path)
+    def files(images: int) -> ImageFiles:
+        labels = np.arange(images) % 3
+        return ImageFiles("pets", tmp_path, ("a.jpg",) * images, labels, ("a", "b", "c"))
+
+    compare_counts(files(1200), PETS)
     with pytest.raises(UsageError) as error:
-        compare_counts({"classes": 3, "images": 1100}, PETS, tmp_path)
+        compare_counts(files(1100), PETS)
     assert str(error.value) == (
         f"Pets-3 in {str(tmp_path)!r} has 1,100 images, but 1,200 images are published: it is "
         "incomplete or another version. Download and unpack it again, or, if it is meant to be a "
