@@ -90,6 +90,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.config.overrides import parse_override, set_value
     from reality_check.data import ImageSet, load_dataset
     from reality_check.launch.embed import embed_to_file
+    from reality_check.utils.processes import keep_freed_memory
 
     plain = {"dataset": _dataset(options.data), "model": {}}
     for text in options.overrides:
@@ -106,6 +107,7 @@ def run(options: argparse.Namespace) -> int:
     data = replace(load_dataset(config), name=config.name)
     if isinstance(data, ImageSet) and how.crop_size is None:
         how = replace(how, crop_size=_crop_size(how.model, data))
+    keep_freed_memory(all_of_it=True)
     samples, width = embed_to_file(data, how, out, log=print)
     print(f"{out}: {samples:,} x {width:,} {how.dtype}")
     print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")

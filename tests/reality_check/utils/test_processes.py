@@ -122,12 +122,13 @@ def test_a_child_dies_with_its_parent() -> None:
 # -- freed memory --------------------------------------------------------------------------------
 
 _PROGRAM = """
-import resource
+import resource, sys
 import numpy as np
 from reality_check.utils.processes import keep_freed_memory
-keep_freed_memory()
+size, all_of_it = map(int, sys.argv[1:])
+keep_freed_memory(bool(all_of_it))
 def step():
-    blocks = [np.ones(1 << 20, dtype=np.uint8) for _ in range(16)]  # 16 MB
+    blocks = [np.ones(size, dtype=np.uint8) for _ in range(16)]
 faults = lambda: resource.getrusage(resource.RUSAGE_SELF).ru_minflt
 step()
 before = faults()
@@ -137,10 +138,10 @@ print(faults() - before)
 """
 
 
-def _faults(**environment: str) -> int:
+def _faults(size: int = 1 << 20, all_of_it: bool = False, **environment: str) -> int:
     inherited = {k: v for k, v in os.environ.items() if not k.startswith(("MALLOC_", "GLIBC_"))}
     done = subprocess.run(
-        [sys.executable, "-c", _PROGRAM],
+        [sys.executable, "-c", _PROGRAM, str(size), str(int(all_of_it))],
         env=inherited | environment,
         capture_output=True,
         text=True,
@@ -155,6 +156,7 @@ def _faults(**environment: str) -> int:
 )
 def test_a_step_gets_its_memory_back_without_page_faults() -> None:
     assert _faults() < 400
+    assert _faults(40 << 20, all_of_it=True) < 400 < _faults(40 << 20)
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="the C library is not glibc")
