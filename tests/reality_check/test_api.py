@@ -21,11 +21,6 @@ from reality_check.studies.study import Study
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import this_process
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 ELSEWHERE = {"host": "node7/boot", "pid": 5, "started": 1}
 
 

@@ -15,11 +15,7 @@ import reality_check as rc
 from reality_check.launch.prepare import prepare
 from reality_check.launch.worker import work
 
-pytestmark = [
-    pytest.mark.usefixtures("blank_figures"),
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
+pytestmark = pytest.mark.usefixtures("blank_figures")
 
 LOSSES = """\
 import torch

@@ -23,11 +23,7 @@ from reality_check.studies.study import Study
 from reality_check.utils.errors import UsageError
 from reality_check.utils.passwords import PASSWORD_VARIABLE
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-    pytest.mark.usefixtures("blank_figures", "preloaded_workers"),
-]
+pytestmark = pytest.mark.usefixtures("blank_figures", "preloaded_workers")
 
 
 @pytest.fixture(

@@ -24,9 +24,7 @@ from support.spares import be_worker
 from reality_check.config import load_experiment
 from reality_check.studies.progress import worker_states
 
-pytestmark = [
-    pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and mounts"),
-]
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc, and mounts")
 
 EXPERIMENT = """\
 dataset: {name: blobs, reader: tensors, path: blobs.npz}
@@ -211,8 +209,6 @@ def finished_trials(tiny: Path, out: Path) -> list[str]:
     ]
 
 
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 def test_a_clock_that_is_set_again_and_again_changes_no_result(
     tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -36,7 +36,6 @@ pytestmark = [
     pytest.mark.postgres,
     pytest.mark.xdist_group("servers"),
     pytest.mark.skipif(sys.platform != "linux", reason="reads /proc to find the workers"),
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
     pytest.mark.usefixtures("blank_figures"),
     pytest.mark.skipif(
         "REALITY_CHECK_LONG_TESTS" not in os.environ,

@@ -6,7 +6,6 @@ import io
 import json
 import re
 import shutil
-import subprocess
 import sys
 import time
 from pathlib import Path
@@ -14,7 +13,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 from rich.console import Console
-from support.command import EXPERIMENT, prepare
+from support.command import prepare
 from support.in_process import run_command, visiting
 
 from reality_check import __version__
@@ -96,23 +95,6 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         main(["--version"])
     assert stopped.value.code == 0
     assert capsys.readouterr().out == f"reality-check {__version__}\n"
-
-
-@pytest.mark.parametrize(
-    ("what", "slow"),
-    [
-        ("import reality_check.cli.main", ["torch"]),
-        (
-            "import reality_check as rc; rc.load_experiment('quickstart')",
-            ["torch", "sklearn", "optuna"],
-        ),
-    ],
-    ids=["help", "an experiment"],
-)
-def test_what_it_starts_without(what: str, slow: list[str]) -> None:
-    code = f"{what}; import sys; print([name for name in {slow} if name in sys.modules])"
-    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
-    assert done.stdout == "[]\n"
 
 
 @pytest.mark.parametrize(
@@ -353,18 +335,6 @@ def test_live_view_shows_what_runs_the_best_and_the_end(half_done: Campaign) -> 
 
 
 @pytest.mark.slow
-def test_status_of_an_unfinished_run(
-    half_done: Campaign, capsys: pytest.CaptureFixture[str]
-) -> None:
-    say(half_done.out_dir, 0, doing="search", method="contrastive", trial_index=2)
-    assert main(["status", str(half_done.out_dir)]) == 0
-    text = capsys.readouterr().out
-    assert re.search(r"^contrastive +2 of 4", text, re.MULTILINE)
-    assert "contrastive: trial 3" in text
-    assert re.search(r"Not complete; about \d+ s to go; 1 worker at work\.", text)
-
-
-@pytest.mark.slow
 def test_workers_that_are_gone_are_not_shown(half_done: Campaign) -> None:
     gone = {**this_process(), "pid": 2**22 + 1}
     say(half_done.out_dir, 0, doing="search", method="contrastive", trial_index=0, worker=gone)
@@ -408,27 +378,3 @@ def test_live_view_outlives_a_busy_storage(
     with LiveView(Console(force_terminal=True, width=80, file=file), 1).shown() as view:
         view(half_done)
     assert "no news from the storage (RuntimeError)" in file.getvalue()
-
-
-@pytest.mark.slow
-@pytest.mark.usefixtures("undrawn")
-def test_report_needs_neither_the_images_nor_the_device(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    prepare(tmp_path, EXPERIMENT.partition("methods")[0] + "methods: [contrastive]")
-    done = run_command(tmp_path, "run", "experiment.yaml", "--out", "out")
-    assert done.returncode == 0, done.stderr
-    before = (tmp_path / "out" / "results.csv").read_bytes()
-    for file in ("results.csv", "report.html"):
-        (tmp_path / "out" / file).unlink()
-    elsewhere = tmp_path / "elsewhere"
-    elsewhere.mkdir()
-    monkeypatch.chdir(elsewhere)
-
-    def no_images(config: object) -> None:
-        raise AssertionError("the images were read")
-
-    monkeypatch.setattr("reality_check.training.prepared_experiment.load_dataset", no_images)
-    assert main(["report", str(tmp_path / "out")]) == 0, capsys.readouterr().err
-    assert (tmp_path / "out" / "results.csv").read_bytes() == before
-    assert "classes" in (tmp_path / "out" / "report.md").read_text()

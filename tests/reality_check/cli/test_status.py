@@ -22,11 +22,6 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.processes import this_process
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 @pytest.fixture
 def campaign(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Campaign:

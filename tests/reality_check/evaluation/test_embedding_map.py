@@ -32,8 +32,6 @@ from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-
 EXPERIMENT: dict[str, Any] = {
     "name": "tiny",
     "dataset": {"base": "glyphs", "classes": 8, "images_per_class": 5},

@@ -38,7 +38,6 @@ from reality_check.training.trainer import Trainer
 from reality_check.utils import checkpoints
 
 SCORES_FILE = "queries.npz"
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 
 MakeImages = Callable[..., ImageSet]
 EXPERIMENT: dict[str, Any] = {

@@ -28,8 +28,6 @@ from reality_check.training.module import TrainingModule
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-
 CPU = torch.device("cpu")
 MODEL = Model(name="tiny", trunk="conv4", arguments={"width": 4}, pooling="flatten")
 RATES = {"trunk": 0.1, "embedder": 0.2, "loss": 0.4}
@@ -157,34 +155,6 @@ def test_a_part_of_the_loss_can_have_a_rate_of_its_own() -> None:
 def sets(make_images: Callable[..., ImageSet]) -> tuple[ImageSet, ImageSet]:
     whole = make_images(12)
     return whole.subset(range(8)), whole.subset(range(8, 12))
-
-
-def test_a_resumed_run_has_the_rates_of_one_that_was_never_stopped(
-    sets: tuple[ImageSet, ImageSet], tmp_path: Path
-) -> None:
-    how = training(
-        schedule={"kind": "cosine", "per": "iteration", "warmup_iterations": 5},
-        second_phase_epochs=2,
-        freeze_trunk_epochs=1,
-    )
-    what = task(settings(second=True), how)
-    whole = Trainer(what, *sets, tmp_path / "whole", CPU, checkpoint_seconds=0).run()
-
-    class Killed(Exception):
-        pass
-
-    for stop in (2, 4, 5):
-
-        def kill(position: dict[str, Any], stop: int = stop) -> None:
-            if position["epoch"] == stop:
-                raise Killed
-
-        folder = tmp_path / f"stopped_{stop}"
-        with pytest.raises(Killed):
-            Trainer(what, *sets, folder, CPU, kill, checkpoint_seconds=0).run()
-        resumed = Trainer(what, *sets, folder, CPU, checkpoint_seconds=0).run()
-        assert repr(resumed.curve) == repr(whole.curve)
-        assert resumed.value == whole.value
 
 
 def test_a_second_phase_at_a_fixed_epoch_goes_on_from_the_latest_weights(

@@ -28,11 +28,7 @@ from reality_check.training.prepared_experiment import pick_device
 from reality_check.training.strategy import Strategy
 from reality_check.utils.errors import UsageError, WorkFailed
 
-pytestmark = [
-    pytest.mark.gpu,
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
+pytestmark = pytest.mark.gpu
 #: One of each kind, and corrupted images.
 FINAL_METRICS = "[separability, binary_recall_at_1, recall_at_2, dropout_precision_at_1]"
 CHANGES = [

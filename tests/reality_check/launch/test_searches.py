@@ -16,8 +16,6 @@ from reality_check.report.summary import Basis, Summary
 from reality_check.results import ExperimentResults
 from reality_check.statistics import t_interval
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-
 METHOD = {"base": "contrastive", "samples_per_class": 2, "loss": "ContrastiveLoss"}
 
 

@@ -6,6 +6,7 @@ from collections import Counter
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -27,26 +28,11 @@ from reality_check.training.fold import FoldTask
 from reality_check.training.trainer import FoldResult, Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
 
-pytestmark = pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-
-
 FACTOR = "schedules.alpha.factor"
 
 
 def names(labels: range | list[int]) -> tuple[str, ...]:
     return tuple(f"class {label}" for label in labels)
-
-
-def test_after_an_error_of_the_driver_the_way_without_faster_steps_is_named(
-    make: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def fails(trainer: Trainer) -> FoldResult:
-        raise RuntimeError("CUDA error: an illegal memory access was encountered")
-
-    monkeypatch.setattr(Trainer, "run", fails)
-    message = r"illegal memory access .* protocol\.training\.gpu\.probe=false it continues"
-    with pytest.raises(WorkFailed, match=message):
-        make().work()
 
 
 # -- which classes reach training --------------------------------------------------------------
@@ -446,26 +432,27 @@ def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
     assert said == ["waiting for other workers", "pause 3", "tidy"]
 
 
-def test_too_little_memory_of_a_gpu_comes_with_what_to_do(
-    make: Made, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize(
+    ("error", "kind", "said"),
+    [
+        (
+            RuntimeError("CUDA error: an illegal memory access was encountered"),
+            WorkFailed,
+            r"illegal memory access .* protocol\.training\.gpu\.probe=false it continues",
+        ),
+        (
+            torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has"),
+            WorkFailed,
+            "CUDA out of memory.*fewer folds at once",
+        ),
+        (UsageError("write something else"), UsageError, "write something else"),
+    ],
+)
+def test_an_error_in_a_worker_is_one_sentence_for_all(
+    make: Made, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: Any, said: str
 ) -> None:
-    def broken(self: Trainer) -> FoldResult:
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has")
-
-    monkeypatch.setattr(Trainer, "run", broken)
+    monkeypatch.setattr(Trainer, "run", Mock(side_effect=error))
     for _ in range(2):
-        with pytest.raises(WorkFailed, match=r"CUDA out of memory.*fewer folds at once") as caught:
+        with pytest.raises(kind, match=said) as caught:
             make().work()
         assert "\n" not in str(caught.value)
-
-
-def test_a_usage_error_in_a_worker_stays_one_for_all(
-    make: Made, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    def broken(self: Trainer) -> FoldResult:
-        raise UsageError("write something else")
-
-    monkeypatch.setattr(Trainer, "run", broken)
-    for _ in range(2):
-        with pytest.raises(UsageError, match="write something else"):
-            make().work()

@@ -28,11 +28,6 @@ from reality_check.studies.output_folder import lock_experiment
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, USAGE
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 @pytest.fixture
 def begun(tiny: Path, tmp_path: Path) -> Path:

@@ -31,7 +31,6 @@ def test_final_epochs(
     assert final_epochs(totals, follow_ups, step) == expected
 
 
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize("seed", [3, 4])
 def test_studies_draw_from_seeds_of_their_own_that_follow_from_the_experiments(
     seed: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -18,11 +18,6 @@ from reality_check.studies.study import DuplicateTrial, Study
 from reality_check.studies.trial import TrialResult
 from reality_check.utils import interrupt as stopping
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 @pytest.fixture
 def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PatientStorage:

@@ -21,11 +21,6 @@ from reality_check.studies.study import Study
 from reality_check.studies.trial import TrialContext, TrialResult, note
 from reality_check.utils.errors import UsageError
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 def experiment(*overrides: str, **changes: Any) -> Experiment:
     raw = {

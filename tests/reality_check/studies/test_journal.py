@@ -22,11 +22,6 @@ from reality_check.studies.storage import (
 )
 from reality_check.utils.errors import UsageError
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 def test_a_torn_last_line_of_a_journal_is_cut_off(
     tmp_path: Path, caplog: pytest.LogCaptureFixture

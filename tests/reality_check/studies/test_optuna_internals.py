@@ -18,11 +18,6 @@ from sqlalchemy import inspect as columns_of
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import KnownDatabase, open_storage
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 #: Private classes and methods, with the arguments that are handed to them.
 SIGNATURES = {
     "optuna.storages._CachedStorage": ["backend"],

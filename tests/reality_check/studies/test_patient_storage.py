@@ -17,11 +17,6 @@ from reality_check.studies.storage import open_storage
 from reality_check.studies.study import Study
 from reality_check.utils.lease import HeartbeatMonitor
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 @pytest.fixture
 def database(tmp_path: Path) -> PatientStorage:

@@ -19,7 +19,6 @@ TPE = {
 GP = {"n_startup_trials": 3, "deterministic_objective": False}
 
 
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
 @pytest.mark.parametrize(
     ("kind", "name", "arguments"),
     [("tpe", "TPESampler", TPE), ("gp", "GPSampler", GP), ("random", "RandomSampler", {})],

@@ -21,11 +21,6 @@ from reality_check.studies.storage import (
 )
 from reality_check.utils.errors import UsageError
 
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
-
 
 def test_another_way_to_the_same_database() -> None:
     here = "postgresql+psycopg://tom:secret@host/db"

@@ -21,7 +21,7 @@ from reality_check.studies import study as search
 from reality_check.studies.storage import open_storage
 from reality_check.studies.study import MAX_LOST, Study
 from reality_check.studies.trial import TrialContext, TrialResult, complete_by_index
-from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.errors import WorkFailed
 from reality_check.utils.lease import Lease
 from reality_check.utils.processes import this_process
 
@@ -31,12 +31,6 @@ SPACE: dict[str, Searched] = {
     "arguments.number": Range(low=2, high=9, int=True),
     "learning_rates.loss": Range(low=1e-6, high=1, log=True),
 }
-
-
-pytestmark = [
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-    pytest.mark.filterwarnings("ignore:Heartbeat of storage"),
-]
 
 
 @pytest.fixture(scope="module")
@@ -616,16 +610,3 @@ def test_the_study_records_its_sampler(make_study: Open) -> None:
     assert about["sampler"] == "tpe"
     assert about["sampler_arguments"]["n_startup_trials"] == 4, "as many as there are parameters"
     assert "optuna" in about["versions"]
-
-
-@pytest.mark.parametrize("url", ["nonsense", "sqlite:////no/such/folder/studies.db", "foo://x"])
-def test_a_storage_that_cannot_be_opened_is_a_usage_error(url: str) -> None:
-    with pytest.raises(UsageError, match="storage") as caught:
-        open_storage(url)
-    assert "\n" not in str(caught.value)
-
-
-def test_a_password_in_the_url_is_not_shown() -> None:
-    with pytest.raises(UsageError) as caught:
-        open_storage("foo://user:secret@host/db")
-    assert "secret" not in str(caught.value)

@@ -22,10 +22,7 @@ from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.trackers.tracking import BUILT_IN, Tracker
 from reality_check.utils.errors import UsageError
 
-pytestmark = [
-    pytest.mark.usefixtures("blank_figures"),
-    pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning"),
-]
+pytestmark = pytest.mark.usefixtures("blank_figures")
 GIVEN = [
     "methods=[quick/normalized_softmax]",
     "protocol.search.trials=2",

@@ -36,8 +36,6 @@ def beat_at(storage: PatientStorage, trial: int, when: str) -> None:
         connection.execute(text, {"when": when, "trial": trial})
 
 
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 @pytest.mark.parametrize("hour", ["1999-01-01 00:00:00", "2199-01-01 00:00:00"])
 def test_a_clock_that_jumps_loses_no_living_worker_and_keeps_no_dead_one(
     tmp_path: Path, hour: str
@@ -108,8 +106,6 @@ def test_an_answer_that_takes_long_counts_from_the_question() -> None:
 @pytest.mark.slow
 @pytest.mark.postgres
 @pytest.mark.xdist_group("servers")
-@pytest.mark.filterwarnings("ignore::optuna.exceptions.ExperimentalWarning")
-@pytest.mark.filterwarnings("ignore:Heartbeat of storage")
 def test_a_worker_paused_while_it_holds_a_lock_does_not_hold_up_the_others(
     postgres: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
