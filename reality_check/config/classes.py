@@ -207,10 +207,8 @@ def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> 
 
 
 def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
-    """Names that a constructor accepts, following ``**kwargs`` to the base classes.
-
-    Returns:
-        The names, and whether names beyond them may be accepted too.
+    """Names that a constructor accepts, following ``**kwargs`` to the base classes, and whether
+    names beyond them may be accepted too.
     """
     if not inspect.isclass(cls):
         taken = list(inspect.signature(cls).parameters.values())

@@ -230,9 +230,7 @@ def _module(name: str) -> _Module:
     return _parsed(name, file, file.read_bytes())
 
 
-@functools.lru_cache(maxsize=64)
-def _parsed(name: str, file: Path, content: bytes) -> _Module:
-    return _Module(name, file, content)
+_parsed = functools.lru_cache(maxsize=64)(_Module)
 
 
 def _closure(module: str, name: str) -> set[tuple[tuple[str, str], str]]:

@@ -7,18 +7,10 @@ from typing import Annotated, Any, Literal, TypeVar
 
 from pydantic import BeforeValidator, Field, PlainSerializer
 
-from reality_check.config.values import (
-    Choices,
-    Range,
-    dump_value,
-    parse_tunable,
-    parse_value,
-)
+from reality_check.config.values import Choices, Range, dump_value, parse_tunable, parse_value
 
 Tunable = Annotated[
-    float | Range | Choices | None,
-    BeforeValidator(parse_tunable),
-    PlainSerializer(dump_value),
+    float | Range | Choices | None, BeforeValidator(parse_tunable), PlainSerializer(dump_value)
 ]
 Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
 _Plain = TypeVar("_Plain")

@@ -163,13 +163,8 @@ def parse_tunable(value: Any) -> float | Searched | None:
 def dump_value(value: Any) -> Any:
     """The inverse of :func:`parse_value`: plain data that YAML can hold."""
     if isinstance(value, Range):
-        low, high = (int(value.low), int(value.high)) if value.integer else (value.low, value.high)
-        plain: dict[str, Any] = {"low": low, "high": high}
-        if value.log:
-            plain["log"] = True
-        if value.integer:
-            plain["int"] = True
-        return plain
+        plain = value.model_dump(by_alias=True, exclude_defaults=True)
+        return plain | ({key: int(plain[key]) for key in ("low", "high")} if value.integer else {})
     if isinstance(value, Choices):
         return {"choices": list(value.choices)}
     if isinstance(value, Mapping):

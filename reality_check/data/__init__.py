@@ -108,10 +108,6 @@ def _tensors(config: Any) -> SampleSet:
     return replace(data, name=config.name)
 
 
-def _torch_dataset(config: Any) -> SampleSet:
-    return read_torch_dataset(config.dataset, config.arguments, config.name, config.size)
-
-
 def _mnist(config: Any) -> SampleSet:
     return read_mnist(config.path, config.reader, config.download, config.check_counts)
 
@@ -146,7 +142,9 @@ _READERS: dict[str, Callable[[Any], SampleSet]] = {
         config.classes, config.images_per_class, config.size, config.seed
     ),
     "tensors": _tensors,
-    "torch_dataset": _torch_dataset,
+    "torch_dataset": lambda config: read_torch_dataset(
+        config.dataset, config.arguments, config.name, config.size
+    ),
     "function": _call,
     "mnist": _mnist,
     "fashion_mnist": _mnist,

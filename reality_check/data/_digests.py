@@ -30,11 +30,7 @@ def image_digest(pixels: np.ndarray) -> np.ndarray:
 
 
 def image_digests(images: Images) -> np.ndarray:
-    """Return the sha256 of the pixels of each image.
-
-    Returns:
-        uint8, shape (N, 32).
-    """
+    """Return the sha256 of the pixels of each of N images: uint8, shape (N, 32)."""
     digests = np.empty((len(images), 32), np.uint8)
 
     def fill(first: int) -> None:

@@ -1,4 +1,4 @@
-"""Where the pixels of a training live, and how batches are taken from them."""
+"""Where the samples of a training live, and how batches are taken from them."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from reality_check.data.images import Images, PixelBatch
 from reality_check.data.residency import place
+from reality_check.data.tensors import Tensors
 
 
 class PixelStore:
@@ -41,11 +42,7 @@ class PixelStore:
         return self._placed.tensor
 
     def batch(self, rows: np.ndarray) -> PixelBatch:
-        """Gather images.
-
-        Args:
-            rows: int64, shape (B,), of the view that the store was made of.
-        """
+        """The images of some rows of the view, int64 (B,), on the device."""
         if self._frame is not None:
             frames, chosen = _frames(self._pixels, self._frame), self._rows[torch.from_numpy(rows)]
             return PixelBatch(gather(frames, chosen, self.device))
@@ -82,13 +79,35 @@ class PixelStore:
         return pixels[index]
 
 
-def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
-    """Take samples of one shape to a device, which holds them all or gets these.
+class TensorStore:
+    """Samples that are no images, from which batches are drawn; resident where they fit.
 
-    Args:
-        samples: shape (M, ...), on the device or on the CPU.
-        index: int64, shape (B,), on the CPU.
+    As with :class:`PixelStore`, nothing is copied on a CPU, and a GPU
+    holds the whole array where that has room.
     """
+
+    def __init__(self, tensors: Tensors, device: torch.device) -> None:
+        self.device = device
+        self._dtype = tensors.input_shape.dtype
+        self._placed = place(tensors.values, device)
+        self._rows = torch.from_numpy(tensors.rows)
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    @property
+    def resident(self) -> bool:
+        """Whether batches are gathered where they are wanted."""
+        return self._placed.tensor.device.type == self.device.type
+
+    def batch(self, rows: np.ndarray) -> Tensor:
+        """The samples of some rows, int64 (B,), on the device: float32 (B, ...), or integers."""
+        batch = gather(self._placed.tensor, self._rows[torch.from_numpy(rows)], self.device)
+        return batch.to(self._dtype)
+
+
+def gather(samples: Tensor, index: Tensor, device: torch.device) -> Tensor:
+    """Samples (M, ...) of an index (B,) on the CPU, on a device that has them all or gets these."""
     if samples.device.type != "cpu":
         return samples[index.to(device, non_blocking=True)]
     if device.type == "cpu":

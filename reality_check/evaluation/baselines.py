@@ -95,11 +95,9 @@ def as_vectors(samples: Tensor) -> Tensor:
 
 
 def projection(images: Pipeline, size: int) -> Forward:
-    """The map from samples to the first principal components of their values, centred.
+    """The map from samples to their first ``size`` principal components, centred; or to all.
 
-    Args:
-        images: whose components, those of up to 4,096 of them, spread evenly.
-        size: how many; fewer where there are no more.
+    The components are those of up to 4,096 of the images, spread evenly.
     """
     rows = evenly_spread(len(images), MOST_FITTED)
     vectors = torch.cat([as_vectors(batch) for batch in images.evaluation_batches(rows)])

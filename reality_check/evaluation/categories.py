@@ -53,10 +53,7 @@ def score_folds(
     """
     how = (labels, normalize, extra_metrics, queries)
     per_fold = [evaluate_both_geometries(fold, *how) for fold in embeddings]
-    return {
-        "aggregate": _mean(per_fold),
-        "ensemble": ensemble(embeddings, *how),
-    }
+    return {"aggregate": _mean(per_fold), "ensemble": ensemble(embeddings, *how)}
 
 
 def _mean(folds: Sequence[Metrics]) -> Metrics:

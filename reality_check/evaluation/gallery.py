@@ -29,9 +29,7 @@ _LETTERS = 18
 def gallery_queries(test: SampleSet, count: int) -> np.ndarray:
     """The first image of each of ``count`` evenly spaced classes: the same for all methods.
 
-    Args:
-        test: the test classes; where they have queries and a gallery, queries are chosen.
-        count: how many; all classes where there are fewer.
+    All classes where there are fewer; where the test has queries and a gallery, queries.
     """
     rows = np.arange(len(test)) if test.queries is None else np.flatnonzero(test.queries)
     _, first = np.unique(test.labels[rows], return_index=True)

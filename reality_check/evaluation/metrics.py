@@ -204,8 +204,7 @@ def _verification(embeddings: Tensor, labels: np.ndarray, normalize: bool) -> fl
 def verification_pairs(labels: np.ndarray) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
     """Draw pairs of images, half of them of one class, the same ones for the same labels.
 
-    Returns:
-        The rows of both images of each pair, and whether they are of one class.
+    They are the rows of both images of each pair, and whether these are of one class.
     """
     draw = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")

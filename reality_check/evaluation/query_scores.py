@@ -50,12 +50,13 @@ def write_test_queries(out_dir: Path, test: SampleSet) -> None:
     """Write which test images are queries, and of which class, unless the file is there."""
     path = out_dir / QUERIES_FILE
     images = _scored(test)
-    arrays = {
-        "labels": test.labels[images].astype(np.int32),
-        "images": images.astype(np.int32),
-        "class_names": np.array(test.class_names, dtype=np.str_),
-    }
-    content = packed(arrays)
+    content = packed(
+        {
+            "labels": test.labels[images].astype(np.int32),
+            "images": images.astype(np.int32),
+            "class_names": np.array(test.class_names, dtype=np.str_),
+        }
+    )
     if not path.exists() or path.read_bytes() != content:
         atomic_write(path, content)
 
@@ -97,7 +98,9 @@ def read_query_scores(
         if scores is None or scores.shape != (len(METRICS), len(labels)):
             return None
         values = scores.astype(np.float64)
-        return values if _agree(values, means) else None
+        wanted = [means[name] for name in METRICS]
+        agree = np.allclose(values.mean(axis=1), wanted, rtol=0, atol=TOLERANCE)
+        return values if agree else None
 
     return QueryScores(labels, tuple(map(str, arrays["class_names"])), load)
 
@@ -108,12 +111,6 @@ def _scored(test: SampleSet) -> NDArray[np.int64]:
         return np.flatnonzero(np.bincount(test.labels)[test.labels] > 1)
     gallery = np.unique(test.labels[~test.queries])
     return np.flatnonzero(test.queries & np.isin(test.labels, gallery))
-
-
-def _agree(values: NDArray[np.float64], means: Mapping[str, float]) -> bool:
-    kept = values.mean(axis=1)
-    wanted = [means[name] for name in METRICS]
-    return bool(np.allclose(kept, wanted, rtol=0, atol=TOLERANCE))
 
 
 def packed(arrays: Mapping[str, NDArray]) -> bytes:

@@ -43,12 +43,7 @@ _LOOK_SECONDS = 1.0
 class FoldJob:
     """A fold run with all that it needs, as plain data.
 
-    Attributes:
-        task: what to do.
-        fold: its number.
-        train: labels of the training classes.
-        validation: labels of the validation classes; None with fixed epochs.
-        folder: of the fold run.
+    ``train`` and ``validation`` are labels of classes; nothing validates with fixed epochs.
     """
 
     task: FoldTask

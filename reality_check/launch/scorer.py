@@ -29,7 +29,8 @@ from reality_check.evaluation.categories import (
 from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.launch.full_gpu import once_more_if_full
-from reality_check.models.network import Network, preprocessing
+from reality_check.models import preprocessing
+from reality_check.models.network import Network
 from reality_check.models.pipeline import Pipeline, build_pipeline
 from reality_check.studies.output_folder import fold_folder, query_scores_path
 from reality_check.training.fold_checkpoints import MODEL
@@ -107,11 +108,7 @@ class Scorer:
     def embed_test_rows(
         self, method: PreparedMethod, stage: Stage, trial_index: int, rows: np.ndarray
     ) -> list[torch.Tensor]:
-        """Embed some test images with each kept network of a reproduction.
-
-        Returns:
-            Of each network float32 (len(rows), D), raw, on the device.
-        """
+        """Some test images by each kept network of a reproduction: float32 (len(rows), D), raw."""
         images = self._images(method.model, method.training, self._prepared.test_set)
         device = self._prepared.device
         with allow_tf32(device, method.training.tf32):

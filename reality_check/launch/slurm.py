@@ -220,7 +220,6 @@ def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:
 
 
 def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
-    """What submitit is told."""
     gpus = slurm.gpus if slurm.gpus is not None else int(device != "cpu")
     options = {
         "partition": slurm.partition,

@@ -314,8 +314,6 @@ def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, floa
 
 @dataclasses.dataclass(frozen=True)
 class _Trial:
-    """The trial that is being done."""
-
     method: PreparedMethod
     stage: Stage
     search: int

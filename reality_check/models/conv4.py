@@ -8,26 +8,40 @@ import torch
 from torch import nn
 
 
-class Conv4(nn.Sequential):
-    """Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: a trunk for small images."""
-
-    def __init__(self, channels: int, width: int = 32) -> None:
+class _FourBlocks(nn.Sequential):
+    def __init__(self, channels: int, width: int, stride: int, pool: bool) -> None:
         layers: list[nn.Module] = []
         for index in range(4):
             layers += [
-                nn.Conv2d(channels if index == 0 else width, width, 3, 2, 1, bias=False),
+                nn.Conv2d(channels if index == 0 else width, width, 3, stride, 1, bias=False),
                 nn.BatchNorm2d(width),
                 nn.ReLU(inplace=True),
+                *([nn.MaxPool2d(2)] if pool else []),
             ]
         super().__init__(*layers)
-        _channels_last(self)
+        # CPUs take the faster kernels (by a third, with pooling more).
+        movable: Any = self  # older stubs of torch do not know memory_format here
+        movable.to(memory_format=torch.channels_last)
 
     def remove_last_bn_relu(self) -> None:
-        """Remove the last BatchNorm and ReLU; see :func:`_without_last_bn_relu`."""
-        _without_last_bn_relu(self)
+        """End with the last convolution (and pooling), because a BatchNorm neck follows.
+
+        For these plain trunks what "Stop-Gradient Softmax Loss for Deep Metric Learning" does to
+        the last block of a ResNet. All other layers keep their names in the ``state_dict``.
+        """
+        last = max(i for i, layer in enumerate(self) if isinstance(layer, nn.BatchNorm2d))
+        for index in (last, last + 1):
+            self[index] = nn.Identity()
 
 
-class Conv4Pool(nn.Sequential):
+class Conv4(_FourBlocks):
+    """Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: a trunk for small images."""
+
+    def __init__(self, channels: int, width: int = 32) -> None:
+        super().__init__(channels, width, stride=2, pool=False)
+
+
+class Conv4Pool(_FourBlocks):
     """Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.
 
     The "Conv-4" or 64-64-64-64 network of few-shot learning ("Matching Networks for One Shot
@@ -42,34 +56,4 @@ class Conv4Pool(nn.Sequential):
     """
 
     def __init__(self, channels: int, width: int = 64) -> None:
-        layers: list[nn.Module] = []
-        for index in range(4):
-            layers += [
-                nn.Conv2d(channels if index == 0 else width, width, 3, 1, 1, bias=False),
-                nn.BatchNorm2d(width),
-                nn.ReLU(inplace=True),
-                nn.MaxPool2d(2),
-            ]
-        super().__init__(*layers)
-        _channels_last(self)
-
-    def remove_last_bn_relu(self) -> None:
-        """Remove the last BatchNorm and ReLU; see :func:`_without_last_bn_relu`."""
-        _without_last_bn_relu(self)
-
-
-def _without_last_bn_relu(network: nn.Sequential) -> None:
-    """End with the last convolution (and pooling), because a BatchNorm neck follows.
-
-    For these plain trunks what "Stop-Gradient Softmax Loss for Deep Metric Learning" does to the
-    last block of a ResNet. All other layers keep their names in the ``state_dict``.
-    """
-    last = max(i for i, layer in enumerate(network) if isinstance(layer, nn.BatchNorm2d))
-    for index in (last, last + 1):
-        network[index] = nn.Identity()
-
-
-def _channels_last(network: nn.Module) -> None:
-    """Lay out the weights so that CPUs take the faster kernels (by a third, with pooling more)."""
-    movable: Any = network  # older stubs of torch do not know memory_format here
-    movable.to(memory_format=torch.channels_last)
+        super().__init__(channels, width, stride=1, pool=True)

@@ -23,25 +23,8 @@ from pml_extensions.modules import (
 from reality_check.config.classes import one_line
 from reality_check.config.model import Embedder, Model
 from reality_check.data.tensors import InputShape, TensorShape
-from reality_check.models import (
-    TRUNKS,
-    build_trunk,
-    input_channels,
-    preprocessing,
-    weights_fingerprint,
-)
+from reality_check.models import build_trunk, input_channels
 from reality_check.utils.errors import UsageError
-
-__all__ = [
-    "NORMALIZATIONS",
-    "POOLINGS",
-    "TRUNKS",
-    "Head",
-    "Network",
-    "build_network",
-    "preprocessing",
-    "weights_fingerprint",
-]
 
 #: The names that a model's YAML may say.
 POOLINGS: dict[str, Callable[[], nn.Module]] = {
@@ -112,11 +95,7 @@ class Network(nn.Module):
 
 
 def build_network(
-    config: Model,
-    shape: InputShape,
-    embedding_size: int,
-    seed: int,
-    pretrained: bool = True,
+    config: Model, shape: InputShape, embedding_size: int, seed: int, pretrained: bool = True
 ) -> Network:
     """Build the network with weights drawn from ``seed``; torch's global generator is untouched.
 

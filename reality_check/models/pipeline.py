@@ -16,8 +16,7 @@ from reality_check.data.augmentation.augment import Augmentation
 from reality_check.data.augmentation.vectors import VectorAugmentation
 from reality_check.data.images import Images
 from reality_check.data.sample_set import ImageSet, SampleSet
-from reality_check.data.store import PixelStore
-from reality_check.data.tensor_store import TensorStore
+from reality_check.data.store import PixelStore, TensorStore
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import preprocessing
 from reality_check.utils.errors import UsageError
@@ -128,11 +127,9 @@ class Pipeline:
         return max(1, min(_BATCHES_TOGETHER, fitting))
 
     def training_batch(self, rows: np.ndarray, numbers: np.ndarray) -> Tensor:
-        """Augmented images, float32 (B, C, H, W), or tensors (B, ...).
+        """Augmented images, float32 (B, C, H, W), or tensors (B, ...), of some rows, int64 (B,).
 
-        Args:
-            rows: int64, shape (B,).
-            numbers: random ones, one row per image, see :meth:`Augmentation.draw`.
+        ``numbers`` are random ones, one row per image, see :meth:`Augmentation.draw`.
         """
         return self.augmentation.apply(self.store.batch(rows), numbers)
 

@@ -10,9 +10,7 @@ from reality_check.utils.errors import UsageError
 def sum_input_channels(trunk: nn.Module) -> None:
     """Make an RGB trunk take grey images: it returns what it did for the image repeated thrice.
 
-    Args:
-        trunk: its first convolution gets one input channel, whose weights are the sums over the
-            three.
+    Its first convolution gets one input channel, with the sums of the weights of the three.
     """
     conv = next(module for module in trunk.modules() if isinstance(module, nn.Conv2d))
     conv.in_channels = 1

@@ -34,6 +34,7 @@ class TorchvisionTrunk:
     def __init__(self, name: str) -> None:
         self.name = name
         self.title = f"trunk torchvision:{name}"
+        self._shifted = name in _MINUS_ONE_TO_ONE
         self._models = import_library("torchvision", self.title).models
         known = torchvision_names(self._models)
         if name not in known:
@@ -44,10 +45,6 @@ class TorchvisionTrunk:
     @property
     def file_preprocessing(self) -> Preprocessing:
         return Preprocessing((0.5,) * 3, (0.5,) * 3) if self._shifted else IMAGENET
-
-    @property
-    def _shifted(self) -> bool:
-        return self.name in _MINUS_ONE_TO_ONE
 
     def build(self, arguments: Mapping[str, Any], image_shape: tuple[int, int, int]) -> nn.Module:
         trunk = cut(self._network(arguments, None))

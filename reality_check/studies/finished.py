@@ -29,16 +29,12 @@ class Finished:
 
     Attributes:
         method: ``""`` for the baselines.
-        stage: of the method.
-        search: the number of the search, for that stage.
         trial_index: number of the trial; ``None``: this is about the whole stage.
         value: of the trial, a fraction; ``None`` for a stage, and where there is none.
         diverged: why the trial counts as 0.
         seconds: of the trial; of a stage the sum of all its trials.
         best: value of the best trial so far.
         done: complete trials of the stage by then.
-        wanted: how many there are to be.
-        metric: what the values are.
     """
 
     method: str

@@ -257,11 +257,7 @@ class Study:
         return result.value
 
     def release_lost(self) -> list[StoredTrial]:
-        """Fail running trials whose worker is gone, so that their trials are free again.
-
-        Returns:
-            All attempts after that, by number.
-        """
+        """Fail running trials whose worker is gone, so that they are free; return all attempts."""
         optuna.storages.fail_stale_trials(self.study)
         trials = self.trials()
         running = [trial for trial in trials if trial.state == "running"]

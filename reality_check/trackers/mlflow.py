@@ -68,5 +68,4 @@ def _kind(name: str) -> str:
 
 
 def _named(name: str) -> str:
-    """In MLflow's characters."""
     return name.replace("@", " at ").replace("(", "").replace(")", "")

@@ -46,15 +46,9 @@ class TensorBoardTracker:
             values = {f"result/{name}": value for name, value in trial.values.items()}
             for name, value in values.items():
                 writer.add_scalar(name, value, 0)
+            params: dict[str, Any] = {"method": trial.method, "stage": trial.stage}
+            for name, given in trial.params.items():
+                params[name] = given if isinstance(given, bool | int | float | str) else str(given)
             # Without the first, which lists the parameters of all runs as this one has them.
-            for summary in hparams(_simple(trial), values)[1:]:
+            for summary in hparams(params, values)[1:]:
                 writer.file_writer.add_summary(summary)
-
-
-def _simple(trial: TrackedTrial) -> dict[str, Any]:
-    """Hyper-parameters as TensorBoard takes them."""
-    params = {
-        name: value if isinstance(value, bool | int | float | str) else str(value)
-        for name, value in trial.params.items()
-    }
-    return {"method": trial.method, "stage": trial.stage, **params}

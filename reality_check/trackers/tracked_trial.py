@@ -28,13 +28,11 @@ class TrackedTrial:
         method: as the experiment names it; ``without training`` for the rows of that kind.
         stage: ``search``, ``reproductions``, ``final`` or ``baselines``.
         name: ``trial 3``, ``search 2, trial 3``, ``reproduction 1``, counted from 1.
-        params: hyper-parameters by name.
         values: what came of it, by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
             are fractions. Empty if it diverged.
         diverged: why, if it did.
         folders: of each fold, with ``records/`` as record-keeper wrote them.
         curves: of each fold, a row per evaluation in the order of epochs.
-        seconds: that it took.
     """
 
     method: str

@@ -97,12 +97,9 @@ class Tracking:
                         self.sent[name] += 1
 
     def _tell(self, name: str, read: Callable[[], TrackedTrial]) -> None:
-        self._tracker(name).log(read())
-
-    def _tracker(self, name: str) -> Tracker:
         if name not in self._trackers:
             self._trackers[name] = self._factories[name](*self._about)
-        return self._trackers[name]
+        self._trackers[name].log(read())
 
     def _attempt(self, name: str, action: Callable[[], None]) -> bool:
         try:

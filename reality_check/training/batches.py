@@ -63,8 +63,7 @@ class Batches:
     def _take_together(self, count: int) -> tuple[Tensor, Tensor]:
         """Some batches in one piece: small operations take as long for one batch as for several.
 
-        Returns:
-            This process's images, (count x B, C, H, W), and all labels, (count, N).
+        They are this process's images, (count x B, C, H, W), and all labels, (count, N).
         """
         rows = np.stack([self._sampler.next_batch() for _ in range(count)])
         numbers = self._augmentation.draw(rows.size, self._generator).reshape(*rows.shape, -1)

@@ -82,7 +82,6 @@ def _parts(whole: Any) -> list[tuple[str, Any]]:
 
 
 def _attributes(part: Any) -> dict[str, Any]:
-    """The plain attributes, packed."""
     values = {k: v for k, v in getattr(part, "__dict__", {}).items() if k not in _OF_EVERY_MODULE}
     for name in getattr(part, "_non_persistent_buffers_set", ()):
         values[name] = getattr(part, name)
@@ -142,7 +141,6 @@ def _unpacked(packed: Any, device: torch.device) -> Any:
 
 
 def _same(one: Any, other: Any) -> bool:
-    """Whether two packed values are equal."""
     if type(one) is not type(other):
         return False
     if isinstance(one, Tensor):

@@ -95,7 +95,6 @@ def _warmup(schedule: Schedule, iteration: int) -> float:
 
 
 def _decay(schedule: Schedule, epochs: float, max_epochs: int) -> float:
-    """The factor after so many epochs."""
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "step":

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.resources
+from collections.abc import Mapping
 from functools import cache
 from pathlib import Path
 
@@ -16,7 +17,7 @@ def configs_root() -> Path:
 
 def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
     """All named YAML files of a group; the user's own win over those of the package."""
-    files = shipped_files(group)
+    files = dict(shipped_files(group))
     roots = [Path.cwd() / "configs"] + ([beside, beside / "configs"] if beside else [])
     for root in roots:
         if root.resolve() != configs_root().resolve():  # of a checkout, say
@@ -24,9 +25,10 @@ def config_files(group: str, beside: Path | None = None) -> dict[str, Path]:
     return files
 
 
-def shipped_files(group: str) -> dict[str, Path]:
+@cache
+def shipped_files(group: str) -> Mapping[str, Path]:
     """The named YAML files of a group that ship with the package."""
-    return dict(_shipped_files(group))
+    return _yaml_files(configs_root() / group)
 
 
 def is_shipped(path: Path) -> bool:
@@ -41,11 +43,6 @@ def paper_files() -> dict[str, Path]:
     """
     files = config_files("papers")
     return {f"papers/{name}": path for name, path in files.items() if name.count("/") == 1}
-
-
-@cache
-def _shipped_files(group: str) -> dict[str, Path]:
-    return _yaml_files(configs_root() / group)
 
 
 def _yaml_files(folder: Path) -> dict[str, Path]:

@@ -18,11 +18,7 @@ def say(text: str) -> None:
 
 @contextlib.contextmanager
 def progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show progress on stderr while the block runs.
-
-    Args:
-        what: the work, such as ``"Decoding the images of 'cub200'"``.
-    """
+    """Show progress on stderr while the block runs; it calls what it gets with pieces just done."""
     if sys.stderr.isatty():
         with _bar(what, total, done) as advance:
             yield advance

@@ -70,12 +70,7 @@ def _turn_some(images: Tensor, rows: np.ndarray, turns: np.ndarray) -> Tensor:
 
 
 def turn_hue(images: Tensor, turns: np.ndarray) -> Tensor:
-    """Turn the hue of RGB images; lightness and chroma of the HSV model stay.
-
-    Args:
-        images: float32, shape (B, 3, H, W).
-        turns: (B,) in full circles.
-    """
+    """Turn the hue of (B, 3, H, W) by (B,) full circles; lightness and chroma of HSV stay."""
     turn = torch.from_numpy((6 * turns).astype(np.float32)).to(images.device, non_blocking=True)
     red, green, blue = images.unbind(1)
     value = images.amax(dim=1)

@@ -1,4 +1,7 @@
-"""Pixels of the input to pixels of the output, a batch at once: a cut, two products or a grid."""
+"""Pixels of the input to pixels of the output, a batch at once: a cut, two products or a grid.
+
+From uint8 pixels (B, H, W, C) to float32 (B, C, *output), values 0..255.
+"""
 
 from __future__ import annotations
 
@@ -23,15 +26,7 @@ def to_float(pixels: Tensor) -> Tensor:
 
 
 def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
-    """Cut a window of ``output`` size out of each image.
-
-    Args:
-        pixels: uint8, shape (B, H, W, C).
-        start: (B, 2) or (1, 2), whole numbers: top left corners.
-
-    Returns:
-        float32, shape (B, C, height, width), values 0..255.
-    """
+    """Cut a window of ``output`` size out of each image, from whole numbers (B or 1, 2) on."""
     corner = start.astype(np.int64)
     height, width = output
     if (corner == corner[0]).all():
@@ -47,12 +42,7 @@ def cut(pixels: Tensor, start: np.ndarray, output: tuple[int, int]) -> Tensor:
 def interpolate(pixels: Tensor, windows: Windows, output: tuple[int, int]) -> Tensor:
     """Cut out each window and resize it, or resize each image and cut; bilinear, by torch's kernel.
 
-    Args:
-        pixels: uint8, shape (B, H, W, C).
-        windows: bounded ones, or such of the size of the output.
-
-    Returns:
-        float32, shape (B, C, height, width), values 0..255.
+    The windows are bounded ones, or such of the size of the output.
     """
     count = len(pixels)
     parts = (windows.sizes, windows.scaled, windows.start, windows.extent)
@@ -76,17 +66,12 @@ def resample(
     """Map both axes on their own: one product with a matrix of filter weights for each.
 
     Where an axis shrinks, the filter is widened with it, as Pillow and torchvision do with
-    ``antialias=True``.
+    ``antialias=True``; bicubic is with a = -0.5.
 
     Args:
-        pixels: uint8, shape (B, H, W, C).
         axes: (B, 4, 2) or (1, 4, 2): for each axis offset, step, low and high. Output position t
             (0.5 for the first pixel) is input position ``offset + step * t``; the filter sees the
             input from ``low`` to ``high``.
-        interpolation: bilinear or bicubic (a = -0.5).
-
-    Returns:
-        float32, shape (B, C, height, width), values 0..255.
     """
     size, height, width, channels = pixels.shape
     rows = _weights(axes[:, :, 0], output[0], height, interpolation, pixels.device)
@@ -139,13 +124,9 @@ def resample_grid(
     """Follow any affine map, bilinear, without a low-pass filter.
 
     Args:
-        pixels: uint8, shape (B, H, W, C).
         maps: (B, 2, 3), y before x: output position (y, x, 1) to input position, in pixels.
         sizes: (B, 2) or (1, 2): heights and widths of the images in their slots. Beyond them the
             edge pixels are repeated.
-
-    Returns:
-        float32, shape (B, C, height, width), values 0..255.
     """
     count, device = len(pixels), pixels.device
     slot = np.asarray(pixels.shape[1:3], dtype=np.float64)

@@ -68,12 +68,7 @@ def centre_crops(sizes: np.ndarray, scaled: np.ndarray, output: tuple[int, int])
 
 
 def random_crops(centre: Windows, numbers: np.ndarray) -> Windows:
-    """The same windows, each at any whole position inside its image.
-
-    Args:
-        centre: windows that fit into their images.
-        numbers: (B, 2) within [0, 1).
-    """
+    """The same windows at any whole position inside their images, by numbers (B, 2) in [0, 1)."""
     return replace(centre, start=np.floor(numbers * (centre.scaled - centre.extent + 1)))
 
 

@@ -39,14 +39,10 @@ class VectorAugmentation:
         return Unchanged()
 
     def draw(self, count: int, generator: torch.Generator) -> np.ndarray:
-        """Draw the random numbers of some samples.
+        """Draw the random numbers of some samples: float32 (count, K), one row each.
 
-        Args:
-            generator: a CPU generator; left untouched where all options are off.
-
-        Returns:
-            float32, shape (count, K), one row per sample; normal ones for the noise, then uniform
-            ones for the dropout, each only where it is on.
+        Normal ones for the noise, then uniform ones for the dropout, each only where it is on. The
+        generator is one of the CPU, left untouched where all options are off.
         """
         numbers = []
         if self.noise:
@@ -56,15 +52,7 @@ class VectorAugmentation:
         return torch.cat(numbers, dim=1).numpy() if numbers else np.empty((count, 0))
 
     def apply(self, batch: Tensor, numbers: np.ndarray) -> Tensor:
-        """Change a batch with given random numbers.
-
-        Args:
-            batch: float32, shape (B, ...), on any device.
-            numbers: B rows of :meth:`draw`.
-
-        Returns:
-            float32, of the same shape.
-        """
+        """Change a batch, float32 (B, ...), with B rows of :meth:`draw`; its shape stays."""
         if self.is_off:
             return batch
         drawn = torch.from_numpy(numbers).to(batch.device, batch.dtype, non_blocking=True)

@@ -81,7 +81,12 @@ def obtain_entry(folder: Path, job: Job) -> Entry:
                 _build(folder, job, held)
                 entry = open_entry(folder)
     except OSError as error:
-        raise UsageError(_cannot_write(folder.parent, error)) from error
+        reason = "its disk is full" if error.errno in _FULL else str(error)
+        raise UsageError(
+            f"The decoded images cannot be written to the cache folder {str(folder.parent)!r} "
+            f"({reason}); set REALITY_CHECK_CACHE to a folder that is writable and has enough "
+            "space."
+        ) from error
     if entry is None:
         raise UsageError(f"What was written to {str(folder)!r} cannot be read; check the disk.")
     return entry
@@ -160,14 +165,6 @@ def _check_space(folder: Path, job: Job, done: int) -> None:
             f"{str(folder.parent)!r} has {format_bytes(free)} free; free some, set "
             "REALITY_CHECK_CACHE to a folder with more space, or write a smaller size."
         )
-
-
-def _cannot_write(cache: Path, error: OSError) -> str:
-    reason = "its disk is full" if error.errno in _FULL else str(error)
-    return (
-        f"The decoded images cannot be written to the cache folder {str(cache)!r} ({reason}); set "
-        "REALITY_CHECK_CACHE to a folder that is writable and has enough space."
-    )
 
 
 def _rename(building: Path, folder: Path) -> None:

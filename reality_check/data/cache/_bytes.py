@@ -28,11 +28,9 @@ def size_of(path: Path) -> int:
 
 @contextlib.contextmanager
 def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[int], None]]:
-    """Show how many megabytes are done while the block runs.
+    """Show how many megabytes are done while the block runs; it calls what it gets with bytes.
 
-    Args:
-        what: the work, such as ``"Downloading x.tgz"``.
-        total: bytes of the whole, 0 if unknown.
+    ``total`` is 0 where it is not known.
     """
     seen = done
     with progress(f"{what} (MB)", total // _MEGABYTE, done // _MEGABYTE) as advance:

@@ -100,13 +100,7 @@ class EntryWriter:
     def add(
         self, pixels: Sequence[np.ndarray], records: np.ndarray, broken: Sequence[tuple[int, str]]
     ) -> None:
-        """Append the next files.
-
-        Args:
-            pixels: the images among them that could be decoded.
-            records: :data:`RECORD`, one per file.
-            broken: row and reason of those that could not.
-        """
+        """Append the next files: a :data:`RECORD` of each, and the pixels of the intact ones."""
         lines = "".join(json.dumps(list(line)) + "\n" for line in broken)
         contents = (b"".join(image.data for image in pixels), lines.encode(), records.tobytes())
         for file, content in zip(self._files, contents, strict=True):

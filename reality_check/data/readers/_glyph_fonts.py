@@ -57,11 +57,7 @@ def faces_of(code: int) -> list[str]:
 
 
 def draw(code: int, face: str, pixels: int) -> np.ndarray | None:
-    """Draw one character.
-
-    Args:
-        face: a name of :data:`TEXT_FACES` or of TeX's faces.
-        pixels: size of the font in pixels per em.
+    """Draw one character, at so many pixels per em.
 
     Returns:
         uint8 coverage (0 paper, 255 ink) cut to the ink's bounding box; None where the face draws

@@ -27,14 +27,10 @@ _NOISE = 40  # largest noise amplitude in grey levels
 
 
 def draw_class(code: int, count: int, size: int, seed: int) -> np.ndarray:
-    """Draw a number of different images of one character.
+    """Draw different images of one character: uint8 (count, size, size), dark ink on light paper.
 
-    Args:
-        count: number of images; they take turns over all faces that have the character.
-        seed: seed of the data set; each character has random numbers of its own.
-
-    Returns:
-        uint8, shape (count, size, size): dark ink on light paper.
+    They take turns over all faces that have the character; each character has random numbers of its
+    own, whatever the others are.
     """
     random = np.random.default_rng([seed, code])
     inks = [draw(code, face, 2 * size) for face in faces_of(code)]
@@ -86,10 +82,9 @@ def _spread(pages: np.ndarray) -> np.ndarray:
 def _positions(
     count: int, points: int, extents: np.ndarray, random: np.random.Generator
 ) -> tuple[np.ndarray, np.ndarray]:
-    """Draw the maps from image points to the drawings.
+    """Draw the maps from image points to the drawings: x and y, each (count, points, points).
 
-    Returns:
-        x and y, each (count, points, points): pixels of the drawing relative to its centre.
+    They are pixels of the drawing relative to its centre.
     """
     axis = (np.arange(points) + 0.5) * (2 / points) - 1
     bend = _BEND * _symmetric(random, (2, count, _KNOTS, _KNOTS))

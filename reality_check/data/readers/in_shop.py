@@ -81,7 +81,8 @@ def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
         root,
         [f"{images}/{path.removeprefix('img/')}" for path in listed],
         items,
-        lambda item: _readable(item, first_of[item]),
+        # The folders of the item's first image before its id: WOMEN Dresses id_00000002.
+        lambda item: " ".join([*first_of[item].split("/")[1:-2], item]),
         test_ids=test,
         queries=[part == "query" for part in parts],
     )
@@ -111,8 +112,3 @@ def _part(line: Line) -> str:
             "take the file from the In-shop benchmark."
         )
     return line.fields[2]
-
-
-def _readable(item: str, listed: str) -> str:
-    """``WOMEN Dresses id_00000002``: the folders of the item's first image before its id."""
-    return " ".join([*listed.split("/")[1:-2], item])

@@ -62,9 +62,11 @@ def list_omniglot(
         UsageError: a part is missing or is not complete.
     """
     try:
-        folder = _root(expand_path(path))
+        folder = expand_path(path)
     except UsageError as error:
         raise UsageError(f"{error} {_ADVICE}") from None
+    below = folder / "omniglot-py"  # as torchvision lays it out
+    folder = below if any(_place(below, part) for part in ARCHIVES) else folder
     paths: list[str] = []
     labels: list[int] = []
     names: list[str] = []
@@ -84,11 +86,6 @@ def list_omniglot(
     return ImageFiles(
         "omniglot", folder, tuple(paths), np.array(labels, np.int64), tuple(names), test_classes
     )
-
-
-def _root(folder: Path) -> Path:
-    below = folder / "omniglot-py"  # as torchvision lays it out
-    return below if any(_place(below, part) for part in ARCHIVES) else folder
 
 
 def _place(folder: Path, part: str) -> Path | None:

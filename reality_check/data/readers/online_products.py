@@ -62,7 +62,8 @@ def list_online_products(
         for line in read_lines(root / f"Ebay_{part}.txt", _FIELDS, skip=1):
             paths.append(line.fields[3])
             labels.append(line.integer(1))
-            category.setdefault(labels[-1], _category(paths[-1]))
+            folder = paths[-1].partition("/")[0]  # such as coffee_maker_final
+            category.setdefault(labels[-1], folder.removesuffix("_final").replace("_", " "))
     both = set(classes["train"]) & set(classes["test"])
     if both:
         raise UsageError(
@@ -80,8 +81,3 @@ def list_online_products(
     if check_counts:
         compare_counts(files, ONLINE_PRODUCTS)
     return files
-
-
-def _category(path: str) -> str:
-    """``coffee_maker_final/1_0.JPG`` -> ``coffee maker``."""
-    return path.partition("/")[0].removesuffix("_final").replace("_", " ")

@@ -259,9 +259,8 @@ _COPIED_BYTES = 1 << 24
 def write_npz(place: Path, arrays: Mapping[str, np.ndarray]) -> None:
     """Write an uncompressed ``.npz`` whose arrays are aligned, so that they can be memory-mapped.
 
-    Args:
-        place: the file; what was there is replaced at the end, never half-written.
-        arrays: by name; memory-mapped ones are copied part by part.
+    What was there is replaced at the end, never half-written; memory-mapped arrays are copied part
+    by part.
     """
     partial = place.with_name(f".{place.name}.tmp")
     try:

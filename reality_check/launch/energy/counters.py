@@ -39,12 +39,7 @@ class Counter:
 def find_counters(
     device: torch.device, count: int = 1, rapl: Path = RAPL
 ) -> tuple[list[Counter], list[str]]:
-    """The counters of what a worker on this machine uses.
-
-    Args:
-        device: where it trains.
-        count: how many GPUs it uses, from that one on.
-        rapl: the folder of the processors' counters.
+    """The counters of ``count`` GPUs from ``device`` on, and of this machine's processors.
 
     Returns:
         Those that can be read, and a sentence for each part whose counters cannot.

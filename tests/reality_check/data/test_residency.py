@@ -13,8 +13,7 @@ from support.gpu_folds import coloured
 
 from reality_check.data import residency
 from reality_check.data.images import Images
-from reality_check.data.store import PixelStore
-from reality_check.data.tensor_store import TensorStore
+from reality_check.data.store import PixelStore, TensorStore
 from reality_check.data.tensors import Tensors
 
 pytestmark = pytest.mark.gpu

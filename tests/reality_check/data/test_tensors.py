@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from reality_check.data import TensorSet
-from reality_check.data.tensor_store import TensorStore
+from reality_check.data.store import TensorStore
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 

@@ -9,7 +9,8 @@ from torch import nn
 
 from pml_extensions.modules import HEAD_PRESETS, build_head
 from reality_check.config.model import Model
-from reality_check.models.network import NORMALIZATIONS, POOLINGS, TRUNKS, Head, build_network
+from reality_check.models import TRUNKS
+from reality_check.models.network import NORMALIZATIONS, POOLINGS, Head, build_network
 from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
