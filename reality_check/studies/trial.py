@@ -12,6 +12,7 @@ from typing import Any, Literal
 import optuna
 from optuna.trial import FrozenTrial, TrialState
 
+from reality_check.utils.errors import UsageError
 from reality_check.utils.lease import LeaseCheck, no_lease
 
 State = Literal["complete", "running", "waiting", "failed"]
@@ -92,7 +93,17 @@ class StoredTrial:
 
     @classmethod
     def of(cls, trial: FrozenTrial, made_of: Sequence[Any] = ()) -> StoredTrial:
-        """Read a trial of Optuna; ``made_of`` has by index what it would be made of now."""
+        """Read a trial of Optuna; ``made_of`` has by index what it would be made of now.
+
+        Raises:
+            UsageError: an older version wrote it, which kept all scores in one attribute.
+        """
+        if "scores" in trial.user_attrs:
+            raise UsageError(
+                f"trial {trial.number} of this output folder has its scores as older versions of "
+                "reality-check wrote them, which this one does not read; read the folder with the "
+                "version that wrote it, or run its experiment again into a new folder with --out."
+            )
         noted = {key: value for key, value in trial.user_attrs.items() if key in _NOTED}
         state = _STATES[trial.state]
         made, index = noted.get("made_of"), noted.get("trial_index") or 0

@@ -14,6 +14,7 @@ from typing import Any
 import pytest
 from optuna.storages import RDBStorage
 from optuna.study import StudyDirection
+from optuna.trial import create_trial
 from sqlalchemy.event import listen
 
 from reality_check.config.values import Choices, Range, Searched
@@ -21,7 +22,7 @@ from reality_check.studies import study as search
 from reality_check.studies.storage import open_storage
 from reality_check.studies.study import MAX_LOST, Study
 from reality_check.studies.trial import TrialContext, TrialResult, complete_by_index
-from reality_check.utils.errors import WorkFailed
+from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.lease import Lease
 from reality_check.utils.processes import this_process
 
@@ -610,3 +611,11 @@ def test_the_study_records_its_sampler(make_study: Open) -> None:
     assert about["sampler"] == "tpe"
     assert about["sampler_arguments"]["n_startup_trials"] == 4, "as many as there are parameters"
     assert "optuna" in about["versions"]
+
+
+def test_scores_in_the_format_of_older_versions_are_refused(make_study: Open) -> None:
+    study = make_study()
+    old = {"trial_index": 0, "scores": {"aggregate": {"map_at_r": 0.5}}}
+    study.study.add_trial(create_trial(value=0.5, user_attrs=old))
+    with pytest.raises(UsageError, match=r"trial 0 .* older versions .* with the version that"):
+        study.complete()
