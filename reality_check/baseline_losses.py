@@ -12,8 +12,8 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions._common import IndicesTuple, LossDict, at_least_float32, softplus
-from pml_extensions.functional import pairwise_distances, unit_vectors, without_autocast
+from pml_extensions._common import Float32Loss, IndicesTuple, LossDict, positive, softplus
+from pml_extensions.functional import pairwise_distances, unit_vectors
 from pml_extensions.losses import NormalizedSoftmaxLoss
 
 
@@ -119,7 +119,9 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         center_weight: float = 1.0,
         **kwargs: Any,
     ) -> None:
-        super().__init__(num_classes, embedding_size, temperature=1 / scale, **kwargs)
+        super().__init__(
+            num_classes, embedding_size, temperature=1 / positive("scale", scale), **kwargs
+        )
         self.margin, self.center_weight = margin, center_weight
         self.add_to_recordable_attributes(list_of_names=["margin", "center_weight"], is_stat=False)
 
@@ -134,7 +136,7 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         """Return PML's loss dictionary; called by ``forward``."""
         labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
         y, rows = self.classes(embeddings, labels, self.proxies)
-        sums = self.softmax.sums(self.logits, embeddings, rows, y)
+        sums = self.softmax.sums(self.logits, self.features(embeddings), rows, y)
         own = sums.own - self.margin / self.temperature
         losses = {
             "contrastive_loss": softplus(sums.others - own),
@@ -143,7 +145,7 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
 
-class PotentialFieldLoss(BaseMetricLossFunction):
+class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
     r"""PFML: the potential energy of samples and proxies that attract and repel each other.
 
     .. math::
@@ -155,7 +157,7 @@ class PotentialFieldLoss(BaseMetricLossFunction):
     2025, arXiv 2405.18560), Eq. 1, 2 and 6, as described in a summary and two independent
     implementations that agree: the paper itself was not at hand. What none of them says is ours:
     U is divided by N; proxies start normal (a direction at random); and below a tenth of
-    delta a repulsion goes on along its tangent, so that points that nearly coincide get a force
+    delta a repulsion continues along its tangent, so that points that nearly coincide get a force
     that is large and not infinite.
 
     The reducer gets the energy of each sample, ``sample_loss``, and that of all proxies over N,
@@ -181,19 +183,11 @@ class PotentialFieldLoss(BaseMetricLossFunction):
         **kwargs: Any,
     ) -> None:
         super().__init__(**kwargs)
-        if not (alpha > 0 and delta > 0):
-            raise ValueError(f"alpha and delta must be above 0, but got {alpha=} and {delta=}.")
-        self.alpha, self.delta = alpha, delta
+        self.alpha, self.delta = positive("alpha", alpha), positive("delta", delta)
         self.proxies = torch.nn.Parameter(
             torch.randn(num_classes, proxies_per_class, embedding_size)
         )
         self.add_to_recordable_attributes(list_of_names=["alpha", "delta"], is_stat=False)
-
-    def forward(self, embeddings: Tensor, *args: Any, **kwargs: Any) -> Tensor:
-        """Return the loss as PML does, computed in float32 at least whatever training runs in."""
-        with without_autocast(embeddings):
-            loss: Tensor = super().forward(at_least_float32(embeddings), *args, **kwargs)
-        return loss
 
     def compute_loss(
         self,

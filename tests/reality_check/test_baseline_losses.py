@@ -141,9 +141,12 @@ def test_nothing_pulls_within_delta_and_nothing_pushes_beyond() -> None:
     assert nearly.grad[0, 1] > 0 > nearly.grad[1, 1], "downhill, the two go apart"
 
 
-def test_wrong_powers_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"alpha and delta must be above 0, but got alpha=0"):
+def test_wrong_powers_and_scales_are_refused() -> None:
+    allowed = "must be finite and greater than 0, but got"
+    with pytest.raises(ValueError, match=f"alpha {allowed} alpha=0"):
         PotentialFieldLoss(2, 2, alpha=0)
+    with pytest.raises(ValueError, match=f"scale {allowed} scale=0"):
+        CenterContrastiveLoss(2, 2, scale=0)
 
 
 class Quick:
