@@ -291,12 +291,22 @@ def _exact_distances(x: Tensor, y: Tensor) -> Tensor:
     return squared.masked_fill_(squared < COINCIDENT * x_squared, 0.0).sqrt_().to(x.dtype)
 
 
+def world_size() -> int:
+    """Return how many processes torch.distributed joins, 1 if it does not run."""
+    if torch.distributed.is_available() and torch.distributed.is_initialized():
+        return torch.distributed.get_world_size()
+    return 1
+
+
 def softplus(x: Tensor) -> Tensor:
     """Return ``ln(1 + e^x)`` to the last digit; torch's own is linear above 20."""
     return -F.logsigmoid(-x)
 
 
 # -- softmax --------------------------------------------------------------------------------------
+
+#: A term e^this of a softmax, 2e-35, changes no sum, yet is no denormal number in float32.
+NEGLIGIBLE = -80.0
 
 #: Returns the logits of embeddings, shape (N, D), and the rows of class-wise parameters,
 #: shape (C, ...): shape (N, C), or (V, N, C) of V softmaxes over the same classes.
@@ -317,6 +327,84 @@ class Sums(NamedTuple):
     rows: tuple[Tensor, ...]
 
 
+class Part(NamedTuple):
+    """The sums over some of the classes; ``top + log_sum`` are those of the other classes."""
+
+    own: Tensor
+    top: Tensor
+    log_sum: Tensor
+    total: Tensor
+
+    @classmethod
+    def of(cls, z: Tensor, labels: Tensor, start: int = 0) -> Part:
+        """Sum up the logits of the classes from ``start`` on, which are overwritten."""
+        place, here = places(z, labels, start)
+        own, total = z.gather(-1, place), z.sum(dim=-1)
+        z.scatter_(-1, place, own.masked_fill(here, -torch.inf))
+        # Relative to the largest, because a large sum loses the digits of its logarithm.
+        top = z.amax(dim=-1, keepdim=True)
+        terms = z.sub_(top.masked_fill(top == -torch.inf, 0.0)).clamp_(min=NEGLIGIBLE).exp_()
+        own = own.masked_fill(~here, 0.0).squeeze(-1)
+        return cls(own, top.squeeze(-1), terms.sum(dim=-1).log_(), total)
+
+
+def logit_gradient(
+    z: Tensor,
+    labels: Tensor,
+    top: Tensor,
+    log_sum: Tensor,
+    grads: Sequence[Tensor | None],
+    start: int = 0,
+) -> Tensor:
+    """Return the gradient of :meth:`Part.of` from those of own, ``top + log_sum`` and total."""
+    grad_own, grad_others, grad_total = grads
+    place, here = places(z, labels, start)
+    # Where there is no other class the sum is minus infinity, and its gradient must be zero.
+    terms = z - top.masked_fill(top == -torch.inf, 0.0).unsqueeze(-1)
+    terms.clamp_(min=NEGLIGIBLE).exp_()
+    # With the logarithm added to a large maximum, the terms would not add up to 1.
+    weight = torch.exp(-log_sum) * (0.0 if grad_others is None else grad_others)
+    # Products of denormal numbers are slow.
+    grad = torch.threshold_(terms, math.exp(NEGLIGIBLE) * 1.001, 0.0).mul_(weight.unsqueeze(-1))
+    mine = grad.gather(-1, place).masked_fill(here, 0.0)
+    if grad_own is not None:
+        mine += grad_own.unsqueeze(-1) * here
+    grad.scatter_(-1, place, mine)
+    return grad if grad_total is None else grad.add_(grad_total.unsqueeze(-1))
+
+
+def places(z: Tensor, labels: Tensor, start: int) -> tuple[Tensor, Tensor]:
+    """Return where in ``z`` each sample's class is, or any place if elsewhere, and whether."""
+    place = (labels - start).expand(z.shape[:-1]).unsqueeze(-1)
+    here = (place >= 0) & (place < z.shape[-1])
+    return place.clamp(0, z.shape[-1] - 1), here
+
+
+def own_rows(row: Tensor, labels: Tensor) -> Tensor:
+    """Return the rows of the samples' classes, shape (N, ...)."""
+    if row.ndim != 2 or torch.compiler.is_compiling():
+        return row.index_select(0, labels)
+    # A sparse gradient is added to a dense one in place, without one more of all classes.
+    return F.embedding(labels, row, sparse=True)
+
+
+class _MatrixSums(torch.autograd.Function):
+    """The sums of a matrix of logits; fewer passes and copies of it than autograd takes."""
+
+    @staticmethod
+    def forward(ctx: Any, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        part = Part.of(z.clone(), labels)
+        ctx.save_for_backward(z, labels, part.top, part.log_sum)
+        ctx.set_materialize_grads(False)
+        return part.own, part.top + part.log_sum, part.total
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
+        z, labels, top, log_sum = ctx.saved_tensors
+        return logit_gradient(z, labels, top, log_sum, grads), None
+
+
 class Softmax:
     """A softmax over all classes at once, from the N x C matrix of logits."""
 
@@ -335,18 +423,10 @@ class Softmax:
 
     def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
         """Return the parts of the cross-entropy, ``softplus(others - own)``; same arguments."""
-        z = logits(x, *rows)
-        place = labels.expand(z.shape[:-1]).unsqueeze(-1)
-        others = z.scatter(-1, place, -torch.inf)
-        # Relative to the largest, because a large sum loses the digits of its logarithm.
-        top = others.detach().amax(dim=-1, keepdim=True).clamp_min(torch.finfo(z.dtype).min)
-        log_sum = (others - top).logsumexp(dim=-1)
-        return Sums(
-            z.gather(-1, place).squeeze(-1),
-            top.squeeze(-1) + log_sum,
-            z.sum(dim=-1),
-            tuple(row[labels] for row in rows),
-        )
+        # Before the logits, so that their gradient is there when the sparse one is added to it.
+        of_labels = tuple(own_rows(row, labels) for row in rows)
+        own, others, total = _MatrixSums.apply(logits(x, *rows), labels)
+        return Sums(own, others, total, of_labels)
 
 
 # -- before PML's base classes --------------------------------------------------------------------
@@ -403,10 +483,11 @@ def _float32(x: Tensor) -> Tensor:
 class ProxyLoss(Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
-    A subclass writes its equation as ``logits`` and ``compute_loss``, which get float32 or float64
-    tensors and run without autocast; no parameter ever changes its dtype. Its numbers that can
-    change between the phases of a training, each with its check, are named in ``phase_checks``:
-    they are plain floats, exact whatever the dtype of the module, and part of the checkpoint.
+    A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
+    classes, and ``compute_loss``, which get float32 or float64 tensors and run without autocast; no
+    parameter ever changes its dtype. Its numbers that can change between the phases of a training,
+    each with its check, are named in ``phase_checks``: they are plain floats, exact whatever the
+    dtype of the module, and part of the checkpoint.
 
     Args:
         num_classes: Number of classes C.
@@ -464,8 +545,12 @@ class ProxyLoss(Float32Loss):
         """
         embedding_shape(embeddings, self.embedding_size)
         with without_autocast(embeddings):
-            x = at_least_float32(embeddings)
+            x = self.features(at_least_float32(embeddings))
             return self.logits(x, *(p.to(x) for p in self.class_parameters()))
+
+    def features(self, embeddings: Tensor) -> Tensor:
+        """Return what the logits are made of, shape (N, D): the embeddings, unless overridden."""
+        return embeddings
 
     def class_parameters(self) -> tuple[Tensor, ...]:
         """Return the class-wise parameters, those that ``logits`` takes."""

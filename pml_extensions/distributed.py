@@ -10,6 +10,8 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import distributed as pml_distributed
 from torch import Tensor
 
+from pml_extensions._common import world_size
+
 IndicesTuple = tuple[Tensor, ...]
 
 
@@ -80,7 +82,7 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
                 "CrossBatchMemory compares with its memory and takes no ref_emb and ref_labels; "
                 "leave them out."
             )
-        if _world_size() > 1:
+        if world_size() > 1:
             if indices_tuple is not None:
                 references = len(embeddings if ref_emb is None else ref_emb)
                 indices_tuple = _in_order_of_ranks(indices_tuple, len(embeddings), references)
@@ -93,12 +95,6 @@ class DistributedLossWrapper(pml_distributed.DistributedLossWrapper):
         if has_memory:
             return self.loss(embeddings, labels, indices_tuple, enqueue_mask)
         return self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
-
-
-def _world_size() -> int:
-    if not pml_distributed.is_distributed():
-        return 1
-    return torch.distributed.get_world_size()
 
 
 def gather_embeddings(own: Tensor) -> Tensor:
@@ -115,7 +111,7 @@ def gather_embeddings(own: Tensor) -> Tensor:
     Returns:
         Shape (world_size N, D), in the order of the ranks on every rank.
     """
-    parts = [torch.empty_like(own) for _ in range(_world_size())]
+    parts = [torch.empty_like(own) for _ in range(world_size())]
     torch.distributed.all_gather(parts, own.detach().contiguous())
     parts[torch.distributed.get_rank()] = _ScaledGradient.apply(own, len(parts))
     return torch.cat(parts)

@@ -11,7 +11,7 @@ from torch import Tensor
 
 from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
 
-from .._common import one_of, share
+from .._common import one_of, share, world_size
 
 RatioOf = Literal["all", "negatives"]
 
@@ -102,11 +102,11 @@ class ClassSampler(torch.nn.Module):
         present = presence(labels, num_classes)
         self.draw += 1
         state = torch.stack((self.seed, self.draw)).to(labels.device)
-        world_size = _world_size()
-        if world_size > 1:
+        ranks = world_size()
+        if ranks > 1:
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
             torch.distributed.all_reduce(state, torch.distributed.ReduceOp.MAX)
-        kept = self._num_kept(present, len(labels) if world_size == 1 else num_classes)
+        kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
         return sample_classes(present, kept, *state.unbind())
 
     def _num_kept(self, present: Tensor, most_present: int) -> int:
@@ -131,9 +131,3 @@ class ClassSampler(torch.nn.Module):
         """Return ceil(ratio x classes)."""
         numerator, denominator = self._share_of
         return -(-numerator * classes // denominator)
-
-
-def _world_size() -> int:
-    if torch.distributed.is_available() and torch.distributed.is_initialized():
-        return torch.distributed.get_world_size()
-    return 1

@@ -127,9 +127,10 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         """
         embedding_shape(embeddings, self.embedding_size)
         with without_autocast(embeddings):
-            return self._features(at_least_float32(embeddings))
+            return self.features(at_least_float32(embeddings))
 
-    def _features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
+    def features(self, embeddings: Tensor, momentum: float = 0.0) -> Tensor:
+        """Return the embeddings normalised; running statistics move by ``momentum``."""
         if self.normalization == "none":
             return embeddings
         if self.normalization == "l2":
@@ -150,16 +151,6 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         """Return the class-wise parameters."""
         return (self.proxies,) if self.bias is None else (self.proxies, self.bias)
 
-    def get_logits(self, embeddings: Tensor) -> Tensor:
-        """Return the logits of the softmax, shape (N, num_classes): larger is more similar.
-
-        Args:
-            embeddings: Shape (N, embedding_size).
-        """
-        f = self.get_features(embeddings)
-        with without_autocast(f):
-            return self.logits(f, *(p.to(f) for p in self.class_parameters()))
-
     def logits(self, f: Tensor, w: Tensor, b: Tensor | None = None) -> Tensor:
         """Return alpha times the cosines of normalised embeddings, and the bias, shape (N, C)."""
         z = projections(self.alpha * f, w)
@@ -178,7 +169,7 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         """Return PML's loss dictionary; called by ``forward``."""
         labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
         y, rows = self.classes(embeddings, labels, *self.class_parameters())
-        f = self._features(embeddings, self.bn_momentum)
+        f = self.features(embeddings, self.bn_momentum)
         loss = self.softmax.cross_entropy(self.logits, f, rows, y)
         return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 

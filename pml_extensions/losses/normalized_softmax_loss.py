@@ -44,9 +44,13 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
     ) -> None:
         super().__init__(num_classes, embedding_size, {"temperature": temperature}, **kwargs)
 
+    def features(self, embeddings: Tensor) -> Tensor:
+        """Return the embeddings at unit length."""
+        return unit_vectors(embeddings)
+
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
         """Return the cosines of all pairs over sigma, shape (N, C)."""
-        return projections(unit_vectors(x) / self.temperature, p)
+        return projections(x / self.temperature, p)
 
     def compute_loss(
         self,
@@ -59,7 +63,7 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
         """Return PML's loss dictionary; called by ``forward``."""
         labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
         y, rows = self.classes(embeddings, labels, self.proxies)
-        loss = self.softmax.cross_entropy(self.logits, embeddings, rows, y)
+        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
         return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
     @property

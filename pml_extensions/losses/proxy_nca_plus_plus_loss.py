@@ -49,9 +49,13 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         """Return the authors' initialisation of the proxies."""
         return c_f.TorchInitWrapper(torch.nn.init.normal_, std=1 / 8)
 
+    def features(self, embeddings: Tensor) -> Tensor:
+        """Return the embeddings at unit length."""
+        return unit_vectors(embeddings)
+
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
         """Return -|s x - s p|^2 of unit vectors plus 2 s^2, a constant: shape (N, C)."""
-        return projections(2 * self.scale**2 * unit_vectors(x), p)
+        return projections(2 * self.scale**2 * x, p)
 
     def compute_loss(
         self,
@@ -64,5 +68,5 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
         """Return PML's loss dictionary; called by ``forward``."""
         labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
         y, rows = self.classes(embeddings, labels, self.proxies)
-        loss = self.softmax.cross_entropy(self.logits, embeddings, rows, y)
+        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
         return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)

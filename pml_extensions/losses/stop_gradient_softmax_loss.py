@@ -24,6 +24,7 @@ from .._common import (
     positive_or_infinite,
     softplus,
     without_autocast,
+    world_size,
 )
 
 JoinMode = Literal["per_batch", "latch", "always"]
@@ -151,9 +152,8 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def _both_logits(self, f: Tensor, w: Tensor) -> Tensor:
         """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), of one product."""
-        product, w_constant = _Product.apply(f, w)
-        cosines = inverse_lengths(f) * w_constant * inverse_lengths(w.detach()).t()
-        return torch.stack((product, self.gamma * cosines))
+        both: Tensor = _BothLogits.apply(f, w, self.gamma)
+        return both
 
     def compute_loss(
         self,
@@ -196,27 +196,29 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         # Filled on the device: a number that is copied there (new_tensor) makes the host wait.
         total = torch.stack((values.sum(), values.new_full((), len(values))))
         # Only in training: a loss may be evaluated on one rank, where the others never answer.
-        if self.training and torch.distributed.is_available() and _several_ranks():
+        if self.training and world_size() > 1:
             torch.distributed.all_reduce(total)
         return total[0] / total[1]
 
 
-class _Product(torch.autograd.Function):
-    """``f @ w.t()`` twice, the second one with ``w`` as a constant."""
+class _BothLogits(torch.autograd.Function):
+    """W f and gamma cos(W, f): one product in each direction, and no copies of the matrix."""
 
     @staticmethod
-    def forward(ctx: Any, f: Tensor, w: Tensor) -> tuple[Tensor, Tensor]:
-        ctx.save_for_backward(f, w)
-        product = f @ w.t()
-        return product, product.clone()
+    def forward(ctx: Any, f: Tensor, w: Tensor, gamma: float) -> Tensor:
+        scale, inverse = gamma * inverse_lengths(f), inverse_lengths(w).t()
+        z = f.new_empty(2, len(f), len(w))
+        torch.mm(f, w.t(), out=z[0])
+        torch.mul(z[0], inverse, out=z[1]).mul_(scale)
+        ctx.save_for_backward(f, w, scale, inverse, z)
+        return z
 
     @staticmethod
     @torch.autograd.function.once_differentiable
-    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        f, w = ctx.saved_tensors
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        f, w, scale, inverse, z = ctx.saved_tensors
+        of_product, of_cosine = grads[0]
+        along = (of_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()
+        both = (of_cosine * inverse).mul_(scale).add_(of_product)
         with without_autocast(f):
-            return (grads[0] + grads[1]) @ w, grads[0].t() @ f
-
-
-def _several_ranks() -> bool:
-    return torch.distributed.is_initialized() and torch.distributed.get_world_size() > 1
+            return (both @ w).addcmul_(along, f, value=-1), of_product.t() @ f, None

@@ -17,13 +17,13 @@ from pml_extensions.functional.warps import Warp, warp_own_distance
 from .._common import (
     IndicesTuple,
     LossDict,
-    PairwiseDistances,
     ProxyLoss,
     non_negative,
     paired_distances,
     positive,
     positive_or_infinite,
     softplus,
+    without_autocast,
 )
 
 _WARP_VALUES = ("alpha", "k1", "k2", "delta_multiplier")
@@ -42,9 +42,9 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     its plain softmax, Eq. 4. The gradient inside alpha is by design not the derivative of the
     value, so line searches and gradient checks do not apply.
 
-    The distances to the own proxy and to the nearest other one are direct differences. The rest
-    comes from a matrix product, relative to the mean of the batch's own proxies; float32 loses
-    digits only where an embedding far from that mean nearly meets two proxies of other classes.
+    The distances to the own proxy and to the nearest one are direct differences. The rest comes
+    from a matrix product, relative to the mean of the batch's own proxies; float32 loses digits
+    only where an embedding far from that mean nearly meets two proxies.
 
     Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
     statistic ``mean_own_distance`` shows it.
@@ -146,7 +146,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     def logits(self, e: Tensor, p: Tensor, origin: Tensor | None = None) -> Tensor:
         """Return -s f2(t) of all pairs, shape (N, C); distances are taken around ``origin``."""
         origin = p.detach().mean(dim=0) if origin is None else origin
-        t = _class_distances(e, p, origin)
+        t: Tensor = _ClassDistances.apply(e, p, origin)
         return -self.scale * (t if self.other_warp is None else self.other_warp(t))
 
     def compute_loss(
@@ -176,25 +176,40 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         return warp_own_distance(t, self.alpha, self.k1, self.k2, self.delta_multiplier)
 
 
-def _class_distances(e: Tensor, p: Tensor, origin: Tensor) -> Tensor:
-    """Return |e_i - p_j|, shape (N, C): from a product, but to the nearest by direct difference.
+class _ClassDistances(torch.autograd.Function):
+    """|e_i - p_j|, shape (N, C): by a product around an origin, but to the nearest directly.
 
-    One of each row, not all below some distance: shapes stay static.
+    One of each row, not all below some distance: shapes stay static. No shifted proxies are kept.
     """
-    t: Tensor = _ExpandedDistances.apply(e - origin, p - origin)
-    near = _nearest(t.detach())
-    return t.scatter(1, near, paired_distances(e, p[near.squeeze(1)]).unsqueeze(1))
-
-
-class _ExpandedDistances(PairwiseDistances):
-    """|x|^2 + |p|^2 - 2 x.p in the dtype of both."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: Tensor) -> Tensor:
-        squared = torch.addmm(p.square().sum(dim=1), x, p.t(), alpha=-2)
-        t = squared.add_(x.square().sum(dim=1, keepdim=True)).clamp_min_(0.0).sqrt_()
-        ctx.save_for_backward(x, p, t)
+    def forward(ctx: Any, e: Tensor, p: Tensor, origin: Tensor) -> Tensor:
+        x, c = e - origin, p - origin
+        squared = torch.addmm(_squared_lengths(c), x, c.t(), alpha=-2)
+        t = squared.add_(_squared_lengths(x).unsqueeze(1)).clamp_min_(0.0).sqrt_()
+        near = _nearest(t)
+        t.scatter_(1, near, paired_distances(e, p[near.squeeze(1)]).unsqueeze(1))
+        ctx.save_for_backward(e, p, origin, near, t)
         return t
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
+        e, p, origin, near, t = ctx.saved_tensors
+        per_length = (grads[0] / t).masked_fill_(t == 0, 0.0)
+        of_near, near = per_length.gather(1, near), near.squeeze(1)
+        pull = of_near * (e - p[near])
+        per_length.scatter_(1, near.unsqueeze(1), 0.0)
+        x, c = e - origin, p - origin
+        with without_autocast(e):
+            grad_e = (per_length.sum(dim=1, keepdim=True) * x).addmm_(per_length, c, alpha=-1)
+            grad_p = c.mul_(per_length.sum(dim=0).unsqueeze(1))
+            grad_p.addmm_(per_length.t(), x, alpha=-1).index_add_(0, near, pull, alpha=-1)
+        return grad_e.add_(pull), grad_p, None
+
+
+def _squared_lengths(x: Tensor) -> Tensor:
+    return torch.linalg.vector_norm(x, dim=1).square()
 
 
 def _nearest(t: Tensor) -> Tensor:

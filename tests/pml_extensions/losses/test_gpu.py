@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from functools import partial
@@ -114,6 +115,28 @@ def test_its_other_methods_are_those_of_the_cpu_and_need_no_wait(name: str) -> N
         loss.set_proxies_to_class_means(x, labels)
         found.append([tensor.detach().cpu() for tensor in (*logits, loss.proxies)])
     torch.testing.assert_close(*found, rtol=1e-4, atol=1e-4)
+
+
+@pytest.mark.parametrize("map_location", ["cuda", "cpu"])
+@pytest.mark.parametrize("option", ["full", "sampled"])
+@pytest.mark.parametrize("name", LOSSES)
+def test_a_checkpoint_is_loaded_onto_the_gpu(name: str, option: str, map_location: str) -> None:
+    x, labels = (tensor.cuda() for tensor in batch())
+    loss, file = seeded(name, option).cuda(), io.BytesIO()
+    phase = {key: getattr(loss, key) * 0.9 for key in loss.phase_checks if key not in ("k1", "k2")}
+    loss.set_phase(**phase)
+    loss(x, labels)  # moves running statistics, the number of the draw, and the latch
+    torch.save(loss.state_dict(), file)
+    file.seek(0)
+    torch.manual_seed(5)
+    resumed = LOSSES[name](**OPTIONS[option]()).cuda()
+    resumed.load_state_dict(torch.load(file, map_location=map_location, weights_only=True))
+    tensors = dict(resumed.named_parameters()) | dict(resumed.named_buffers())
+    assert {tensor.device.type for tensor in tensors.values()} == {"cuda"}
+    expected = dict(loss.named_parameters()) | dict(loss.named_buffers())
+    torch.testing.assert_close(tensors, expected, rtol=0, atol=0)
+    assert {key: getattr(resumed, key) for key in phase} == phase
+    assert (resumed(x, labels) == loss(x, labels)).item()
 
 
 #: How many are kept depends on the batch: 6 are too few for it, or a share of the others is added.

@@ -222,12 +222,16 @@ def test_frozen_inputs_get_no_gradient() -> None:
     )
 
 
-def test_a_second_derivative_is_refused() -> None:
+@pytest.mark.parametrize("chunk_size", [None, 2])
+def test_a_second_derivative_is_refused(chunk_size: int | None) -> None:
     x, p, _, labels = inputs()
-    value = ChunkedSoftmax(2).sums(dot, x, (p,), labels).others.sum()
-    (grad,) = torch.autograd.grad(value, x, create_graph=True)
-    with pytest.raises(RuntimeError, match="does not require grad"):
-        torch.autograd.grad(grad.sum(), x)
+    sums = softmax_of(chunk_size).sums(dot, x, (p,), labels)
+    value = softplus(sums.others).sum() + sums.rows[0].sum()
+    expected = torch.autograd.grad(value, (x, p), retain_graph=True)
+    grads = torch.autograd.grad(value, (x, p), create_graph=True)
+    torch.testing.assert_close(grads, expected)
+    with pytest.raises(RuntimeError, match="once_differentiable"):
+        grads[0].sum().backward()
 
 
 def test_tiny_losses_keep_their_digits_in_chunks() -> None:
