@@ -15,6 +15,13 @@ Printed by division: the nominal levels, and in percent how often a method is ca
 itself at any look (one pair; any of the six pairs of four, at a sixth of the level), and how often
 without the correction; for every pair of methods of the bank how often the difference is found, at
 the one look of a fixed campaign and at any look, and the mean share of the trainings spent.
+
+Last, campaigns of four methods as ``protocol.search.looks`` ends them, where one method stands
+above all others by Welch's tests at the spent level after Holm's correction: the best of two
+methods of the bank and three copies of the other. How often that is found, with which share of the
+searches; how often two copies are called different there; how often the repeated interval of the
+difference from one copy holds the truth, and by how many points that difference is too large on
+average.
 """
 
 from __future__ import annotations
@@ -28,10 +35,13 @@ from pathlib import Path
 
 import numpy as np
 from calibration import FAMILY, LEVEL, Array, Campaigns, Population, read, row
-from scipy.optimize import brentq
-from scipy.stats import norm
 
-from reality_check.statistics import jackknife_error, subset_degrees, subset_estimates
+from reality_check.statistics import (
+    jackknife_error,
+    nominal_levels,
+    subset_degrees,
+    subset_estimates,
+)
 
 BUDGET = 10
 
@@ -106,35 +116,6 @@ GROWING = (
 )
 
 
-def nominal_levels(shares: Sequence[float], level: float = LEVEL) -> list[float]:
-    """The p-value below which a difference counts at each look, two-sided.
-
-    By the recursion of Armitage, McPherson and Rowe (1969): the density of those that go on, where
-    the increments are independent, at the nodes of Gauss and Legendre.
-
-    Args:
-        shares: of the information, rising to 1.
-        level: to be spent in all, half of it on each side.
-    """
-    nodes, weights = np.polynomial.legendre.leggauss(128)
-    where, mass, before, limits = np.zeros(1), np.ones(1), 0.0, []
-    for share in shares:
-        spread = np.sqrt(share - before)
-        kept = 1 - 4 * norm.sf(norm.isf(level / 4) / np.sqrt(share))
-        reach = brentq(_missing, 0, 12, (where, mass, spread, kept))
-        here = reach * nodes
-        steps = norm.pdf((here[:, None] - where) / spread) / spread
-        where, mass, before = here, reach * weights * (steps @ mass), share
-        limits.append(2 * float(norm.sf(reach / np.sqrt(share))))
-    return limits
-
-
-def _missing(reach: float, where: Array, mass: Array, spread: float, kept: float) -> float:
-    """The chance to continue within this reach at the next look, minus what it is to be."""
-    inside = norm.cdf((reach - where) / spread) - norm.cdf((-reach - where) / spread)
-    return float(mass @ inside) - kept
-
-
 @dataclass(frozen=True)
 class Found:
     """Of many campaigns of a pair: found at any look, with the right sign, and at which look."""
@@ -159,7 +140,7 @@ class Found:
 def answers(
     methods: Sequence[Population], kinds: Sequence[Growing], campaigns: int, seed: int
 ) -> Iterator[str]:
-    """Both tables."""
+    """All tables."""
     drawn = {}
     for kind in kinds:
         generator = np.random.default_rng(seed)
@@ -178,6 +159,53 @@ def answers(
     yield "|---" * (1 + len(pairs)) + "|"
     for kind in kinds:
         yield row(kind.name, *(power(drawn[kind.name], kind, a, b) for a, b in pairs))
+    yield ""
+    yield row("division", *(f"{a.name} and {b.name}" for a, b in pairs))
+    yield "|---" * (1 + len(pairs)) + "|"
+    for kind in kinds:
+        if kind.name.startswith("searches"):
+            yield row(kind.name, *(ended(drawn[kind.name], kind, a, b) for a, b in pairs))
+
+
+def rejected(p_values: Array, levels: Sequence[float]) -> Array:
+    """Holm's step-down test, shape (pairs, campaigns); levels for the smallest p-value first."""
+    order = np.argsort(p_values, axis=0)
+    below = np.take_along_axis(p_values, order, 0) < np.array(levels)[:, None]
+    found = np.zeros_like(below)
+    np.put_along_axis(found, order, np.logical_and.accumulate(below, axis=0), 0)
+    return found
+
+
+def ended(
+    drawn: dict[str, list[list[Campaigns]]], kind: Growing, first: Population, second: Population
+) -> str:
+    """Campaigns of the better method and three copies of the other, as the program ends them."""
+    best, copied = sorted((first, second), key=lambda method: -method.theta(BUDGET))
+    truth = best.theta(BUDGET) - copied.theta(BUDGET)
+    methods = [drawn[best.name][0], *drawn[copied.name][:3]]
+    pairs = list(itertools.combinations(range(4), 2))
+    by_rank = [nominal_levels(kind.shares, LEVEL / (len(pairs) - i)) for i in range(len(pairs))]
+    own = nominal_levels(kind.shares)
+    count = len(methods[0][0].mean)
+    running, at = np.ones(count, bool), dict.fromkeys(("right", "false", "holds"), 0)
+    spent, excess = 0.0, 0.0
+    for look, share in enumerate(kind.shares):
+        seen = [method[look] for method in methods]
+        tested = [seen[a].p(seen[b]) for a, b in pairs]
+        found = rejected(np.array([p for p, _ in tested]), [levels[look] for levels in by_rank])
+        leader = np.argmax([one.mean for one in seen], axis=0)
+        involved = np.array([np.isin(leader, pair) for pair in pairs])
+        decided = (found | ~involved).all(0)
+        end = running & (decided if share < 1 else True)
+        gaps, shifted = tested[0][1], seen[0].p(seen[1], -truth)[0]
+        at["right"] += (end & decided & (leader == 0)).sum()
+        at["false"] += (end & found[[0 not in pair for pair in pairs]].any(0)).sum()
+        at["holds"] += (end & (shifted >= own[look])).sum()
+        spent, excess = spent + share * end.sum(), excess + (gaps[end] - truth).sum()
+        running &= ~end
+    shares = (at["right"], spent, at["false"], at["holds"])
+    text = "{:.0f}, {:.0f}, {:.1f}, {:.1f}".format(*(100 * part / count for part in shares))
+    return f"+{truth:.2f}: {text}, {excess / count:+.2f}"
 
 
 def false_findings(family: Sequence[Sequence[Campaigns]], kind: Growing) -> str:

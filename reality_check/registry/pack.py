@@ -141,6 +141,12 @@ def _read_folder(path: Path) -> Pack:
             f"{path} is not finished, so it is no comparison yet; run it to its end first "
             f"(reality-check status {path} says what is left)."
         )
+    looks = campaign.experiment.protocol.search.looks
+    if looks is not None:
+        raise UsageError(
+            f"{path} was looked at while it grew (protocol.search.looks={looks}), which a "
+            "comparison with other runs cannot allow for; name a run without looks."
+        )
     studies = {
         place(work.stage) if not work.method else f"{work.method}/{place(work.stage, work.search)}":
         plain_study(work.study.study)

@@ -5,7 +5,7 @@ Everything is about MAP@R. Fixed seeds: the same results always give the same nu
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -56,12 +56,12 @@ class Pair:
         won: at how many seeds ``better`` is above, ties not counted; ``None`` where the pair is not
             compared seed by seed.
         lost: at how many seeds ``other`` is.
-        effect: Cohen's d_z.
+        effect: Cohen's d_z; with looks there are no effects, whose intervals do not allow for them.
         standardised: Cohen's d, which ignores that seeds are common.
         improvement: probability that a run of ``better`` is above one of ``other``.
         dominance: Cliff's delta.
         anywhere: the difference with the luck of the test classes and of the training together;
-            ``None`` without the scores of every query or with different seeds.
+            ``None`` without the scores of every query, with different seeds, and with looks.
     """
 
     category: str
@@ -147,7 +147,7 @@ class Uncertainty:
     Attributes:
         training: over searches, or reproductions, on these classes.
         classes: other test classes of the kind, these trainings.
-        both: both together; ``None`` with a single reproduction.
+        both: both together; ``None`` with a single reproduction, and with looks.
         deviation: standard deviation of the mean over drawn classes.
         queries: other images as if each were drawn alone, which they are not.
         design_effect: variance by class over variance by query.
@@ -190,7 +190,7 @@ class Analysis:
     def rankings(self) -> dict[str, Ranking]:
         """By category: methods ranked at each seed that all of them have."""
         rankings: dict[str, Ranking] = {}
-        if self.summary.basis is Basis.SUBSETS:
+        if self.summary.basis is Basis.SUBSETS or self.summary.look is not None:
             return rankings
         for category in self.summary.categories:
             runs = self._runs(category)
@@ -233,7 +233,10 @@ class Analysis:
             mean = estimate.mean
             draws, classes = self._class_draws[:, place], len(self._counts)
             both = None
-            if estimate.error is not None and estimate.degrees is not None:
+            known = estimate.error is not None and estimate.degrees is not None
+            if known and self.summary.look is None:
+                assert estimate.error is not None
+                assert estimate.degrees is not None
                 noisy = with_noise(draws, estimate.error, estimate.degrees)
                 both = percentile_interval(noisy, mean, classes)
             scores = self._scores[method, category]
@@ -341,7 +344,13 @@ class Analysis:
         first, second = ([runs[method][seed] for seed in common] for method in (a, b))
         if sum(first) < sum(second):
             a, b, first, second = b, a, second, first
-        difference = paired_difference(first, second)
+        difference, look = paired_difference(first, second), self.summary.look
+        if look is not None:
+            difference = look.difference(difference)
+
+        def effect(kind: Callable[[list[float], list[float]], Bounds | None]) -> Bounds | None:
+            return kind(first, second) if look is None else None
+
         alike = set(runs[a]) == set(runs[b])
         return Pair(
             category,
@@ -352,10 +361,10 @@ class Analysis:
             0,
             sum(x > y for x, y in zip(first, second, strict=True)),
             sum(x < y for x, y in zip(first, second, strict=True)),
-            paired_effect(first, second),
-            cohens_d(first, second),
-            probability_of_improvement(first, second),
-            cliffs_delta(first, second),
+            effect(paired_effect),
+            effect(cohens_d),
+            effect(probability_of_improvement),
+            effect(cliffs_delta),
             self._anywhere(category, a, b, difference) if alike else None,
         )
 
@@ -363,7 +372,7 @@ class Analysis:
         keys = list(self._scores)
         if not {(a, category), (b, category)} <= set(keys):
             return None
-        if difference.error is None or difference.degrees is None:
+        if difference.error is None or difference.degrees is None or self.summary.look is not None:
             return None
         first, second = (self._class_draws[:, keys.index((m, category))] for m in (a, b))
         draws = with_noise(first - second, difference.error, difference.degrees)

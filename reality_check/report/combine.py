@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from reality_check.config.differences import differing_keys
 from reality_check.config.neutral_keys import is_table_neutral
+from reality_check.report.looks import sizes
 from reality_check.report.pooling import (
     Source,
     joined,
@@ -64,6 +65,8 @@ def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
     """The dotted keys of the settings that keep two experiments out of one table."""
     users = set(texts(one.config.get("methods"))) | set(texts(other.config.get("methods")))
     keys = []
+    if sizes(one) or sizes(other):
+        keys.append("protocol.search.looks")  # what they allow for is one folder's own stop
     for key in differing_keys(one.config, other.config):
         if is_table_neutral(key):
             continue

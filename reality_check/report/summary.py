@@ -12,6 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
+from reality_check.report.looks import look_of
 from reality_check.results import (
     ExperimentResults,
     Folder,
@@ -23,9 +24,11 @@ from reality_check.statistics import (
     Comparison,
     Difference,
     Estimate,
+    Look,
     Shares,
     all_subsets,
     allow_for_skew,
+    at_look,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -101,6 +104,11 @@ class Summary:
         if _lookup(self.results.config, "protocol", "search", "budget"):
             return Basis.SUBSETS
         return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
+
+    @cached_property
+    def look(self) -> Look | None:
+        """The look that the results are of; ``None`` for a campaign without looks."""
+        return look_of(self.results) if self.basis is Basis.SEARCHES else None
 
     @cached_property
     def rows(self) -> dict[Place, list[ResultRow]]:
@@ -205,7 +213,7 @@ class Summary:
         """
         if self.basis is Basis.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
-        return over_searches(list(self._by_unit(rows).values()))
+        return at_look(over_searches(list(self._by_unit(rows).values())), self.look)
 
     def scatter(self, category: str, method: str) -> Shares:
         """The variances of a method's MAP@R between searches, and between trainings of one winner.
@@ -332,7 +340,7 @@ class Summary:
     def _planned(self, method: str, stage: Stage) -> int | None:
         """How many trials or runs of a stage a method gets, over all its searches."""
         config, search = self.results.config, ("protocol", "search")
-        repeats = _lookup(config, *search, "repeats") or 1
+        repeats = self.results.searches or _lookup(config, *search, "repeats") or 1
         if stage is Stage.SEARCH:
             own = self.results.settings_of(method).get("trials")
             each, times = own or _lookup(config, *search, "trials"), repeats

@@ -44,6 +44,7 @@ from reality_check.statistics._intervals import (
     t_quantile,
     two_sided_p,
 )
+from reality_check.statistics._looks import Look, expected_share, nominal_levels
 from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.statistics._search import (
     Lead,
@@ -55,6 +56,7 @@ from reality_check.statistics._searches import (
     Estimate,
     Shares,
     allow_for_skew,
+    at_look,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -90,10 +92,12 @@ __all__ = [
     "Estimate",
     "Interval",
     "Lead",
+    "Look",
     "Ranking",
     "Shares",
     "all_subsets",
     "allow_for_skew",
+    "at_look",
     "budget_curve",
     "class_totals",
     "cliffs_delta",
@@ -104,10 +108,12 @@ __all__ = [
     "estimate_difference",
     "expected_best",
     "expected_best_band",
+    "expected_share",
     "holm",
     "jackknife_error",
     "leaders_by_budget",
     "left_out",
+    "nominal_levels",
     "over_searches",
     "paired_difference",
     "paired_effect",

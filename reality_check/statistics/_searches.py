@@ -29,6 +29,7 @@ from reality_check.statistics._intervals import (
     t_quantile,
     variance,
 )
+from reality_check.statistics._looks import Look
 
 
 @dataclass(frozen=True)
@@ -41,11 +42,13 @@ class Estimate(Centred):
         error: its standard error, or ``None``.
         degrees: degrees of freedom of the t quantile of the interval, or ``None``.
         n: number of units: searches, or trials of the one random search.
+        look: at which it was made, where it is looked at while it grows.
     """
 
     error: float | None
     degrees: float | None
     n: int
+    look: Look | None = None
 
 
 @dataclass(frozen=True)
@@ -106,6 +109,20 @@ def allow_for_skew(estimate: Estimate, trials: int) -> Estimate:
     return replace(estimate, half_width=skew_allowance(trials) * estimate.half_width)
 
 
+def at_look(estimate: Estimate, look: Look | None) -> Estimate:
+    """Return an estimate with an interval, and comparisons, that allow for looks before it.
+
+    Args:
+        estimate: over searches.
+        look: at which it was made; ``None`` for a campaign of a fixed size.
+    """
+    if look is None or estimate.half_width is None:
+        return estimate
+    assert estimate.degrees is not None
+    half_width = look.stretch(estimate.degrees) * estimate.half_width
+    return replace(estimate, half_width=half_width, look=look)
+
+
 def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
     """Return the variance between searches and that between trainings of one winner.
 
@@ -136,6 +153,9 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
     Args:
         first: estimate of one method.
         second: of the other; the estimators and their degrees of freedom may differ.
+
+    Returns:
+        With the look of the estimates allowed for, if they have one.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
     if first.error is None or second.error is None:
@@ -144,7 +164,9 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
     assert second.degrees is not None
     u, v = first.error**2, second.error**2
     degrees = satterthwaite(u, first.degrees, v, second.degrees)
-    return t_difference(mean, math.sqrt(u + v), degrees, n)
+    difference = t_difference(mean, math.sqrt(u + v), degrees, n)
+    look = first.look or second.look
+    return difference if look is None else look.difference(difference)
 
 
 def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:

@@ -59,7 +59,7 @@ def _studies(campaign: Campaign) -> dict[_StudyKey, Study]:
 
 
 def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
-    protocol = campaign.experiment.protocol
+    protocol = campaign.planned.protocol
     rows = []
     for method in campaign.experiment.methods:
         stages = campaign.stages_of(method)
@@ -167,6 +167,7 @@ def status(campaign: Campaign) -> dict[str, Any]:
     complete = campaign.is_complete()
     return {
         "experiment": campaign.experiment.name,
+        "looks": _looks(campaign, complete),
         "folder": str(campaign.out_dir),
         "state": _state(complete, bool(failures), working),
         "seconds_left": None if complete else seconds_left(rows, working or 1),
@@ -178,6 +179,15 @@ def status(campaign: Campaign) -> dict[str, Any]:
         "stages": stages,
         "running": running,
     }
+
+
+def _looks(campaign: Campaign, complete: bool) -> dict[str, Any] | None:
+    """Where a campaign is that is looked at while it grows."""
+    if campaign.experiment.protocol.search.looks is None:
+        return None
+    sizes, searches = campaign.looks.sizes, campaign.searches
+    early = complete and searches < sizes[-1]
+    return {"planned": sizes, "searches": searches, "stopped_early": early}
 
 
 def _state(complete: bool, failed: bool, working: int) -> str:

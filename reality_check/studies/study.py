@@ -345,6 +345,10 @@ class Study:
         """Sign the trial and make sure that no earlier attempt holds its index."""
         note(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
+        if index is not None and index >= self.num_trials:
+            # This worker was paused, and meanwhile the study has become larger (a look).
+            note(trial, duplicate=True)
+            raise DuplicateTrial
         for other in self.trials():
             same = other.trial_index == index and other.holds_its_index
             if index is None or (same and other.number < trial.number):

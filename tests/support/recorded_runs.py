@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -31,10 +32,13 @@ class MadeUpRunner:
     Args:
         experiment: whose trials are done.
         out_dir: its output folder, for the scores of queries.
+        above: by method, how far its scores on the test classes are above those of the others.
     """
 
-    def __init__(self, experiment: Experiment, out_dir: Path) -> None:
-        self._experiment, self._out_dir = experiment, out_dir
+    def __init__(
+        self, experiment: Experiment, out_dir: Path, above: Mapping[str, float] | None = None
+    ) -> None:
+        self._experiment, self._out_dir, self._above = experiment, out_dir, above or {}
         self.done: list[str] = []
 
     def resources(self, stage: Stage) -> dict[str, Any]:
@@ -67,7 +71,8 @@ class MadeUpRunner:
     def _score(self, work: StageWork, index: int, draw: np.random.Generator) -> dict[str, Any]:
         of_stage = {"complete"} if work.stage is Stage.FINAL else {"aggregate", "ensemble"}
         wanted = [c for c in CATEGORIES if c in of_stage]
-        queries = {category: _of_queries(draw, 0.5) for category in wanted}
+        mean = 0.5 + self._above.get(work.method, 0.0)
+        queries = {category: _of_queries(draw, mean) for category in wanted}
         path = query_scores_path(self._out_dir, work.method, work.stage, index)
         write_query_scores(path, {c: Metrics({}, scores) for c, scores in queries.items()})
         return {category: _means(scores) for category, scores in queries.items()}
@@ -88,16 +93,26 @@ def experiment(*overrides: str, code: dict[str, str] | None = None) -> Experimen
     return loaded.model_copy(update={"code": code or CODE})
 
 
-def record(of: Experiment, folder: Path, until: int | None = None) -> MadeUpRunner:
+def record(
+    of: Experiment,
+    folder: Path,
+    until: int | None = None,
+    above: Mapping[str, float] | None = None,
+) -> MadeUpRunner:
     """Make a finished output folder, or one of which only so many trials are done."""
     folder.mkdir(parents=True, exist_ok=True)
     lock_experiment(of, folder)
-    return work(of, folder, until)
+    return work(of, folder, until, above)
 
 
-def work(of: Experiment, folder: Path, until: int | None = None) -> MadeUpRunner:
+def work(
+    of: Experiment,
+    folder: Path,
+    until: int | None = None,
+    above: Mapping[str, float] | None = None,
+) -> MadeUpRunner:
     """Do all trials that are left in an output folder, or only so many."""
-    campaign, runner = Campaign(of, folder), MadeUpRunner(of, folder)
+    campaign, runner = Campaign(of, folder), MadeUpRunner(of, folder, above)
     queries = {
         "labels": np.repeat(np.arange(_CLASSES), _EACH).astype(np.int32),
         "images": np.arange(_CLASSES * _EACH, dtype=np.int32),

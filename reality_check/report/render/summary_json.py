@@ -14,6 +14,7 @@ from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
+from reality_check.report.looks import sizes, stopped_early
 from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.summary import Summary, winner
 from reality_check.results import Cost, Energy, MethodResults, ResultRow
@@ -44,6 +45,7 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
         "basis": summary.basis.value,
+        "looks": _looks(summary),
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
             | _interval(difference)
@@ -65,6 +67,19 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
     }
     plain: dict[str, Any] = _plain(data)
     return plain
+
+
+def _looks(summary: Summary) -> dict[str, Any] | None:
+    """Where an experiment with looks ended, or is."""
+    if summary.look is None:
+        return None
+    planned = sizes(summary.results)
+    return {
+        "planned": planned,
+        "searches": summary.results.searches,
+        "stopped_early": stopped_early(summary.results),
+        "level": summary.look.level,
+    }
 
 
 def _spent(entries: Iterable[Cost | Energy]) -> list[dict[str, Any]]:

@@ -21,8 +21,8 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "controls", "verdict", "verdicts", "paired", "deviations", "cost",
-        "energy",
+        "baselines", "basis", "looks", "controls", "verdict", "verdicts", "paired", "deviations",
+        "cost", "energy",
     },
     "experiment": {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
