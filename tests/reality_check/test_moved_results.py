@@ -9,6 +9,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from support.command import write_images
 from support.in_process import run_command, visiting
 
 import reality_check as rc
@@ -57,11 +58,8 @@ methods:
 
 def write_home(home: Path) -> None:
     """What a user has."""
-    draw = np.random.default_rng(0)
-    images = draw.integers(0, 255, (16, 1, 16, 16)).repeat(4, axis=1).reshape(64, 16, 16)
-    noisy = np.clip(images + draw.normal(0, 40, images.shape), 0, 255).astype(np.uint8)
     (home / "data").mkdir()
-    np.savez(home / "data" / "blobs.npz", images=noisy, labels=np.repeat(np.arange(16), 4))
+    write_images(home / "data" / "blobs.npz", 16)
     (home / "tools").mkdir()
     (home / "tools" / "scaling.py").write_text("def scaled(x, by):\n    return by * x\n")
     (home / "my_losses.py").write_text(LOSSES)

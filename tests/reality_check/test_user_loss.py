@@ -7,9 +7,9 @@ import re
 import shlex
 from pathlib import Path
 
-import numpy as np
 import pytest
 import torch
+from support.command import write_images
 from support.in_process import run_command
 from support.pace import slowness
 from support.preloaded import Started
@@ -234,10 +234,7 @@ methods:
 @pytest.fixture
 def lab(tmp_path: Path) -> Path:
     """A folder with five kinds of losses of one's own."""
-    draw = np.random.default_rng(0)
-    images = draw.integers(0, 255, (16, 1, 16, 16)).repeat(4, axis=1).reshape(64, 16, 16)
-    noisy = np.clip(images + draw.normal(0, 40, images.shape), 0, 255).astype(np.uint8)
-    np.savez(tmp_path / "blobs.npz", images=noisy, labels=np.repeat(np.arange(16), 4))
+    write_images(tmp_path / "blobs.npz", 16)
     (tmp_path / "my_own.py").write_text(LOSSES)
     (tmp_path / "pkg").mkdir()
     (tmp_path / "pkg" / "losses.py").write_text(

@@ -25,11 +25,25 @@ methods: [contrastive, {base: normalized_softmax, name: a_name_so_long_that_few_
 """
 
 
-def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
+def write_images(file: Path, classes: int) -> None:
+    """Four noisy 16 x 16 images of each class."""
     draw = np.random.default_rng(0)
-    patterns = draw.integers(0, 255, (20, 1, 16, 16)).repeat(4, axis=1).reshape(80, 16, 16)
+    patterns = draw.integers(0, 255, (classes, 1, 16, 16)).repeat(4, axis=1).reshape(-1, 16, 16)
     images = np.clip(patterns + draw.normal(0, 40, patterns.shape), 0, 255).astype(np.uint8)
-    np.savez(folder / "blobs.npz", images=images, labels=np.repeat(np.arange(20), 4))
+    np.savez(file, images=images, labels=np.repeat(np.arange(classes), 4))
+
+
+def write_large_images(file: Path) -> None:
+    """24 classes of 6 noisy 32 x 32 patterns."""
+    draw = np.random.default_rng(0)
+    patterns = draw.uniform(0, 255, (24, 1, 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
+    images = np.clip(patterns + draw.normal(0, 90, (24, 6, 32, 32)), 0, 255)
+    labels = np.repeat(np.arange(24), 6)
+    np.savez(file, images=images.reshape(144, 32, 32).astype(np.uint8), labels=labels)
+
+
+def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
+    write_images(folder / "blobs.npz", 20)
     (folder / "experiment.yaml").write_text(experiment)
 
 

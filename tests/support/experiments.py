@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from functools import cache
+from typing import Any
 
 from reality_check.config import Experiment, load_experiment
 
@@ -11,3 +12,20 @@ from reality_check.config import Experiment, load_experiment
 def shipped(name: str, *overrides: str) -> Experiment:
     """Return the experiment that ships under this name; nobody changes it."""
     return load_experiment(name, list(overrides))
+
+
+#: One method with one trial and two reproductions on two folds, as a mapping.
+CAMPAIGN: dict[str, Any] = {
+    "name": "tiny",
+    "dataset": "glyphs",
+    "model": {"base": "conv4", "arguments": {"width": 4}},
+    "protocol": {
+        "base": "quick_one_search",
+        "split": {"folds": 2},
+        "training": {"batch_size": 4, "embedding_size": 4},
+        "search": {"trials": 1},
+        "reproductions": 2,
+    },
+    "methods": ["contrastive"],
+    "device": "cpu",
+}

@@ -14,10 +14,10 @@ from collections.abc import Callable, Iterator
 from datetime import datetime, timedelta, tzinfo
 from pathlib import Path
 
-import numpy as np
 import optuna
 import pytest
 from support.campaigns import WorkedCampaign
+from support.command import write_large_images
 from support.preloaded import Settings, Started
 from support.spares import be_worker
 
@@ -61,14 +61,7 @@ HASTY: Settings = {
 
 
 def prepare(folder: Path, experiment: str = EXPERIMENT) -> None:
-    draw = np.random.default_rng(0)
-    patterns = draw.uniform(0, 255, (24, 1, 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
-    images = np.clip(patterns + draw.normal(0, 90, (24, 6, 32, 32)), 0, 255)
-    np.savez(
-        folder / "blobs.npz",
-        images=images.reshape(144, 32, 32).astype(np.uint8),
-        labels=np.repeat(np.arange(24), 6),
-    )
+    write_large_images(folder / "blobs.npz")
     (folder / "experiment.yaml").write_text(experiment)
 
 

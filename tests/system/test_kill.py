@@ -9,9 +9,9 @@ import sys
 import time
 from pathlib import Path
 
-import numpy as np
 import optuna
 import pytest
+from support.command import write_large_images
 from support.pace import slowness, wait_until
 from support.preloaded import Started
 
@@ -33,16 +33,7 @@ STAGES = {"search": 2, "search_1": 2, "reproductions": 2, "final": 2}
 
 
 def prepare(folder: Path, folds: int) -> None:
-    """24 classes of 6 noisy 32 x 32 patterns, and the experiment on them."""
-    draw = np.random.default_rng(0)
-    patterns = draw.uniform(0, 255, (24, 1, 8, 8)).repeat(4, axis=2).repeat(4, axis=3)
-    images = np.clip(patterns + draw.normal(0, 90, (24, 6, 32, 32)), 0, 255)
-    np.savez(
-        folder / "blobs.npz",
-        images=images.reshape(144, 32, 32).astype(np.uint8),
-        labels=np.repeat(np.arange(24), 6),
-        class_names=np.array([f"class_{n:02d}" for n in range(24)]),
-    )
+    write_large_images(folder / "blobs.npz")
     (folder / "experiment.yaml").write_text(EXPERIMENT.replace("folds: 3", f"folds: {folds}"))
 
 

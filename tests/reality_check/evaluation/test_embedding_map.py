@@ -5,12 +5,12 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from support.campaigns import WorkedCampaign
+from support.experiments import CAMPAIGN
 
 from reality_check.cli.main import main
 from reality_check.config import compose
@@ -32,20 +32,7 @@ from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 
-EXPERIMENT: dict[str, Any] = {
-    "name": "tiny",
-    "dataset": {"base": "glyphs", "classes": 8, "images_per_class": 5},
-    "model": {"base": "conv4", "arguments": {"width": 4}},
-    "protocol": {
-        "base": "quick_one_search",
-        "split": {"folds": 2},
-        "training": {"batch_size": 4, "embedding_size": 4},
-        "search": {"trials": 1},
-        "reproductions": 2,
-    },
-    "methods": ["contrastive"],
-    "device": "cpu",
-}
+EXPERIMENT = CAMPAIGN | {"dataset": {"base": "glyphs", "classes": 8, "images_per_class": 5}}
 
 
 # -- which images, and where ---------------------------------------------------------------------

@@ -13,6 +13,7 @@ import numpy as np
 import pytest
 import torch
 from support.campaigns import WorkedCampaign
+from support.experiments import CAMPAIGN
 
 from pml_extensions.evaluation import RetrievalMetrics
 from reality_check.cli.main import main
@@ -40,20 +41,6 @@ from reality_check.utils import checkpoints
 SCORES_FILE = "queries.npz"
 
 MakeImages = Callable[..., ImageSet]
-EXPERIMENT: dict[str, Any] = {
-    "name": "tiny",
-    "dataset": "glyphs",
-    "model": {"base": "conv4", "arguments": {"width": 4}},
-    "protocol": {
-        "base": "quick_one_search",
-        "split": {"folds": 2},
-        "training": {"batch_size": 4, "embedding_size": 4},
-        "search": {"trials": 1},
-        "reproductions": 2,
-    },
-    "methods": ["contrastive"],
-    "device": "cpu",
-}
 
 
 def embeddings(folds: int, rows: int = 12) -> list[torch.Tensor]:
@@ -242,7 +229,7 @@ def opened(folder: Path, seed: int = 0) -> WorkedCampaign:
     names = tuple(f"class {label}" for label in range(16))
     pixels = images.reshape(-1, 16, 16, 1).astype(np.uint8)
     images = ImageSet(pixels, np.repeat(np.arange(16), 6), names, "patterns")
-    return WorkedCampaign(compose(EXPERIMENT), folder, images)
+    return WorkedCampaign(compose(CAMPAIGN), folder, images)
 
 
 def _rescore(campaign: WorkedCampaign, log: Callable[[str], None] = lambda text: None) -> Rescored:
