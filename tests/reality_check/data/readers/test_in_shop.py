@@ -6,6 +6,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 from reality_check.data import list_in_shop, load_dataset
 from reality_check.utils.errors import UsageError
@@ -155,16 +156,10 @@ def test_its_archive_is_unpacked_where_it_lies(tmp_path: Path, trees: ModuleType
     assert all((root / path).is_file() for path in files.paths)
 
 
-def test_without_data_the_message_says_where_it_is(tmp_path: Path, trees: ModuleType) -> None:
-    with pytest.raises(UsageError) as error:
-        list_in_shop(tmp_path)
-    for part in (
+def test_without_data_the_message_says_where_it_is(tmp_path: Path) -> None:
+    with refused(
         "reality-check run in_shop_mlrc dataset.path=/my/In-shop",
         "Img/img.zip and Eval/list_eval_partition.txt",
         "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
     ):
-        assert part in str(error.value)
-    root = trees.in_shop(tmp_path)
-    (root / "Img" / "img").rename(root / "elsewhere")
-    with pytest.raises(UsageError, match=r"lacks Img/img\."):
-        list_in_shop(root)
+        list_in_shop(tmp_path)

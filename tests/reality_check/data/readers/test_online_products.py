@@ -5,6 +5,7 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
+from support.refusals import refused
 
 from reality_check.data import class_splits, list_online_products, load_dataset
 from reality_check.utils.errors import UsageError
@@ -107,11 +108,9 @@ def test_paths_with_blanks(tmp_path: Path, trees: ModuleType) -> None:
 
 
 def test_without_data_the_message_says_what_to_do(tmp_path: Path) -> None:
-    with pytest.raises(UsageError) as error:
-        list_online_products(tmp_path / "x")
-    for part in (
+    with refused(
         "reality-check run sop_mlrc dataset.path=/my/Stanford_Online_Products",
         "dataset.download=true",
         "Stanford_Online_Products.zip (3 GB) from https://cvgl.stanford.edu/projects/lifted_struct/",
     ):
-        assert part in str(error.value)
+        list_online_products(tmp_path / "x")
