@@ -6,6 +6,7 @@ from rich.console import Console
 from rich.table import Table
 
 from reality_check.config.metrics import CATEGORIES, PRIMARY
+from reality_check.report.looks import stop_sentence
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.sections.verdict import ONE_SEARCH, leaders
 from reality_check.report.summary import Basis, Summary
@@ -36,6 +37,8 @@ def print_summary(results: ExperimentResults) -> None:
     Console().print(table)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
+    if stopped := stop_sentence(results):
+        print(stopped)
     if summary.basis is Basis.SETTINGS:
         print(ONE_SEARCH)
     if note := untrained_note(summary):

@@ -24,7 +24,7 @@ _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 _WHAT_TO_DO = (
     "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
     "give the values that the folder was made with; only trials, searches, reproductions, final "
-    "metrics and methods may be more than there."
+    "metrics and methods may be more than there, and nothing where there are looks."
 )
 
 

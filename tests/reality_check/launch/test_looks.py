@@ -15,6 +15,7 @@ from support.recorded_runs import MadeUpRunner
 
 from reality_check.api import load_results
 from reality_check.cli.status_view import show
+from reality_check.cli.summary import print_summary
 from reality_check.config.metrics import PRIMARY, Stage
 from reality_check.config.schema import Experiment
 from reality_check.launch import work_loop
@@ -99,7 +100,9 @@ def text_of(block: Any) -> str:
     return getattr(block, "text", "")
 
 
-def test_a_campaign_ends_at_the_look_where_one_method_is_above_all_others(ended: Path) -> None:
+def test_a_campaign_ends_at_the_look_where_one_method_is_above_all_others(
+    ended: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     assert searches(ended) == {"contrastive": 3, "normalized_softmax": 3}
     results = load_results(ended)
     assert results.finished
@@ -117,6 +120,8 @@ def test_a_campaign_ends_at_the_look_where_one_method_is_above_all_others(ended:
     looks = summary_data(summary, Analysis(summary))["looks"]
     (level,) = nominal_levels([3 / 5])
     assert looks == {"planned": [3, 4, 5], "searches": 3, "stopped_early": True, "level": level}
+    print_summary(results)
+    assert stopped in capsys.readouterr().out.splitlines()
     state = status(read_campaign(ended))
     assert state["state"] == "complete"
     assert state["looks"] == {"planned": [3, 4, 5], "searches": 3, "stopped_early": True}
