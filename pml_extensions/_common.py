@@ -168,28 +168,13 @@ class _UnitVectors(torch.autograd.Function):
 
 
 def inverse_lengths(x: Tensor) -> Tensor:
-    """Return 1/|x| of each row, and 0 with zero gradient of a zero row.
-
-    Args:
-        x: Vectors, shape (..., D), float32 or float64.
-
-    Returns:
-        Shape (..., 1).
-    """
+    """Return 1/|x| of each row, and 0 with zero gradient of a zero row, shape (..., 1)."""
     lengths = torch.linalg.vector_norm(x, dim=-1, keepdim=True)
     return lengths.masked_fill(lengths <= SHORTEST_VECTOR, torch.inf).reciprocal()
 
 
 def projections(x: Tensor, p: Tensor) -> Tensor:
-    """Return ``x @ unit_vectors(p).t()``: at x of unit length, the cosines.
-
-    Args:
-        x: Vectors, shape (N, D).
-        p: Vectors, shape (C, D).
-
-    Returns:
-        Shape (N, C).
-    """
+    """Return ``x @ unit_vectors(p).t()``, shape (N, C): at x of unit length, the cosines."""
     products: Tensor = _Projections.apply(x, p)
     return products
 
@@ -249,11 +234,11 @@ def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
     Returns:
         Distances, shape (N, M).
     """
-    distances: Tensor = PairwiseDistances.apply(x, y)
+    distances: Tensor = _PairwiseDistances.apply(x, y)
     return distances
 
 
-class PairwiseDistances(torch.autograd.Function):
+class _PairwiseDistances(torch.autograd.Function):
     """``torch.cdist`` without loss of digits, whose backward is two matrix products.
 
     cdist's own backward takes N*M*D memory on CUDA.
@@ -261,16 +246,15 @@ class PairwiseDistances(torch.autograd.Function):
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        """Return the distances."""
         distances = _exact_distances(x, y)
         ctx.save_for_backward(x, y, distances)
         return distances
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
-        """Return the gradients: zero where points coincide, even if it is infinite there."""
         x, y, distances = ctx.saved_tensors
         coincide = distances == 0
+        # Zero where points coincide, even if the gradient is infinite there.
         per_length = (grads[0] / distances.masked_fill(coincide, 1.0)).masked_fill(coincide, 0.0)
         grad_x = grad_y = None
         with without_autocast(x):

@@ -292,10 +292,7 @@ def disjoint_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
 
     Classes stand in order of first appearance. Round r takes the r-th pair of samples of every
     class that has one and joins neighbours; what has no partner is left over. The work is done on
-    the device of ``labels``, which is waited for once, to learn how many quadruples there are.
-
-    Args:
-        labels: The label of each sample, shape (N,), N of at least 4.
+    the device of ``labels``, at least 4, which is waited for once: for the number of quadruples.
 
     Returns:
         Positions of shape (Q, 4), round by round, and whether there is any quadruple, shape ().
@@ -308,9 +305,6 @@ def disjoint_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
 
 def padded_quadruples(labels: Tensor) -> tuple[Tensor, Tensor]:
     """Return those of :func:`disjoint_quadruples` with a shape that nobody waits for.
-
-    Args:
-        labels: The label of each sample, shape (N,), N of at least 4.
 
     Returns:
         Positions of shape (N // 4, 4), the quadruples and after them the first one again, and their
@@ -346,16 +340,8 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     :math:`2 v_a n_a / (n_a - 1)` and that of a and b :math:`v_a + v_b + |m_a - m_b|^2`, where n
     counts samples, m is the mean and v the mean squared deviation: there is no matrix over samples.
     Other powers take an N x N matrix. The product of class means is the one place where TF32, if
-    allowed, costs digits.
-
-    Args:
-        x: Embeddings, shape (N, D), N of at least 2, float32 or float64.
-        labels: Shape (N,).
-        k: Power of the distances, at least 1.
-
-    Returns:
-        The means; the device is waited for once, to learn how many classes there are. With k = 2
-        they can be differentiated once.
+    allowed, costs digits. The device is waited for once, to learn how many classes there are. With
+    k = 2 the means can be differentiated once.
     """
     first, rank, count = _places(labels)
     takes_part = count > 1
@@ -380,14 +366,9 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
 
 
 def pairs_where(mask: Tensor) -> tuple[tuple[Tensor, Tensor], Tensor]:
-    """Return the rows and columns where ``mask`` is True, and whether it is anywhere.
+    """Return the rows and columns where ``mask`` is True, each of shape (P,), and whether it is.
 
-    Args:
-        mask: Shape (N, M), not empty.
-
-    Returns:
-        Two position tensors of shape (P,), and a bool of shape (). If there is none, P is 1 and an
-        arbitrary pair stands in.
+    If it is nowhere, P is 1 and an arbitrary pair stands in.
     """
     flat, exists = _positions(mask.flatten(), at_least=1)
     return (flat // mask.shape[1], flat % mask.shape[1]), exists
@@ -400,16 +381,7 @@ def distances_of_pairs(
 
     Few pairs are gathered as P x D numbers; of many, the N x M matrix of all distances is made once
     and read. The bound, four times the memory of the matrix, is about where the matrix becomes
-    the faster way (measured on a CPU with D = 128 and 512).
-
-    Args:
-        x: Vectors, shape (N, D).
-        y: Vectors, shape (M, D).
-        *pairs: Positions in ``x`` and in ``y``, each of shape (P,).
-        take_matrix: Overrides the choice between the two ways.
-
-    Returns:
-        The distances of each list, shape (P,).
+    the faster way (measured on a CPU with D = 128 and 512); ``take_matrix`` overrides the choice.
     """
     if take_matrix is None:
         take_matrix = sum(len(i) for i, _ in pairs) * x.shape[1] > 4 * len(x) * len(y)
