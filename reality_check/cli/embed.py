@@ -89,6 +89,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.config.messages import validate
     from reality_check.config.overrides import parse_override, set_value
     from reality_check.data import ImageSet, load_dataset
+    from reality_check.data.source_images import described
     from reality_check.launch.embed import embed_to_file
     from reality_check.utils.processes import keep_freed_memory
 
@@ -108,7 +109,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(data, ImageSet) and how.crop_size is None:
         how = replace(how, crop_size=_crop_size(how.model, data))
     keep_freed_memory(all_of_it=True)
-    samples, width = embed_to_file(data, how, out, log=print)
+    samples, width = embed_to_file(data, how, out, print, described(config))
     print(f"{out}: {samples:,} x {width:,} {how.dtype}")
     print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
     return DONE

@@ -15,6 +15,7 @@ from typing_extensions import Self
 
 from reality_check.data._digests import image_digests, tensor_digests
 from reality_check.data.images import Images
+from reality_check.data.source_images import SourceImages
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 
@@ -38,6 +39,7 @@ class SampleSet(ABC):
         sample_names: texts, shape (N,): what a report calls each sample where it cannot show it;
             None where they have no names.
         origin: where the samples come from, in words: of what data set and by which trunk.
+        source: the images that the samples were made of, to be shown for them, if they are known.
 
     Raises:
         UsageError: if an array has another type or shape, a label lies outside the classes, a
@@ -56,6 +58,7 @@ class SampleSet(ABC):
     skipped: tuple[str, ...] = ()
     sample_names: np.ndarray | None = None
     origin: str = ""
+    source: SourceImages | None = None
     _digest: list[str] = field(default_factory=list, init=False, repr=False)
 
     def __post_init__(self) -> None:
@@ -98,6 +101,7 @@ class SampleSet(ABC):
             queries=None if self.queries is None else self.queries[rows],
             skipped=(),
             sample_names=None if self.sample_names is None else self.sample_names[rows],
+            source=None if self.source is None else self.source[rows],
         )
 
     def fingerprint(self) -> str:

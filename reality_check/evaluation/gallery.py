@@ -72,13 +72,16 @@ def _neighbours(
 
 
 def _shown(test: SampleSet, rows: np.ndarray) -> np.ndarray:
-    """What stands for each sample: its thumbnail or, where it is no image, a card with its name."""
+    """What stands for each sample: its thumbnail, that of the image it was made of, or a card."""
     if isinstance(test.samples, Images):
         return thumbnails(test.samples[rows])
+    classes = [test.class_names[label] for label in test.labels[rows]]
+    images = None if test.source is None else test.source[rows].images(classes)
+    if images is not None:
+        return thumbnails(images)
     names = [f"row {row}" for row in rows]
     if test.sample_names is not None:
         names = [str(name) for name in test.sample_names[rows]]
-    classes = [test.class_names[label] for label in test.labels[rows]]
     return np.stack([_card(*words) for words in zip(names, classes, strict=True)])
 
 

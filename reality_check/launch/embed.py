@@ -58,7 +58,11 @@ class Embedding:
 
 
 def embed_to_file(
-    data: SampleSet, how: Embedding, out: Path, log: Callable[[str], None] = lambda text: None
+    data: SampleSet,
+    how: Embedding,
+    out: Path,
+    log: Callable[[str], None] = lambda text: None,
+    source: str | None = None,
 ) -> tuple[int, int]:
     """Write the features of all samples of a data set; a call that was stopped is continued.
 
@@ -68,6 +72,8 @@ def embed_to_file(
         out: an ``.npz`` file with x (N, F), y, class_names, names, the data set's own split and
             ``origin``, a sentence on where it comes from. ``dataset: FILE`` reads it.
         log: gets sentences on what is being done.
+        source: how the data set can be opened again to show its images, see
+            :func:`reality_check.data.source_images.described`.
 
     Returns:
         N and F.
@@ -94,7 +100,7 @@ def embed_to_file(
     work.mkdir(exist_ok=True)
     with locked(work / "lock", lambda holder: log(f"Waiting for {holder}, which embeds the same")):
         vectors = _embed_all(data, how, network, pipeline, work, made_of, log)
-        _write(data, vectors, out, made_of)
+        _write(data, vectors, out, made_of, source)
     shutil.rmtree(work)
     return vectors.shape[0], vectors.shape[1]
 
@@ -215,7 +221,9 @@ def origin_text(made_of: dict[str, Any]) -> str:
     )
 
 
-def _write(data: SampleSet, vectors: np.ndarray, out: Path, made_of: dict[str, Any]) -> None:
+def _write(
+    data: SampleSet, vectors: np.ndarray, out: Path, made_of: dict[str, Any], source: str | None
+) -> None:
     arrays: dict[str, np.ndarray] = {
         "x": vectors,
         "y": data.labels,
@@ -229,4 +237,6 @@ def _write(data: SampleSet, vectors: np.ndarray, out: Path, made_of: dict[str, A
         arrays["test_classes"] = np.array(data.test_classes)
     if data.queries is not None:
         arrays["queries"] = data.queries
+    if source is not None and isinstance(data, ImageSet):
+        arrays["source"] = np.array(source)
     write_npz(out, arrays)

@@ -8,6 +8,7 @@ import json
 import struct
 import zipfile
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -17,6 +18,7 @@ from reality_check.config.named import TENSOR_FILES
 from reality_check.data.images import Images
 from reality_check.data.readers._rows import Marks, rows_where, tested_labels
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
+from reality_check.data.source_images import recorded
 from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
@@ -80,7 +82,8 @@ def read_tensors(
         tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
         test_classes = tested_labels(labels[rows], tested[rows], file)
     own_names, queries = _optional(columns, names, _NAMES, file), columns.get(_QUERIES)
-    return labelled(
+    source = recorded(columns, len(samples))
+    data = labelled(
         samples[rows],
         labels[rows],
         place.stem,
@@ -91,6 +94,7 @@ def read_tensors(
         origin=str(columns.get(_ORIGIN, "")),
         test_classes=test_classes,
     )
+    return data if source is None else replace(data, source=source[rows])
 
 
 def labelled(

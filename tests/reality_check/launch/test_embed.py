@@ -16,6 +16,8 @@ from support.in_process import run_command
 
 from reality_check.config.datasets import ImageFolderData
 from reality_check.data import load_dataset, read_tensors
+from reality_check.data.source_images import _opened
+from reality_check.evaluation.gallery import _shown
 
 CLASSES, EACH = 4, 3
 
@@ -109,6 +111,33 @@ def test_the_file_holds_features_names_labels_and_where_it_comes_from(folder: Pa
     again = embed(folder)
     assert (again.returncode, "12 x 2" in again.stdout) == (0, True)
     assert sorted(path.name for path in folder.iterdir()) == ["birds", "birds.npz", "cache"]
+
+
+def test_a_gallery_shows_the_images_of_the_features_while_they_are_the_same(folder: Path) -> None:
+    def shown(data: Any) -> np.ndarray:
+        _opened.cache_clear()  # as in a new process
+        tested = data.subset([3, 1])
+        return _shown(tested, np.array([4, 0]))  # the cards are 128 pixels, the images 16
+
+    assert embed(folder).returncode == 0
+    file = folder / "birds.npz"
+    data = read_tensors(file)
+    paths = [folder / "birds" / name for name in ("class3/1.png", "class1/0.png")]
+    assert data.subset([3, 1]).sample_names.tolist()[4] == "class3/1.png"  # type: ignore[union-attr]
+    images = [np.asarray(Image.open(path)) for path in paths]
+    assert np.array_equal(shown(data), images)
+    with np.load(file) as arrays:
+        changed = dict(arrays)
+    np.savez(
+        folder / "fewer.npz", **{**changed, **{k: changed[k][:-1] for k in ("x", "y", "names")}}
+    )
+    assert shown(read_tensors(folder / "fewer.npz")).shape[1] == 128
+    np.savez(folder / "other.npz", **{**changed, "y": changed["y"][::-1]})
+    assert shown(read_tensors(folder / "other.npz")).shape[1] == 128
+    Image.fromarray(images[0][::-1]).save(paths[0])
+    assert shown(data).shape[1] == 128
+    (folder / "birds").rename(folder / "away")
+    assert shown(data).shape[1] == 128
 
 
 def test_a_stopped_call_continues(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:

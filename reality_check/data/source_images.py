@@ -1,0 +1,87 @@
+"""The images that features were made of, for those who show samples."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+
+from reality_check.config.datasets import NamedDataset
+from reality_check.data.images import Images
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+
+#: Readers that run code of the user's, or fetch data: a file may come from a stranger.
+_NOT_OPENED = ("function", "torch_dataset")
+
+
+@dataclass(frozen=True)
+class SourceImages:
+    """Where the images are that the rows of a file of features were made of.
+
+    Args:
+        config: of the data set, as JSON, see :func:`described`.
+        fingerprint: of the data set when it was embedded.
+        rows: int64, shape (N,): which of its images each sample is.
+        samples: how many the file has.
+    """
+
+    config: str
+    fingerprint: str
+    rows: np.ndarray
+    samples: int
+
+    def __getitem__(self, rows: Any) -> SourceImages:
+        return replace(self, rows=self.rows[rows])
+
+    def images(self, classes: Sequence[str]) -> Images | None:
+        """The image of each sample; ``None`` where the data set is gone or is not the same.
+
+        Args:
+            classes: of the samples, by name.
+        """
+        data = _opened(self.config, self.fingerprint)
+        if data is None or len(data) != self.samples:
+            return None
+        if [data.class_names[label] for label in data.labels[self.rows]] != list(classes):
+            return None
+        images: Images = data.images[self.rows]
+        return images
+
+
+def described(config: Any) -> str:
+    """A data set's configuration as it can be opened from any folder; no download is repeated."""
+    plain = config.model_dump(mode="json")
+    path = plain.get("path")
+    if path is not None and "${" not in path:
+        plain["path"] = str(expand_path(path).absolute())
+    return json.dumps(plain | ({"download": False} if "download" in plain else {}))
+
+
+def recorded(columns: Mapping[str, Any], samples: int) -> SourceImages | None:
+    """What ``reality-check embed`` noted in a file of so many samples, if it made it of images."""
+    if "source" not in columns or "made_of" not in columns:
+        return None
+    fingerprint = json.loads(columns["made_of"])["data_fingerprint"]
+    return SourceImages(columns["source"], fingerprint, np.arange(samples), samples)
+
+
+@functools.lru_cache(maxsize=1)
+def _opened(text: str, fingerprint: str) -> Any:
+    """The ImageSet, or ``None``."""
+    from reality_check.data import ImageSet, load_dataset
+
+    try:
+        config = NamedDataset.model_validate({"dataset": json.loads(text)}).dataset
+        if config.reader in _NOT_OPENED or getattr(config, "download", False):
+            return None
+        data = load_dataset(config)
+    except (UsageError, OSError, ValueError):
+        return None
+    if not isinstance(data, ImageSet) or data.fingerprint() != fingerprint:
+        return None
+    return data
