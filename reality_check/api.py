@@ -32,9 +32,8 @@ from reality_check.report.combine import (
     groups,
 )
 from reality_check.report.leaderboard import leaderboard_html
-from reality_check.report.pack_pages import pack_pages
 from reality_check.report.pooling import Source
-from reality_check.report.writing import write_grouped_report, write_report
+from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.output_folder import check_same_experiment, load_locked
@@ -110,7 +109,9 @@ def run(
         lent_password(experiment.storage),
         prepared(experiment, folder, trained_here, log) as ready,
     ):
-        device = None if trained_here else _device_of_jobs(ready.experiment)
+        device = None if trained_here else ready.experiment.device
+        if device == "auto":  # of jobs
+            device = "cpu" if ready.experiment.slurm.gpus == 0 else "cuda"
         campaign = Campaign(ready.experiment, folder)
         campaign.baselines().note("data", ready.describe_data(device))
         campaign.baselines().note("parameters", ready.trained_parameters())
@@ -153,12 +154,6 @@ def _work(
         raise
     finally:
         workers.stop()
-
-
-def _device_of_jobs(experiment: Experiment) -> str:
-    if experiment.device != "auto":
-        return experiment.device
-    return "cpu" if experiment.slurm.gpus == 0 else "cuda"
 
 
 def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
@@ -298,8 +293,9 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
     """
     target = _file(Path(file))
     sources = _sources([Path(one) for one in runs], partial(_load, importance=False))
-    atomic_write(target, leaderboard_html(sources))
-    return len(groups(sources))
+    grouped = groups(sources)
+    atomic_write(target, leaderboard_html(grouped))
+    return len(grouped)
 
 
 def _sources(paths: Sequence[Path], load: Callable[[Path], ExperimentResults]) -> list[Source]:

@@ -19,6 +19,19 @@ if TYPE_CHECKING:
     from reality_check.config.published import PublishedResults
 
 
+class Record(TypedDict):
+    """A :class:`ResultRow` as a dict, as :meth:`ExperimentResults.records` returns them."""
+
+    experiment: str
+    method: str
+    category: str
+    search: int | None
+    trial: int | None
+    reproduction: int
+    metric: str
+    value: float
+
+
 @dataclass(frozen=True)
 class ResultRow:
     """One line of ``results.csv``: one metric of one reproduction in one category.
@@ -42,18 +55,18 @@ class ResultRow:
     search: int | None = None
     trial: int | None = None
 
-
-class Record(TypedDict):
-    """A :class:`ResultRow` as a dict, as :meth:`ExperimentResults.records` returns them."""
-
-    experiment: str
-    method: str
-    category: str
-    search: int | None
-    trial: int | None
-    reproduction: int
-    metric: str
-    value: float
+    def record(self) -> Record:
+        """The line as a dict, in the order of the columns."""
+        return Record(
+            experiment=self.experiment,
+            method=self.method,
+            category=self.category,
+            search=self.search,
+            trial=self.trial,
+            reproduction=int(self.reproduction),
+            metric=self.metric,
+            value=float(self.value),
+        )
 
 
 @dataclass(frozen=True)
@@ -322,19 +335,7 @@ class ExperimentResults:
                 the baseline as ``method``.
         """
         rows = (*self.rows, *self.baselines) if baselines else self.rows
-        return [
-            Record(
-                experiment=row.experiment,
-                method=row.method,
-                category=row.category,
-                search=row.search,
-                trial=row.trial,
-                reproduction=int(row.reproduction),
-                metric=row.metric,
-                value=float(row.value),
-            )
-            for row in rows
-        ]
+        return [row.record() for row in rows]
 
     def trials(self) -> list[dict[str, Any]]:
         """Every trial, reproduction and final run as a flat dict, all with the same keys.

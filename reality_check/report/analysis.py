@@ -15,8 +15,8 @@ from numpy.typing import NDArray
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.summary import Basis, Summary
 from reality_check.statistics import (
-    CONFIDENCE,
     Bounds,
+    Comparison,
     Difference,
     Estimate,
     Ranking,
@@ -25,7 +25,7 @@ from reality_check.statistics import (
     cohens_d,
     design_effect,
     estimate_difference,
-    holm,
+    holm_of_known,
     paired_difference,
     paired_effect,
     paired_subsets_difference,
@@ -43,19 +43,14 @@ _QUERY_DRAWS = 1000
 
 
 @dataclass(frozen=True)
-class Pair:
-    """Two methods compared on their common seeds, in one category.
+class Pair(Comparison):
+    """Two methods compared on their common seeds, in one category, the difference paired by seed.
 
     Attributes:
-        category: of the results.
         better: name of the method with the higher mean over the common seeds (see :meth:`turned`).
-        other: name of the other one.
-        difference: ``better`` minus ``other``, paired by seed.
-        adjusted_p: after Holm's correction for ``tested`` pairs of the category, or ``None``.
-        tested: how many pairs were tested together.
+        category: of the results.
         won: at how many seeds ``better`` is above, ties not counted; ``None`` where the pair is not
             compared seed by seed.
-        lost: at how many seeds ``other`` is.
         effect: Cohen's d_z; with looks there are no effects, whose intervals do not allow for them.
         standardised: Cohen's d, which ignores that seeds are common.
         improvement: probability that a run of ``better`` is above one of ``other``.
@@ -65,28 +60,17 @@ class Pair:
     """
 
     category: str
-    better: str
-    other: str
-    difference: Difference
-    adjusted_p: float | None
-    tested: int
-    won: int | None
-    lost: int | None
-    effect: Bounds | None
-    standardised: Bounds | None
-    improvement: Bounds | None
-    dominance: Bounds | None
-    anywhere: Bounds | None
+    won: int | None = None
+    lost: int | None = None
+    effect: Bounds | None = None
+    standardised: Bounds | None = None
+    improvement: Bounds | None = None
+    dominance: Bounds | None = None
+    anywhere: Bounds | None = None
 
     @property
     def seeds(self) -> int:
-        """Number of common seeds."""
         return self.difference.n[0]
-
-    @property
-    def distinct(self) -> bool:
-        """Whether the paired difference stands after the correction."""
-        return self.adjusted_p is not None and self.adjusted_p < 1 - CONFIDENCE
 
     def turned(self) -> Pair:
         """The same comparison with the methods exchanged: ``better`` is then the lower one."""
@@ -212,14 +196,11 @@ class Analysis:
         for category in self.summary.categories:
             for metric in METRICS:
                 estimates = self.summary.estimates(category, metric)
-                if len(estimates) < len(self.summary.methods) or len(estimates) < 2:
-                    continue
-                means = {method: estimate.mean for method, estimate in estimates.items()}
-                if not np.isfinite(list(means.values())).all():
-                    continue
-                ranking = rank_methods([means])
-                for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
-                    ranks[method][category, metric] = rank
+                means = {m: e.mean for m, e in estimates.items() if np.isfinite(e.mean)}
+                if 2 <= len(means) == len(self.summary.methods):
+                    ranking = rank_methods([means])
+                    for method, rank in zip(ranking.methods, ranking.mean_ranks, strict=True):
+                        ranks[method][category, metric] = rank
         return ranks
 
     # -- test classes -----------------------------------------------------------------------
@@ -307,15 +288,11 @@ class Analysis:
             for b in ranked[i + 1 :]
             if self.summary.basis is Basis.SUBSETS or set(runs[a]) & set(runs[b])
         ]
-        tested = [p.difference.p_value for p in pairs if p.difference.p_value is not None]
-        adjusted = iter(holm(tested))
+        adjusted = holm_of_known([pair.difference.p_value for pair in pairs])
+        tested = sum(p is not None for p in adjusted)
         return tuple(
-            replace(
-                pair,
-                adjusted_p=None if pair.difference.p_value is None else next(adjusted),
-                tested=len(tested),
-            )
-            for pair in pairs
+            replace(pair, adjusted_p=p, pairs=tested)
+            for pair, p in zip(pairs, adjusted, strict=True)
         )
 
     def _ranked(self, category: str) -> list[str]:
@@ -333,9 +310,8 @@ class Analysis:
         else:
             estimates = self.summary.estimates(category)
             difference = estimate_difference(estimates[a], estimates[b])
-        none = (None,) * 6
         anywhere = self._anywhere(category, a, b, difference)
-        return Pair(category, a, b, difference, None, 0, *none, anywhere)
+        return Pair(a, b, difference, None, 0, category, anywhere=anywhere)
 
     def _pair(self, category: str, a: str, b: str, runs: dict[str, dict[int, float]]) -> Pair:
         if self.summary.basis is Basis.SUBSETS:
@@ -353,12 +329,7 @@ class Analysis:
 
         alike = set(runs[a]) == set(runs[b])
         return Pair(
-            category,
-            a,
-            b,
-            difference,
-            None,
-            0,
+            *(a, b, difference, None, 0, category),
             sum(x > y for x, y in zip(first, second, strict=True)),
             sum(x < y for x, y in zip(first, second, strict=True)),
             effect(paired_effect),
@@ -380,9 +351,7 @@ class Analysis:
 
     def _runs(self, category: str) -> dict[str, dict[int, float]]:
         """MAP@R by method and reproduction, of the methods that have some, all of them finite."""
-        runs = {
-            m: self.summary.values.get((category, PRIMARY, m), {}) for m in self.summary.methods
-        }
+        runs = {m: self.summary.values.get((category, PRIMARY, m)) for m in self.summary.methods}
         return {
             method: values
             for method, values in runs.items()

@@ -18,8 +18,8 @@ from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
 from reality_check.report.looks import look_sentence
-from reality_check.report.origins import origins
 from reality_check.report.run_facts import run_facts
+from reality_check.report.treatment import origins
 from reality_check.results import (
     Cost,
     Deviation,
@@ -127,7 +127,7 @@ def _gpu_settings(stages: Studies) -> dict[str, Counter[str]]:
 
 def _parallel_methods(stages: Studies) -> list[str]:
     """Methods of which two trials of one search ran at the same time."""
-    parallel: dict[str, None] = {}
+    parallel = []
     for (method, stage, _), study in stages.items():
         if stage is not Stage.SEARCH:
             continue
@@ -137,8 +137,8 @@ def _parallel_methods(stages: Studies) -> list[str]:
             if trial.started is not None and trial.ended is not None
         )
         if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
-            parallel[method] = None
-    return list(parallel)
+            parallel.append(method)
+    return list(dict.fromkeys(parallel))
 
 
 def _method(campaign: Campaign, method: Method, stages: Studies, importance: bool) -> MethodResults:
@@ -147,12 +147,14 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
     searches = [
         stages.get((method.name, Stage.SEARCH, number)) for number in range(campaign.searches)
     ]
-    plan = _plan(campaign, method, searches)
+    searched = all(study is not None and study.is_complete() for study in searches)
+    plan = campaign.retrained(method) if searched else []
     search = tuple(
         dataclasses.replace(record, search=number)
         for number, study in enumerate(searches)
         for record in _records(method.name, Stage.SEARCH, study)
     )
+    retrained = [(one.search, one.trial_index) for one in plan if one.trial_index is not None]
     space = searches[0].space if searches[0] is not None else {}
     return MethodResults(
         name=method.name,
@@ -160,11 +162,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         search=search,
         reproductions=_retrainings(method.name, Stage.REPRODUCTIONS, plan, stages),
         final=_retrainings(method.name, Stage.FINAL, plan, stages),
-        retrained=tuple(
-            dict.fromkeys(
-                (one.search, one.trial_index) for one in plan if one.trial_index is not None
-            )
-        ),
+        retrained=tuple(dict.fromkeys(retrained)),
         searched=tuple(space),
         logarithmic=tuple(k for k, v in space.items() if isinstance(v, Range) and v.log),
         importance=parameter_importance(space, search) if importance else None,
@@ -174,13 +172,6 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         map=read_map(map_path(campaign.out_dir, method.name)),
         trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
     )
-
-
-def _plan(campaign: Campaign, method: Method, searches: Sequence[Study | None]) -> list[Retrained]:
-    """What is retrained; nothing before all searches are complete, or without one."""
-    if all(study is not None and study.is_complete() for study in searches):
-        return campaign.retrained(method)
-    return []
 
 
 def _retrainings(

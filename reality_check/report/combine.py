@@ -14,7 +14,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.differences import differing_keys
+from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.report.looks import sizes
 from reality_check.report.pooling import (
@@ -105,19 +105,17 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
     if len(sources) == 1:
         return sources[0].results
     parts = [_part(source, sources) for source in sources]
-    first = parts[0]
-    finished = all(part.finished for part in parts)
-    names = list(dict.fromkeys(part.name for part in parts))
+    first, name = parts[0], " + ".join(dict.fromkeys(part.name for part in parts))
     return dataclasses.replace(
         first,
-        name=" + ".join(names),
-        finished=finished,
+        name=name,
+        finished=all(part.finished for part in parts),
         methods=joined(parts),
         rows=tuple(row for part in parts for row in part.rows),
         baselines=_baselines(sources),
         deviations=_deviations(sources),
         facts=_facts(sources),
-        config=_config(parts, " + ".join(names)),
+        config=_config(parts, name),
         queries=_queries(sources),
         costs=tuple(cost for part in parts for cost in part.costs),
         energy=tuple(energy for part in parts for energy in part.energy),
@@ -159,7 +157,10 @@ def _seed(source: Source) -> Any:
 def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
     names, offset = _names(source, sources), _offset(source, sources)
     results = source.results
-
+    settings = [
+        entry | {"name": names.get(entry["name"], entry["name"])}
+        for entry in results.config.get("methods") or []
+    ]
     before = {m.name: searches_before(source, sources, m.name) for m in results.methods}
 
     def row(one: ResultRow) -> ResultRow:
@@ -179,7 +180,7 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
         rows=tuple(map(row, results.rows)),
         costs=tuple(map(renamed, results.costs)),
         energy=tuple(map(renamed, results.energy)),
-        config=results.config | {"methods": _renamed(results.config.get("methods"), names)},
+        config=results.config | {"methods": settings},
     )
 
 
@@ -203,11 +204,6 @@ def _method(
         final=records(method.final, offset),
         retrained=tuple((search + before, trial) for search, trial in method.retrained),
     )
-
-
-def _renamed(methods: Any, names: dict[str, str]) -> list[Any]:
-    """The settings of the methods, under their new names."""
-    return [entry | {"name": names.get(entry["name"], entry["name"])} for entry in methods or []]
 
 
 # -- the whole ------------------------------------------------------------------------------------
@@ -301,33 +297,25 @@ def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
     """The settings of the first folder, with the methods and further metrics of all."""
-    first = parts[0].config
-    protocol = dict(first.get("protocol") or {})
-    metrics = [
-        metric
-        for part in parts
-        for metric in (part.config.get("protocol") or {}).get("final_metrics") or []
-    ]
-    protocol["final_metrics"] = list(dict.fromkeys(metrics))
-    named = {method["name"]: method for part in parts for method in part.config["methods"]}
-    methods = list(named.values())
-    return first | {"name": name, "protocol": protocol, "methods": methods}
+    first, every = parts[0].config, [part.config for part in parts]
+    metrics = [m for one in every for m in value_at(one, "protocol.final_metrics") or []]
+    protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
+    methods = {method["name"]: method for one in every for method in one["methods"]}
+    return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 
 
 def _queries(sources: Sequence[Source]) -> QueryScores | None:
     """The scores of every query; of folders whose queries are others there are none."""
-    known = [(s, s.results.queries) for s in sources if s.results.queries is not None]
-    if not known:
+    first = next((s.results.queries for s in sources if s.results.queries is not None), None)
+    if first is None:
         return None
-    first = known[0][1]
-    assert first is not None
     origins: dict[tuple[str, int], tuple[QueryScores, str, int]] = {}
-    for source, queries in known:
-        assert queries is not None
-        same = np.array_equal(queries.labels, first.labels)
-        if same and queries.class_names == first.class_names:
-            offset = _offset(source, sources)
-            names = _names(source, sources)
+    for source in sources:
+        queries = source.results.queries
+        if queries is None or queries.class_names != first.class_names:
+            continue
+        if np.array_equal(queries.labels, first.labels):
+            names, offset = _names(source, sources), _offset(source, sources)
             for row in source.results.rows:
                 own = (names[row.method], row.reproduction + offset)
                 origins[own] = (queries, row.method, offset)

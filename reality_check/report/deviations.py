@@ -13,8 +13,7 @@ from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
-from reality_check.report.growth import grown
-from reality_check.report.treatment import AS_PUBLISHED, unequal_treatment
+from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step
 from reality_check.utils.config_files import configs_root, shipped_files
@@ -26,6 +25,9 @@ _OF_COMPARISON = ("reference", "published")
 
 #: A larger part of a method's trainings than this being cut short is serious.
 MOST_CUT_SHORT = 0.25
+
+#: Of more entries than the first number, only so many are named.
+_MOST_NAMED, _FIRST_NAMED = 8, 3
 
 #: Keys that mean nothing without another one.
 _NEEDS = {
@@ -70,11 +72,9 @@ def find_deviations(
 def _missing_work(
     experiment: Experiment, methods: Sequence[MethodResults], finished: bool
 ) -> Iterator[Deviation]:
-    if finished:
-        return
     protocol = experiment.protocol
     wanted = dict.fromkeys(protocol.stages, protocol.runs)
-    for method in methods:
+    for method in methods if not finished else ():
         if Stage.SEARCH in wanted:
             trials = experiment.trials_of(experiment.method(method.name))
             wanted[Stage.SEARCH] = trials * protocol.search.repeats
@@ -179,29 +179,22 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
                 f"{source}.",
                 serious=True,
             )
-    lost = {
-        method.name: protocol.search.repeats - len({search for search, _ in method.retrained})
-        for method in methods
-        if method.retrained
-    }
-    for name, count in lost.items():
-        if count:
+    for done in methods:
+        lost = protocol.search.repeats - len({search for search, _ in done.retrained})
+        if done.retrained and lost:
             yield Deviation(
                 "diverged",
-                f"All trials of {count} of {protocol.search.repeats} searches of {name} diverged; "
-                "these searches count with 0.",
+                f"All trials of {lost} of {protocol.search.repeats} searches of {done.name} "
+                "diverged; these searches count with 0.",
                 True,
             )
 
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     lost = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
-    if any(lost.values()):
-        counts = ", ".join(f"{name} {count}" for name, count in lost.items() if count)
-        yield Deviation(
-            "restarts",
-            f"Attempts repeated after a worker was lost, with the same parameters: {counts}.",
-        )
+    if counts := ", ".join(f"{name} {count}" for name, count in lost.items() if count):
+        text = f"Attempts repeated after a worker was lost, with the same parameters: {counts}."
+        yield Deviation("restarts", text)
 
 
 # -- against the published protocol ---------------------------------------------------------------
@@ -224,7 +217,7 @@ def against_reference(experiment: Experiment) -> Iterator[Deviation]:
             f"The data set is {experiment.dataset.name}; {reference.name} was published for "
             f"{', '.join(published.dataset)}.",
         )
-    yield from _rule_differences(protocol, reference)
+    yield from _differences(_rules(protocol), _rules(reference), reference.name)
 
 
 def against_published(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
@@ -298,11 +291,6 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
             yield Deviation(topic, f"{', '.join(texts)}.")
 
 
-def _rule_differences(protocol: Protocol, reference: Protocol) -> Iterator[Deviation]:
-    """One sentence per part of the protocol that has other values."""
-    yield from _differences(_rules(protocol), _rules(reference), reference.name)
-
-
 def _differences(
     ours: Mapping[str, Any], theirs: Mapping[str, Any], whose: str
 ) -> Iterator[Deviation]:
@@ -338,9 +326,6 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
     }
 
 
-_MOST_NAMED, _FIRST_NAMED = 8, 3
-
-
 def _look_up(data: Any, dotted: str) -> str:
     value = value_at(data, dotted)
     return "none" if value is None else _short(value)
@@ -369,8 +354,10 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
     if experiment.protocol.reference == AS_PUBLISHED:
         return  # each paper's table has values of its own
     folders = named_protocol(experiment.protocol.reference).published.methods
+    shipped = shipped_files("methods")
     for method in experiment.methods:
-        file = _published_method(method.name, folders)
+        candidates = [*(f"{folder}/{method.name}" for folder in folders), method.name]
+        file = next((file for file in candidates if file in shipped), None)
         if file is None:
             continue
         published = named_method(file).model_dump(mode="json", by_alias=True)
@@ -384,13 +371,6 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
                 f"{method.name} has its own values or search ranges for {', '.join(keys)}, not "
                 f"those of configs/methods/{file}.yaml.",
             )
-
-
-def _published_method(name: str, folders: Sequence[str]) -> str | None:
-    """The shipped file of a method: that of the first folder that has one, else the general one."""
-    shipped = shipped_files("methods")
-    candidates = [*(f"{folder}/{name}" for folder in folders), name]
-    return next((file for file in candidates if file in shipped), None)
 
 
 def _value_name(key: str) -> str:

@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from reality_check.results import Energy
 from reality_check.studies.energy_notes import PERIOD, notes_folder, read_notes
@@ -18,14 +18,12 @@ _LONGEST = 5 * PERIOD
 _JOULES = 3.6e6  # of a kilowatt hour
 
 
-@dataclass(frozen=True)
-class _Reading:
+class _Reading(NamedTuple):
     time: float
     joules: float
 
 
-@dataclass(frozen=True)
-class _Stretch:
+class _Stretch(NamedTuple):
     """Some seconds of one worker's work, between two of its notes."""
 
     begin: _Reading
@@ -99,10 +97,7 @@ def _stretches(notes: Iterable[dict[str, Any]], key: str) -> Iterator[_Stretch]:
 def _shares(record: _Record) -> Iterator[tuple[tuple[str, str], float]]:
     """Work and its joules, piece by piece: between two readings, whoever made them."""
     starting = sorted(record.stretches, key=lambda stretch: stretch.begin.time)
-    readings = sorted(
-        {reading for s in record.stretches for reading in (s.begin, s.end)},
-        key=lambda reading: (reading.time, reading.joules),
-    )
+    readings = sorted({reading for s in record.stretches for reading in (s.begin, s.end)})
     running: list[_Stretch] = []
     begun = 0
     for one, other in itertools.pairwise(readings):

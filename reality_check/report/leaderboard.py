@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from reality_check.config.compose import compose
 from reality_check.registry.pack import protocol_hash
-from reality_check.report.combine import combine, describe, groups
+from reality_check.report.combine import combine, describe
 from reality_check.report.pooling import Source
 from reality_check.report.render.html import report_html
 from reality_check.report.sections.blocks import (
@@ -21,11 +21,10 @@ from reality_check.report.sections.blocks import (
     PlainTable,
     Section,
 )
-from reality_check.report.sections.comparison import legend
+from reality_check.report.sections.comparison import interval_figures, legend
 from reality_check.report.sections.cost import hours_text
 from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.groups import Group
-from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
 from reality_check.report.tables import overview_table
@@ -39,22 +38,22 @@ _HOW_TO_READ = (
 )
 
 
-def leaderboard_html(sources: Sequence[Source]) -> str:
+def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
     """Return the page.
 
     Args:
-        sources: finished runs, in any order.
+        grouped: finished runs, those that stand in one table together (:func:`groups`).
 
     Raises:
         UsageError: one is not finished, or two hold the same results of a method.
     """
-    for source in sources:
-        if not source.results.finished:
-            raise UsageError(
-                f"{source.path} is not finished, so it stands on no leaderboard; run it to its end."
-            )
-    grouped = groups(sources)
     for group in grouped:
+        for source in group:
+            if not source.results.finished:
+                raise UsageError(
+                    f"{source.path} is not finished, so it stands on no leaderboard; run it to its "
+                    "end."
+                )
         _check_different(group)
     boards = [Group(Summary(combine(group)), tuple(map(describe, group))) for group in grouped]
     overview = Section(
@@ -80,24 +79,14 @@ def _check_different(sources: Sequence[Source]) -> None:
                 )
 
 
-def _title(board: Group) -> str:
-    results = board.summary.results
-    return f"{results.config['dataset']['name']}, {results.protocol}"
-
-
 def _index(boards: Sequence[Group]) -> PlainTable:
     header = ("Data set", "Protocol", "Protocol hash", "Trunk", "Methods", "Runs")
-    rows = [
-        (
-            board.summary.results.config["dataset"]["name"],
-            board.summary.results.protocol,
-            protocol_hash(compose(board.summary.results.config)),
-            board.summary.results.config["model"]["trunk"],
-            str(len(board.summary.methods)),
-            str(len(board.folders)),
-        )
-        for board in boards
-    ]
+    rows = []
+    for board in boards:
+        results, config = board.summary.results, board.summary.results.config
+        counts = str(len(board.summary.methods)), str(len(board.folders))
+        names = config["dataset"]["name"], results.protocol, protocol_hash(compose(config))
+        rows.append((*names, config["model"]["trunk"], *counts))
     return PlainTable("A table for each.", header, tuple(rows), words=header[:4])
 
 
@@ -110,7 +99,8 @@ def _section(number: int, board: Group) -> Section:
     deviations = deviations_section(summary)
     box = Box(deviations.kind, (Heading(deviations.heading), *deviations.blocks))
     blocks += [box, Folded("Runs", (_runs(board),), headed=False)]
-    return Section(f"board-{number}", _title(board), tuple(blocks))
+    title = f"{summary.results.config['dataset']['name']}, {summary.results.protocol}"
+    return Section(f"board-{number}", title, tuple(blocks))
 
 
 def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
@@ -125,12 +115,11 @@ def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
 
 def _costs(summary: Summary) -> PlainTable:
     """What each method took, of all stages together; the attempts that were lost included."""
-    names = [*summary.methods]
     rows = []
-    for name in names:
+    for name in summary.methods:
         own = [cost for cost in summary.results.costs if cost.method == name]
         attempts = str(sum(cost.attempts for cost in own))
-        searched = next((m.searched for m in summary.results.methods if m.name == name), ())
+        searched = summary.records[name].searched if name in summary.records else ()
         rows.append((name, ", ".join(searched) or "nothing", hours_text(own) or NOTHING, attempts))
     header = ("Method", "Searched", "Cost", "Attempts")
     return PlainTable("Cost, with search and lost attempts.", header, tuple(rows), words=header[:3])

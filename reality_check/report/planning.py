@@ -69,12 +69,13 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)
         degrees = search.repeats - 1
+    sds = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
     pairs = math.comb(methods, 2)
     least = smallest_detectable(error, degrees, pairs=max(1, pairs))
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "
         f"in 4 of 5 such experiments ({counted(pairs, 'pair')}; if searches and trainings scatter "
-        f"as in {'docs/calibration.md' if like is None else 'that folder'}, by {_sds(shares)} "
+        f"as in {'docs/calibration.md' if like is None else 'that folder'}, by {' and '.join(sds)} "
         "points); smaller ones mostly are not"
     )
 
@@ -100,9 +101,3 @@ def looks_sentence(protocol: Protocol, methods: int, like: Shares | None = None)
         f"{points(least)} points above all others, {shares[1]:.0%} if twice as far; at worst all, "
         "and two in a hundred true differences fewer are found (docs/calibration.md)"
     ).replace("%", " %")
-
-
-def _sds(shares: Shares) -> str:
-    """The standard deviations, in points: of searches, and of trainings where it is known apart."""
-    known = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
-    return " and ".join(known)

@@ -74,18 +74,15 @@ def joined(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
     """The methods of all folders; further searches of one are put behind its own."""
     methods: dict[str, MethodResults] = {}
     for method in (method for part in parts for method in part.methods):
-        known = methods.get(method.name)
-        methods[method.name] = method if known is None else _with_searches(known, method)
+        if (first := methods.get(method.name)) is not None:
+            method = dataclasses.replace(
+                first,
+                search=first.search + method.search,
+                reproductions=first.reproductions + method.reproductions,
+                final=first.final + method.final,
+                retrained=first.retrained + method.retrained,
+                origin=f"{first.origin}, {method.origin}",
+                importance=None,
+            )
+        methods[method.name] = method
     return tuple(methods.values())
-
-
-def _with_searches(first: MethodResults, second: MethodResults) -> MethodResults:
-    return dataclasses.replace(
-        first,
-        search=first.search + second.search,
-        reproductions=first.reproductions + second.reproductions,
-        final=first.final + second.final,
-        retrained=first.retrained + second.retrained,
-        origin=f"{first.origin}, {second.origin}",
-        importance=None,
-    )

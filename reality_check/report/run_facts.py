@@ -123,17 +123,14 @@ def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
     """Methods whose network or training is not the experiment's, and in what."""
     facts = []
     for method in experiment.methods:
-        pairs = [
+        keys = []
+        for whole, part in (
             (experiment.model, experiment.model_of(method)),
             (experiment.protocol.training, experiment.training_of(method)),
-        ]
-        plain = [[one.model_dump(mode="json") for one in pair] for pair in pairs]
-        values = [
-            (key, value_at(own, key))
-            for common, own in plain
-            for key in differing_keys(common, own)
-        ]
-        keys = [f"{key} {'none' if value is None else value}" for key, value in values]
+        ):
+            common, own = (one.model_dump(mode="json") for one in (whole, part))
+            values = {key: value_at(own, key) for key in differing_keys(common, own)}
+            keys += [f"{key} {'none' if v is None else v}" for key, v in values.items()]
         if keys:
             facts.append((f"Its own: {method.name}", ", ".join(keys)))
     return facts
@@ -174,14 +171,12 @@ def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, 
             (f"Classes of one {noun}", f"{data['lone_images']}; their {noun}s are no queries")
         )
     if data.get("skipped"):
-        facts.append(("Images left out", _skipped(data["skipped"])))
+        files = data["skipped"]
+        more = f" and {len(files) - 3} more" if len(files) > 3 else ""
+        text = f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"
+        facts.append(("Images left out", text))
     return facts
 
 
 def _size(shape: Sequence[int]) -> str:
     return " x ".join(map(str, shape)) if shape else "different sizes"
-
-
-def _skipped(files: Sequence[str]) -> str:
-    more = f" and {len(files) - 3} more" if len(files) > 3 else ""
-    return f"{len(files)} that could not be decoded: {'; '.join(files[:3])}{more}"

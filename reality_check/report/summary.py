@@ -5,21 +5,16 @@ from __future__ import annotations
 import enum
 import math
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
+from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
 from reality_check.report.looks import look_of
-from reality_check.results import (
-    ExperimentResults,
-    Folder,
-    MethodResults,
-    ResultRow,
-    TrialRecord,
-)
+from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Comparison,
     Difference,
@@ -83,9 +78,7 @@ class Progress:
         return self.planned is not None and self.done < self.planned
 
     def __str__(self) -> str:
-        if self.planned is None:
-            return str(self.done)
-        return f"{self.done} of {self.planned}"
+        return str(self.done) if self.planned is None else f"{self.done} of {self.planned}"
 
 
 class Summary:
@@ -95,13 +88,22 @@ class Summary:
         self.results = results
         self._estimates: dict[tuple[str, str], dict[str, Estimate]] = {}
 
+    def _protocol(self, key: str) -> Any:
+        """A setting of the protocol by its dotted key, ``None`` where there is none."""
+        return value_at(self.results.config, f"protocol.{key}")
+
+    @cached_property
+    def records(self) -> dict[str, MethodResults]:
+        """What was recorded, by method."""
+        return {method.name: method for method in self.results.methods}
+
     @cached_property
     def basis(self) -> Basis:
         """What intervals and verdicts are about."""
         searches = {row.search for row in self.results.rows} - {None}
         if not searches:
             return Basis.VALUES
-        if _lookup(self.results.config, "protocol", "search", "budget"):
+        if self._protocol("search.budget"):
             return Basis.SUBSETS
         return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
 
@@ -170,7 +172,7 @@ class Summary:
     @cached_property
     def categories(self) -> tuple[str, ...]:
         """Categories that the experiment asks for or has results in, in the tables' order."""
-        asked = _lookup(self.results.config, "protocol", "categories")
+        asked = self._protocol("categories")
         wanted = [c for c in asked if isinstance(c, str)] if isinstance(asked, list) else []
         present = {row.category for row in self.results.rows} | set(wanted)
         return tuple(dict.fromkeys([c for c in CATEGORIES if c in present] + sorted(present)))
@@ -188,22 +190,19 @@ class Summary:
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
         """What each method that has results scores, with the interval over its units."""
         if (category, metric) not in self._estimates:  # every section and figure asks for them
-            found = {
-                method: self.estimate(self.rows[category, metric, method])
-                for method in self.methods
-                if (category, metric, method) in self.rows
-            }
-            if self.basis is Basis.SEARCHES:
-                found = {
-                    method: allow_for_skew(one, self._trials_of_a_search(method))
-                    for method, one in found.items()
-                }
+            found = {}
+            for method in self.methods:
+                if rows := self.rows.get((category, metric, method)):
+                    found[method] = self.estimate(rows)
+                    if self.basis is Basis.SEARCHES:
+                        found[method] = allow_for_skew(found[method], self._trials(method))
             self._estimates[category, metric] = found
         return self._estimates[category, metric]
 
-    def _trials_of_a_search(self, method: str) -> int:
+    def _trials(self, method: str) -> Any:
+        """Of each search of a method."""
         own = self.results.settings_of(method).get("trials")
-        return int(own or _lookup(self.results.config, "protocol", "search", "trials"))
+        return own or self._protocol("search.trials")
 
     def estimate(self, rows: Sequence[ResultRow]) -> Estimate:
         """What a method scores.
@@ -248,13 +247,12 @@ class Summary:
     @property
     def budget(self) -> int:
         """With one random search: the number of trials of a search that is estimated for."""
-        return int(_lookup(self.results.config, "protocol", "search", "budget"))
+        return int(self._protocol("search.budget"))
 
     def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
         """Of one random search: each trial's validation, and the test of those retrained."""
         method = rows[0].method
-        search = next(m.search for m in self.results.methods if m.name == method)
-        trials = [trial for trial in search if trial.state == "complete"]
+        trials = [t for t in self.records[method].search if t.state == "complete"]
         position = self._positions(method)
         tests: dict[int, list[float]] = {
             number: [0.0] for number, trial in enumerate(trials) if trial.diverged is not None
@@ -267,9 +265,8 @@ class Summary:
 
     def _positions(self, method: str) -> dict[int | None, int]:
         """Of one random search: where each complete trial is among them, by its number."""
-        search = next(m.search for m in self.results.methods if m.name == method)
-        complete = [trial.trial_index for trial in search if trial.state == "complete"]
-        return {trial_index: number for number, trial_index in enumerate(complete)}
+        complete = [t for t in self.records[method].search if t.state == "complete"]
+        return {trial.trial_index: number for number, trial in enumerate(complete)}
 
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
         """Every pair of methods on one metric in one category; the best two come first.
@@ -311,7 +308,7 @@ class Summary:
     @cached_property
     def final_metrics(self) -> dict[str, str]:
         """Metrics asked for in addition to the three and measured, with their printed names."""
-        asked = _lookup(self.results.config, "protocol", "final_metrics")
+        asked = self._protocol("final_metrics")
         present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
         return {name: title(name) for name in asked or () if name in present}
 
@@ -319,15 +316,15 @@ class Summary:
         """How many trials of a stage are complete, and how many there will be."""
         records: tuple[TrialRecord, ...] = getattr(method, stage)
         done = sum(record.state == "complete" for record in records)
-        if stage is Stage.SEARCH and not method.searched:
-            return Progress(done, None)
-        if stage is Stage.FINAL and "complete" not in self.categories:
-            return Progress(done, None)
-        if stage is Stage.REPRODUCTIONS and self.categories == ("complete",) and not records:
+        asked = {
+            Stage.SEARCH: bool(method.searched),
+            Stage.REPRODUCTIONS: self.categories != ("complete",) or bool(records),
+            Stage.FINAL: "complete" in self.categories,
+        }
+        if not asked[stage]:
             return Progress(done, None)
         planned = self._planned(method.name, stage)
-        known = len(records) or None
-        return Progress(done, known if planned is None else max(planned, len(records)))
+        return Progress(done, max(planned or 0, len(records)) or planned)
 
     def planned_units(self, method: MethodResults, stage: Stage) -> int | None:
         """How many units the estimate of a method will have."""
@@ -339,14 +336,12 @@ class Summary:
 
     def _planned(self, method: str, stage: Stage) -> int | None:
         """How many trials or runs of a stage a method gets, over all its searches."""
-        config, search = self.results.config, ("protocol", "search")
-        repeats = self.results.searches or _lookup(config, *search, "repeats") or 1
+        repeats = self.results.searches or self._protocol("search.repeats") or 1
         if stage is Stage.SEARCH:
-            own = self.results.settings_of(method).get("trials")
-            each, times = own or _lookup(config, *search, "trials"), repeats
+            each, times = self._trials(method), repeats
         else:
-            each = _lookup(config, "protocol", "reproductions")
-            times = _lookup(config, *search, "retrain_best") or repeats
+            each = self._protocol("reproductions")
+            times = self._protocol("search.retrain_best") or repeats
         return each * times if isinstance(each, int) else None
 
 
@@ -378,15 +373,3 @@ def completed(record: TrialRecord) -> bool:
 def sound_reproductions(method: MethodResults) -> list[TrialRecord]:
     """The reproductions that are finished, finite and did not diverge."""
     return [run for run in method.reproductions if completed(run) and not run.diverged]
-
-
-def records_of(method: MethodResults) -> tuple[TrialRecord, ...]:
-    """Everything recorded about a method, in the order of the stages."""
-    return method.search + method.reproductions + method.final
-
-
-def _lookup(config: Mapping[str, Any], *path: str) -> Any:
-    value: Any = config
-    for key in path:
-        value = value.get(key) if isinstance(value, Mapping) else None
-    return value

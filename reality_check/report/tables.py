@@ -6,28 +6,20 @@ import csv
 import dataclasses
 import io
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, stage_of
+from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
-from reality_check.results import ExperimentResults, ResultRow
+from reality_check.results import ExperimentResults, Record, ResultRow
 from reality_check.statistics import Estimate, over_searches
 from reality_check.utils.text import duration
 
 #: Header of ``results.csv`` and ``baselines.csv``.
-COLUMNS = (
-    "experiment",
-    "method",
-    "category",
-    "search",
-    "trial",
-    "reproduction",
-    "metric",
-    "value",
-)
+COLUMNS = tuple(Record.__annotations__)
 
 #: Header of ``trials.csv``, which the names of the hyper-parameters follow.
 _TRIAL_COLUMNS = (
@@ -37,20 +29,26 @@ _TRIAL_COLUMNS = (
 #: What stands behind the scores: parameters that a training changes, and its wall time.
 EFFORT = ("Trained parameters", "Time of a training")
 
-#: How a mean that is not below the best for certain is marked, and what the mark says.
+#: How a mean that is not below the best for certain is marked.
 CLOSE_MARK = "†"
-CLOSE_NOTES = {
-    Basis.SETTINGS: (
-        "what its search found is not distinguishable from the best of its column (Welch test, "
-        "Holm-corrected, 95 %)"
-    )
-}
-CLOSE_NOTE = "not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
+_BOUNDS = ("d_z", "d", "probability", "cliffs_delta")
+
+#: Header of ``comparisons.csv``: every pair of methods, with every number of the section on pairs.
+#: Differences are fractions; an interval has the endings ``_low``, ``_high``.
+PAIR_COLUMNS = (
+    *("category", "metric", "better", "other", "seeds", "seeds_won"),
+    *("difference", "difference_low", "difference_high", "any_classes_low", "any_classes_high"),
+    *("p", "holm_p", "pairs_tested"),
+    *(name + ending for name in _BOUNDS for ending in ("", "_low", "_high")),
+)
 
 
 def close_note(summary: Summary) -> str:
     """What the mark says."""
-    return CLOSE_NOTES.get(summary.basis, CLOSE_NOTE)
+    what = "what its search found is " if summary.basis is Basis.SETTINGS else ""
+    return (
+        f"{what}not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
+    )
 
 
 @dataclass(frozen=True)
@@ -117,11 +115,7 @@ def comparison_table(
         metrics: from the metric's name in the rows to its column title.
     """
     columns = [_column(summary, category, metric) for metric in metrics]
-    rows: list[TableRow] = []
-    for method in summary.methods:
-        cells = tuple(column.get(method, Cell(None)) for column in columns)
-        size, effort = _size(summary, method, category, cells), _effort(summary, method, category)
-        rows.append(TableRow(method, cells, size, effort=effort))
+    rows = [_row(summary, category, method, columns) for method in summary.methods]
     if category == summary.categories[0]:
         rows += not_trained(summary, metrics)
     return ComparisonTable(category, tuple(metrics.values()), tuple(rows), EFFORT)
@@ -133,11 +127,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
     if not categories:
         return None
     first, columns = categories[0], [_column(summary, name, PRIMARY) for name in categories]
-    rows = []
-    for method in summary.methods:
-        cells = tuple(column.get(method, Cell(None)) for column in columns)
-        size, effort = _size(summary, method, first, cells[:1]), _effort(summary, method, first)
-        rows.append(TableRow(method, cells, size, effort=effort))
+    rows = [_row(summary, first, method, columns, counted=1) for method in summary.methods]
     rows.sort(key=lambda row: row.cells[0].rank)
     if first == summary.categories[0]:
         missing = (Cell(None),) * (len(categories) - 1)
@@ -145,6 +135,19 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
         rows += [dataclasses.replace(row, cells=row.cells + missing) for row in others]
     title = f"{METRICS[PRIMARY]} on the test classes"
     return ComparisonTable(title, tuple(categories), tuple(rows), EFFORT)
+
+
+def _row(
+    summary: Summary,
+    category: str,
+    method: str,
+    columns: Sequence[Mapping[str, Cell]],
+    counted: int | None = None,
+) -> TableRow:
+    """A method's row; its n and effort are of a category, n of so many columns (default: all)."""
+    cells = tuple(column.get(method, Cell(None)) for column in columns)
+    size = _size(summary, method, category, cells[:counted])
+    return TableRow(method, cells, size, effort=_effort(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
@@ -176,16 +179,7 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
 
 def csv_text(rows: Iterable[ResultRow]) -> str:
     """Return ``rows`` as CSV with a header; values keep every digit (``repr`` of the float)."""
-    return csv_of(
-        COLUMNS,
-        (
-            (
-                *(row.experiment, row.method, row.category, row.search, row.trial),
-                *(int(row.reproduction), row.metric, float(row.value)),
-            )
-            for row in rows
-        ),
-    )
+    return csv_of(COLUMNS, (row.record().values() for row in rows))
 
 
 def trials_csv(results: ExperimentResults) -> str:
@@ -199,7 +193,7 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
     stream = io.StringIO()
     writer = csv.writer(stream, lineterminator="\n")
     writer.writerow(header)
-    writer.writerows([repr(c) if isinstance(c, float) else c for c in row] for row in rows)
+    writer.writerows([repr(float(c)) if isinstance(c, float) else c for c in row] for row in rows)
     return stream.getvalue()
 
 
@@ -224,7 +218,7 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
 
 def _effort(summary: Summary, method: str, category: str) -> tuple[str, str]:
     """The parameters that a training changes, and the time of one, on average."""
-    record = next((m for m in summary.results.methods if m.name == method), None)
+    record = summary.records.get(method)
     if record is None:
         return NOTHING, NOTHING
     is_final = stage_of(category) is Stage.FINAL
@@ -241,7 +235,26 @@ def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...])
     sizes = sorted({cell.interval.n for cell in cells if cell.interval is not None})
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
     stage = stage_of(category)
-    record = next((m for m in summary.results.methods if m.name == method), None)
+    record = summary.records.get(method)
     planned = summary.planned_units(record, stage) if record else None
     short = planned is not None and (not sizes or sizes[0] < planned)
     return f"{text} of {planned}" if short else (text if sizes else NOTHING)
+
+
+def comparisons_csv(analysis: Analysis) -> str:
+    """Return the file: one row per category and pair; empty cells where a number is not known."""
+    return csv_of(
+        PAIR_COLUMNS,
+        (_pair_row(category, pair) for category, pairs in analysis.pairs.items() for pair in pairs),
+    )
+
+
+def _pair_row(category: str, pair: Pair) -> list[Any]:
+    anywhere, difference = pair.anywhere, pair.difference
+    row: list[Any] = [category, PRIMARY, pair.better, pair.other, pair.seeds, pair.won]
+    row += [difference.mean, difference.low, difference.high]
+    row += [anywhere.low, anywhere.high] if anywhere else [None, None]
+    row += [difference.p_value, pair.adjusted_p, pair.pairs]
+    for bounds in (pair.effect, pair.standardised, pair.improvement, pair.dominance):
+        row += [bounds.value, bounds.low, bounds.high] if bounds else [None] * 3
+    return row

@@ -1,15 +1,25 @@
-"""In what the methods of one experiment were not treated alike."""
+"""In what the methods of one experiment were not treated alike, were run apart, or grew."""
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 from reality_check.config.method import BeforeTraining
+from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
+from reality_check.report.text import listed
 from reality_check.results import Deviation, MethodResults
+from reality_check.studies.growth import Step, describe_changes
+from reality_check.studies.study import Studies, Study
+from reality_check.utils.environment import split_versions
 
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"
+#: Keys by which a search becomes longer, or more of them; and those of which more is measured.
+_OF_SEARCH = ("protocol.search.trials", "protocol.search.trials_per_parameter")
+_OF_PLAN = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol.reproductions")
 
 
 def unequal_treatment(
@@ -57,8 +67,7 @@ def unequal_treatment(
     gradual = [m.name for m in experiment.methods if m.schedules]
     if gradual and len(gradual) < len(experiment.methods):
         yield Deviation("schedules", f"Values of the loss change gradually: {', '.join(gradual)}.")
-    yield from _unequal_models(experiment)
-    yield from _unequal_training(experiment)
+    yield from _own_settings(experiment)
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
     if raw and len(raw) < len(methods):
         yield Deviation(
@@ -68,32 +77,107 @@ def unequal_treatment(
         )
 
 
-def _unequal_models(experiment: Experiment) -> Iterator[Deviation]:
-    changes = {m.name: m.model for m in experiment.methods if m.model}
-    if changes:
-        texts = [
-            f"{name} has {', '.join(f'{key} {value}' for key, value in changed.items())}"
-            for name, changed in changes.items()
-        ]
+def _own_settings(experiment: Experiment) -> Iterator[Deviation]:
+    """Networks and trainings of single methods; some tables that are repeated compare these."""
+    serious = experiment.protocol.reference != AS_PUBLISHED
+    models = [
+        f"{m.name} has {', '.join(f'{key} {value}' for key, value in m.model.items())}"
+        for m in experiment.methods
+        if m.model
+    ]
+    if models:
         yield Deviation(
             "models",
-            f"The methods do not all train the same network: {'; '.join(texts)}. A difference from "
-            "them is one of loss and network together.",
-            not _is_a_papers_table(experiment),
+            f"The methods do not all train the same network: {'; '.join(models)}. A difference "
+            "from them is one of loss and network together.",
+            serious,
         )
-
-
-def _unequal_training(experiment: Experiment) -> Iterator[Deviation]:
-    names = [method.name for method in experiment.methods if method.training is not None]
-    if names:
+    if names := [method.name for method in experiment.methods if method.training is not None]:
         yield Deviation(
             "training",
             f"Methods with settings of their own for the training: {', '.join(names)}. A "
             "difference from them is one of loss and training together.",
-            not _is_a_papers_table(experiment),
+            serious,
         )
 
 
-def _is_a_papers_table(experiment: Experiment) -> bool:
-    """Whether methods differ because the table that is repeated compares them like this."""
-    return experiment.protocol.reference == AS_PUBLISHED
+def origins(experiment: Experiment, stages: Studies) -> Iterator[Deviation]:
+    """What a reader should know of methods with an origin of their own.
+
+    Args:
+        experiment: as it was run.
+        stages: its studies, each with the software that it began with.
+    """
+    packs: dict[str, list[str]] = {}
+    for method in experiment.methods:
+        if method.packed is not None:
+            source = f"{method.packed.experiment} ({method.packed.checksum[:12]})"
+            packs.setdefault(source, []).append(method.name)
+    for source, names in packs.items():
+        yield Deviation(
+            "packed results",
+            f"Not trained in this run, but taken from the pack of {source}, with the same data, "
+            f"split, network, protocol and seed: {listed(names)}.",
+        )
+    yield from _software(stages)
+
+
+def _software(stages: Studies) -> Iterator[Deviation]:
+    """Packages, kinds of machines and of devices that are not the same for all methods."""
+    used: dict[str, dict[str, list[str]]] = {}
+    first: dict[str, Study] = {}
+    for (method, _, _), study in stages.items():
+        first.setdefault(method, study)
+    first.pop("", None)
+    for method, study in first.items():
+        for kind, value in _ran_with(study).items():
+            used.setdefault(kind, {}).setdefault(value, []).append(method)
+    for kind, values in used.items():
+        if len(values) > 1:
+            each = "; ".join(f"{value}: {listed(names)}" for value, names in values.items())
+            yield Deviation("versions", f"Not all methods ran with the same {kind}: {each}.")
+
+
+def _ran_with(study: Study) -> dict[str, str]:
+    about = study.about()
+    trials = study.complete().values()
+    devices = {trial.gpu or trial.device_kind for trial in trials}
+    return {
+        **split_versions(about.get("versions", "")),
+        "kind of machine": str(about.get("machine")),
+        **({"kind of device": " and ".join(sorted(devices))} if devices else {}),
+    }
+
+
+def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
+    """One sentence a step; more trials or reproductions after some were seen are serious.
+
+    To extend a run, or to stop it, because of what it shows is to select by the result.
+    """
+    for number, step in enumerate(steps, 1):
+        day = time.strftime("%Y-%m-%d %H:%M", time.gmtime(step.time))
+        text = f"Step {number} ({day} UTC): {describe_changes(step.changes)}."
+        search = _seen(step, Stage.SEARCH)
+        runs = _seen(step, Stage.REPRODUCTIONS, Stage.FINAL) or search
+        if search and any(key in step.changes for key in _OF_SEARCH):
+            text += (
+                f" The searches were extended after their results could be seen ({search}), which "
+                "may favour methods that looked bad before."
+            )
+            yield Deviation("extended search", text, True)
+        elif runs and any(key in step.changes for key in _OF_PLAN):
+            text += (
+                f" More was trained after results could be seen ({runs}), which may favour "
+                "stopping at a welcome result."
+            )
+            yield Deviation("more runs", text, True)
+        else:
+            yield Deviation("grown in steps", text)
+
+
+def _seen(step: Step, *stages: Any) -> str:
+    """How many trials of these stages each method had by then."""
+    counts = {
+        method: sum(done.get(stage, 0) for stage in stages) for method, done in step.done.items()
+    }
+    return ", ".join(f"{count} of {method}" for method, count in counts.items() if count)

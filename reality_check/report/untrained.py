@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from statistics import fmean
 
 from reality_check.config.metrics import PRIMARY
 from reality_check.report.summary import Summary
@@ -41,11 +42,6 @@ def untrained(summary: Summary) -> list[Untrained]:
     mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
     with a network of their own are left out: the baselines are of the experiment's network.
     """
-    values = {
-        name: finite
-        for name, of_metric in summary.baselines.items()
-        if (finite := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)])
-    }
     methods = {
         method: estimate
         for method, estimate in summary.estimates(CATEGORY).items()
@@ -53,15 +49,11 @@ def untrained(summary: Summary) -> list[Untrained]:
     }
     if not methods:
         return []
-    baselines = [
-        Untrained(
-            name,
-            math.fsum(there) / len(there),
-            len(there),
-            tuple(method for method, own in methods.items() if not _is_above(own, there)),
-        )
-        for name, there in values.items()
-    ]
+    baselines = []
+    for name, of_metric in summary.baselines.items():
+        if there := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)]:
+            unbeaten = tuple(m for m, own in methods.items() if not _is_above(own, there))
+            baselines.append(Untrained(name, fmean(there), len(there), unbeaten))
     return sorted(baselines, key=lambda one: -one.mean)
 
 

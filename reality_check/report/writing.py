@@ -7,7 +7,6 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.report.analysis import Analysis
-from reality_check.report.render.comparisons import comparisons_csv
 from reality_check.report.render.files import (
     Files,
     check_no_output_folder,
@@ -20,9 +19,9 @@ from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
 from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import report_sections
-from reality_check.report.sections.groups import Group, groups_sections, groups_title
+from reality_check.report.sections.groups import Group, groups_sections
 from reality_check.report.summary import Summary
-from reality_check.report.tables import csv_text, trials_csv
+from reality_check.report.tables import comparisons_csv, csv_text, trials_csv
 from reality_check.results import ExperimentResults, Folder
 
 
@@ -41,6 +40,16 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
     """
     earlier = files_of_report(Path(out_dir))
     remove(earlier - _write(results, Path(out_dir)))
+
+
+def pack_pages(results: ExperimentResults) -> dict[str, str]:
+    """Return what a pack holds for people and other programs, beside its records."""
+    summary = Summary(results)
+    return {
+        "summary.json": summary_json(summary_data(summary, Analysis(summary))),
+        "results.csv": csv_text(results.rows),
+        "trials.csv": trials_csv(results),
+    }
 
 
 def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
@@ -92,7 +101,8 @@ def write_grouped_report(
     for place, (results, folders) in zip(places, groups, strict=True):
         files.written |= _write(dataclasses.replace(results, folders=folders), place)
         shown.append(Group(Summary(results), folders))
-    title, sections = groups_title(shown), groups_sections(shown, keys)
+    title = " | ".join(group.summary.results.name for group in shown)
+    sections = groups_sections(shown, keys)
     files.write("report.md", report_md(title, sections))
     files.write("report.html", report_html(title, sections))
     remove(earlier - files.written)

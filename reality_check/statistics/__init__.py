@@ -25,6 +25,7 @@ from reality_check.statistics._differences import (
     Comparison,
     Difference,
     holm,
+    holm_of_known,
     paired_difference,
     satterthwaite,
 )
@@ -110,6 +111,7 @@ __all__ = [
     "expected_best_band",
     "expected_share",
     "holm",
+    "holm_of_known",
     "jackknife_error",
     "leaders_by_budget",
     "left_out",

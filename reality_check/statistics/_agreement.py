@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics._intervals import Interval, t_interval, variance
+from reality_check.statistics._intervals import Interval, t_interval
 from reality_check.statistics._ranks import midranks
 
 _PERMUTATIONS = 10_000
@@ -89,8 +89,6 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
     if interval.half_width is None:
         return None
     reach = interval.half_width * math.sqrt(interval.n + 1)
-    if variance(values, interval.mean) == 0:
-        reach = 0.0
     return interval.mean - reach, interval.mean + reach
 
 

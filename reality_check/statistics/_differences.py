@@ -12,7 +12,6 @@ from reality_check.statistics._intervals import (
     t_interval,
     t_quantile,
     two_sided_p,
-    variance,
 )
 
 #: No p-value from fewer units on either side: two values say nothing about their own spread.
@@ -102,10 +101,9 @@ def paired_difference(first: Sequence[float], second: Sequence[float]) -> Differ
         )
     gaps = [a - b for a, b in zip(first, second, strict=True)]
     interval, n = t_interval(gaps), (len(gaps), len(gaps))
-    if interval.half_width is None:
+    if interval.error is None or interval.degrees is None:
         return Difference(interval.mean, None, None, n)
-    error = math.sqrt(variance(gaps, interval.mean) / interval.n)
-    return t_difference(interval.mean, error, interval.n - 1, n)
+    return t_difference(interval.mean, interval.error, interval.degrees, n)
 
 
 def holm(p_values: Sequence[float]) -> list[float]:
@@ -119,3 +117,9 @@ def holm(p_values: Sequence[float]) -> list[float]:
         running = max(running, min(1.0, (len(p_values) - rank) * p_values[index]))
         adjusted[index] = running
     return adjusted
+
+
+def holm_of_known(p_values: Sequence[float | None]) -> list[float | None]:
+    """Return :func:`holm` of those p-values that there are; the others stay ``None``."""
+    adjusted = iter(holm([p for p in p_values if p is not None]))
+    return [None if p is None else next(adjusted) for p in p_values]

@@ -37,14 +37,18 @@ class Centred:
 
 @dataclass(frozen=True)
 class Interval(Centred):
-    """A mean with the half-width of its interval, in the unit of the values.
+    """A mean, or an estimate of the score of a tuned loss.
 
     Attributes:
-        mean: arithmetic mean (NaN when a value is not finite).
-        half_width: of the interval; ``None`` where none can be given (``n`` of 1).
-        n: number of values.
+        mean: the estimate, in the unit of the values (NaN when a value is not finite).
+        half_width: of its interval; ``None`` where none can be given (``n`` of 1).
+        error: its standard error, or ``None``.
+        degrees: degrees of freedom of the t quantile of the interval, or ``None``.
+        n: number of units: values, searches, or trials of the one random search.
     """
 
+    error: float | None
+    degrees: float | None
     n: int
 
 
@@ -67,13 +71,12 @@ def t_interval(values: Sequence[float]) -> Interval:
     n = len(values)
     if n == 0:
         raise ValueError("values is empty; a mean needs at least one value.")
-    if not all(math.isfinite(value) for value in values):
-        return Interval(math.nan, None, n)
-    mean = math.fsum(values) / n
-    if n == 1:
-        return Interval(mean, None, n)
-    half_width = t_quantile(n - 1) * math.sqrt(variance(values, mean) / n)
-    return Interval(mean, half_width, n)
+    finite = all(map(math.isfinite, values))
+    mean = math.fsum(values) / n if finite else math.nan
+    if n == 1 or not finite:
+        return Interval(mean, None, None, None, n)
+    error = math.sqrt(variance(values, mean) / n)
+    return Interval(mean, t_quantile(n - 1) * error, error, n - 1, n)
 
 
 def variance(values: Sequence[float], mean: float) -> float:

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
-from scipy.special import betainc, betaincinv, gammaln
+from scipy.special import betainc, betaincinv
 
 from reality_check.statistics._intervals import CONFIDENCE
+from reality_check.statistics._subsets import subset_weights
 
 Array = NDArray[np.float64]
 
@@ -17,21 +19,16 @@ Array = NDArray[np.float64]
 _DRAWS = 2000
 
 
-def expected_best(values: Sequence[float], replace: bool = False) -> Array:
+def expected_best(values: Sequence[float]) -> Array:
     """Return the expected best of n trials, for n from 1 to N.
 
     Of the N values, n are drawn without replacement: the unbiased estimate of Tang et al. (2020),
-    "Showing your work doesn't always work": the i-th smallest value is the best of them with
-    probability ``C(i - 1, n - 1) / C(N, n)``. With ``replace`` the draws are independent, with
-    ``(i / N)^n - ((i - 1) / N)^n``: Dodge et al. (2019), "Show your work: improved reporting of
-    experimental results", which is too low.
-
-    Both take the trials as independent draws of the same distribution. A sampler that learns puts
-    its better trials last, so the curve is that of the same trials in a random order.
+    "Showing your work doesn't always work", with the weights of :func:`subset_weights`. The trials
+    are taken as independent draws of the same distribution. A sampler that learns puts its better
+    trials last, so the curve is that of the same trials in a random order.
 
     Args:
         values: of the N trials, at least one; a diverged trial counts with its value.
-        replace: which of the two.
 
     Returns:
         Shape (N,).
@@ -41,7 +38,9 @@ def expected_best(values: Sequence[float], replace: bool = False) -> Array:
     """
     if not len(values):
         raise ValueError("values is empty; the best of a search needs at least one trial.")
-    return np.asarray(_weights(len(values), replace) @ np.sort(np.asarray(values, dtype=float)))
+    ranked = np.sort(np.asarray(values, dtype=float))
+    trials = len(ranked)
+    return np.array([subset_weights(trials, n) @ ranked for n in range(1, trials + 1)])
 
 
 def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, Array]:
@@ -89,28 +88,7 @@ def leaders_by_budget(curves: Mapping[str, Array]) -> list[Lead]:
         curves: of each method, by number of trials from 1 on; compared as far as the shortest goes.
     """
     length = min((len(curve) for curve in curves.values()), default=0)
-    leads: list[Lead] = []
-    for count in range(1, length + 1):
-        best = max(curves, key=lambda method: curves[method][count - 1])
-        if leads and leads[-1].method == best:
-            leads[-1] = Lead(best, leads[-1].first, count)
-        else:
-            leads.append(Lead(best, count, count))
-    return leads
-
-
-def _weights(trials: int, replace: bool) -> Array:
-    """Row n: the probability of each sorted value to be the best of n draws, shape (N, N)."""
-    n = np.arange(1, trials + 1)[:, None]
-    i = np.arange(1, trials + 1)[None, :]
-    if replace:
-        return np.asarray((i / trials) ** n - ((i - 1) / trials) ** n)
-    with np.errstate(invalid="ignore"):
-        logs = _log_choose(i - 1, n - 1) - _log_choose(trials, n)
-    return np.where(i >= n, np.exp(logs), 0.0)
-
-
-def _log_choose(total: NDArray | int, chosen: NDArray) -> Array:
-    total = np.asarray(total)
-    left = np.maximum(total - chosen, 0)
-    return np.asarray(gammaln(total + 1) - gammaln(chosen + 1) - gammaln(left + 1))
+    best = [max(curves, key=lambda method: curves[method][n]) for n in range(length)]
+    spans = itertools.groupby(enumerate(best, 1), key=lambda pair: pair[1])
+    counts = [(method, [count for count, _ in span]) for method, span in spans]
+    return [Lead(method, own[0], own[-1]) for method, own in counts]

@@ -18,13 +18,13 @@ from reality_check.statistics._differences import (
     MIN_TESTED,
     Comparison,
     Difference,
-    holm,
+    holm_of_known,
     satterthwaite,
     t_difference,
 )
 from reality_check.statistics._intervals import (
     CONFIDENCE,
-    Centred,
+    Interval,
     t_interval,
     t_quantile,
     variance,
@@ -33,21 +33,13 @@ from reality_check.statistics._looks import Look
 
 
 @dataclass(frozen=True)
-class Estimate(Centred):
+class Estimate(Interval):
     """An estimate of the score of a tuned loss.
 
     Attributes:
-        mean: the estimate, in the unit of the values (NaN when a value is not finite).
-        half_width: of its interval; ``None`` where none can be given.
-        error: its standard error, or ``None``.
-        degrees: degrees of freedom of the t quantile of the interval, or ``None``.
-        n: number of units: searches, or trials of the one random search.
         look: at which it was made, where it is looked at while it grows.
     """
 
-    error: float | None
-    degrees: float | None
-    n: int
     look: Look | None = None
 
 
@@ -77,12 +69,8 @@ def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
     Returns:
         No interval for one search.
     """
-    means = [t_interval(values).mean for values in runs]
-    interval = t_interval(means)
-    if interval.half_width is None:
-        return Estimate(interval.mean, None, None, None, interval.n)
-    error = math.sqrt(variance(means, interval.mean) / interval.n)
-    return Estimate(interval.mean, interval.half_width, error, interval.n - 1, interval.n)
+    whole = t_interval([t_interval(values).mean for values in runs])
+    return Estimate(whole.mean, whole.half_width, whole.error, whole.degrees, whole.n)
 
 
 def skew_allowance(trials: int) -> float:
@@ -178,11 +166,11 @@ def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ..
     means = {name: found.mean for name, found in estimates.items() if math.isfinite(found.mean)}
     pairs = list(itertools.combinations(sorted(means, key=lambda m: -means[m]), 2))
     differences = [estimate_difference(estimates[a], estimates[b]) for a, b in pairs]
-    tested_p = [d.p_value for d in differences if d.p_value is not None]
-    adjusted = iter(holm(tested_p))
+    adjusted = holm_of_known([d.p_value for d in differences])
+    tested = sum(p is not None for p in adjusted)
     return tuple(
-        Comparison(a, b, d, None if d.p_value is None else next(adjusted), len(tested_p))
-        for (a, b), d in zip(pairs, differences, strict=True)
+        Comparison(a, b, d, p, tested)
+        for (a, b), d, p in zip(pairs, differences, adjusted, strict=True)
     )
 
 
@@ -207,12 +195,7 @@ def planned_error(shares: Shares, searches: int, reproductions: int) -> float:
     return math.sqrt((shares.search + shares.training / reproductions) / searches)
 
 
-def smallest_detectable(
-    error: float,
-    degrees: float,
-    power: float = 0.8,
-    pairs: int = 1,
-) -> float:
+def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs: int = 1) -> float:
     """Return the smallest true difference of two methods that is found with the given power.
 
     Welch's test of two estimates with the same error: t is noncentral, with Satterthwaite's degrees

@@ -55,11 +55,7 @@ def subset_weights(trials: int, budget: int) -> Array:
     return np.asarray(np.cumprod([budget / trials, *ratios])[::-1], dtype=np.float64)
 
 
-def all_subsets(
-    validation: Sequence[float],
-    tests: Mapping[int, float],
-    budget: int,
-) -> Estimate:
+def all_subsets(validation: Sequence[float], tests: Mapping[int, float], budget: int) -> Estimate:
     """Return the mean test score of the winners of all subsets of one search's trials.
 
     The error is that of the jackknife which deletes one trial at a time: it contains the luck of
@@ -89,9 +85,7 @@ def all_subsets(
 
 
 def budget_curve(
-    validation: Sequence[float],
-    tests: Mapping[int, float],
-    budgets: Sequence[int] | None = None,
+    validation: Sequence[float], tests: Mapping[int, float], budgets: Sequence[int] | None = None
 ) -> dict[int, Estimate]:
     """Return :func:`all_subsets` by budget: test score against number of trials.
 

@@ -74,12 +74,10 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 
 def _interval_row(axes: Axes, row: int, values: Sequence[float], interval: Estimate) -> None:
     """One method in one category: its dots above its interval."""
-    colour, mark = look(row)
+    colour, _ = look(row)
     _dots(axes, row, [100 * value for value in values if math.isfinite(value)], colour)
-    if not math.isfinite(interval.mean):
-        return
-    _interval(axes, row, interval, colour)
-    axes.plot([100 * interval.mean], [row + 0.28], mark, color=colour, **_MEAN)
+    if math.isfinite(interval.mean):
+        _interval(axes, row, interval)
 
 
 def _dots(axes: Axes, row: int, values: Sequence[float], colour: str) -> None:
@@ -88,10 +86,13 @@ def _dots(axes: Axes, row: int, values: Sequence[float], colour: str) -> None:
     axes.plot(values, heights, "o", color=colour, **_DOT)
 
 
-def _interval(axes: Axes, row: int, interval: Estimate | Difference, colour: str) -> None:
+def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
+    """The mean with its interval."""
+    colour, mark = look(row)
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=2.6)
+    axes.plot([100 * interval.mean], [row + 0.28], mark, color=colour, **_MEAN)
 
 
 def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
@@ -109,14 +110,13 @@ def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
 def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
     """One pair: the differences at its seeds above their mean with its intervals."""
     runs = [summary.values[pair.category, PRIMARY, name] for name in (pair.better, pair.other)]
-    colour, mark = look(row)
+    colour, _ = look(row)
     gaps = [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]]
     _dots(axes, row, gaps, colour)
     if pair.anywhere is not None:
         ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=0.9)
-    _interval(axes, row, pair.difference, colour)
-    axes.plot([100 * pair.difference.mean], [row + 0.28], mark, color=colour, **_MEAN)
+    _interval(axes, row, pair.difference)
 
 
 def ranks_figure(rankings: Mapping[str, Ranking]) -> Figure:

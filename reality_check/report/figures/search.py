@@ -60,14 +60,6 @@ class BestCurve:
     high: Array
 
 
-@dataclass(frozen=True)
-class BudgetCurve:
-    """What a method scores by the number of trials that it is tuned with."""
-
-    method: str
-    estimates: Mapping[int, Estimate]
-
-
 def search_figure(summary: Summary) -> Figure:
     """Return one panel per method: every trial's value in percent, the best so far, divergence."""
     methods = [method for method in summary.results.methods if method.search]
@@ -137,7 +129,7 @@ def expected_best_figure(curves: Sequence[BestCurve], metric: str = METRICS[PRIM
     return figure
 
 
-def budget_figure(curves: Sequence[BudgetCurve], budget: int) -> Figure:
+def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], budget: int) -> Figure:
     """Return all methods in one panel: scores in percent by number of trials, with intervals.
 
     A dashed line marks the number of trials that the verdicts are at; a second panel names colours.
@@ -145,16 +137,16 @@ def budget_figure(curves: Sequence[BudgetCurve], budget: int) -> Figure:
     figure, (axes, names) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
     axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     handles = []
-    for index, curve in enumerate(curves):
+    for index, (method, estimates) in enumerate(curves.items()):
         colour, line = COLOURS[index % len(COLOURS)], _LINES[index // len(COLOURS) % len(_LINES)]
-        counts = np.array(list(curve.estimates), dtype=float)
-        means = 100 * np.array([one.mean for one in curve.estimates.values()])
-        halves = 100 * np.array([one.half_width or 0.0 for one in curve.estimates.values()])
+        counts = np.array(list(estimates), dtype=float)
+        means = 100 * np.array([one.mean for one in estimates.values()])
+        halves = 100 * np.array([one.half_width or 0.0 for one in estimates.values()])
         axes.fill_between(
             counts, means - halves, means + halves, color=colour, alpha=0.10, linewidth=0
         )
         axes.plot(counts, means, color=colour, linewidth=1.8, linestyle=line)
-        label = shorten(curve.method, 40)
+        label = shorten(method, 40)
         handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     name_x(axes, "trials of the search")
@@ -218,7 +210,8 @@ def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord
     sound = [t for t in method.search if completed(t) and t.diverged is None]
     lost = [t for t in method.search if t.diverged is not None]
     name_x(axes, shorten(name, 26))
-    _slice(axes, [t.params[name] for t in (*sound, *lost)], name in method.logarithmic)
+    if name in method.logarithmic:
+        _logarithmic(axes, [t.params[name] for t in (*sound, *lost)])
     values = [100 * (t.value or 0.0) for t in sound]
     axes.plot([_place(t.params[name]) for t in sound], values, "o", **_TRIAL)
     if lost:
@@ -239,14 +232,12 @@ def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
         mark_best(axes, points, **_BEST_EPOCH | {"color": style["color"]})
 
 
-def _slice(axes: Axes, values: Sequence[Any], logarithmic: bool) -> None:
-    """The horizontal axis: logarithmic, linear, or (as it is) the choices by name."""
-    if logarithmic:
-        axes.set_xscale("log")
-        axes.xaxis.set_minor_locator(NullLocator())
-        if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
-            axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
-            axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
+def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
+    axes.set_xscale("log")
+    axes.xaxis.set_minor_locator(NullLocator())
+    if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
+        axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
+        axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
 
 
 def log_ticks(low: float, high: float) -> list[float]:

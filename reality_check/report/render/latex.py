@@ -85,11 +85,14 @@ def tables_tex(summary: Summary) -> str:
     lines = [
         f"% {' '.join(summary.results.name.split())}: written by reality-check.",
         r"% In the preamble: \usepackage{booktabs}",
-        *_environment(_caption(summary), list(METRICS.values()), comparison_tables(summary)),
+        *_environment(summary, _caption(summary), comparison_tables(summary)),
     ]
     if others := other_tables(summary):
-        titles = list(summary.final_metrics.values())
-        lines += ["", *_environment(_other_caption(summary), titles, others)]
+        caption = (
+            f"{summary.results.name}, other metrics: mean and 95 % interval over n "
+            f"{summary.basis.units}. {other_note(summary)}"
+        )
+        lines += ["", *_environment(summary, caption, others)]
     for part in published_parts(summary):
         if part.table is not None:
             lines += _published_tables(part, part.table)
@@ -116,10 +119,14 @@ def _published_tables(part: PublishedPart, table: PlainTable) -> list[str]:
 
 
 def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
-    """A ``table`` environment around the rows, over both columns of a page that has two."""
+    """A ``table`` environment around the rows, over both columns of a page that has two.
+
+    Many columns get smaller letters and gaps, so that they fit the page's width.
+    """
+    size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
     return [
         r"\begin{table*}",
-        rf"  \centering{_narrow(columns)}",
+        rf"  \centering{size}\setlength{{\tabcolsep}}{{{gap}pt}}",
         rf"  \setlength{{\belowcaptionskip}}{{4pt}}{caption}",
         rf"  \begin{{tabular}}{{{columns}}}",
         r"    \toprule",
@@ -128,12 +135,6 @@ def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
         r"  \end{tabular}",
         r"\end{table*}",
     ]
-
-
-def _narrow(columns: str) -> str:
-    """Smaller letters and gaps where there are many columns, so that they fit a page's width."""
-    size, gap = (r"\small", 4) if len(columns) < _MANY_COLUMNS else (r"\footnotesize", 3)
-    return rf"{size}\setlength{{\tabcolsep}}{{{gap}pt}}"
 
 
 def _group_head(category: str, columns: int) -> str:
@@ -156,26 +157,20 @@ def paired_tex(analysis: Analysis) -> str:
     }
     if not any(rows.values()):
         return ""
-    caption = " ".join([_paired_caption(analysis), *_seed_notes(analysis)])
-    lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\"]
-    for category, pairs in rows.items():
-        if pairs:
-            lines += [r"\midrule", _group_head(category, 7), *map(_paired_row, pairs)]
-    return "\n".join(["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrrr", lines), ""])
-
-
-def _paired_caption(analysis: Analysis) -> str:
-    return (
+    every = analysis.against_best.items()
+    notes = [line for category, against in every for line in seed_sentences(category, against)]
+    caption = (
         f"{analysis.summary.results.name}: {METRICS[PRIMARY]} of the best method of each category "
         "(highest mean over all runs) minus that of the others, in points, on common seeds: paired "
         "95 % t-interval, p-value after Holm's correction for all pairs, Cohen's d_z, and the "
         "probability P that a run of the first is above one of the second."
     )
-
-
-def _seed_notes(analysis: Analysis) -> list[str]:
-    every = analysis.against_best.items()
-    return [line for category, against in every for line in seed_sentences(category, against)]
+    caption = " ".join([caption, *notes])
+    lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\"]
+    for category, pairs in rows.items():
+        if pairs:
+            lines += [r"\midrule", _group_head(category, 7), *map(_paired_row, pairs)]
+    return "\n".join(["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrrr", lines), ""])
 
 
 def _paired_row(pair: Pair) -> str:
@@ -192,8 +187,11 @@ def _paired_row(pair: Pair) -> str:
     return " & ".join([escape(pair.better), escape(pair.other), *minus]) + r" \\"
 
 
-def _environment(caption: str, titles: list[str], tables: list[ComparisonTable]) -> list[str]:
+def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
     """One ``table``: a group of rows for each category."""
+    italics = " In italics: not trained." if summary.baselines else ""
+    caption = escape(caption) + _MARKS + escape(f"{close_note(summary)}.{italics}")
+    titles = tables[0].metrics if tables else tuple(METRICS.values())
     columns = len(titles) + 2
     lines = [" & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\"]
     for table in tables:
@@ -220,21 +218,7 @@ def _caption(summary: Summary) -> str:
     count = counted(len(results.deviations), "deviation")
     protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
-    text = (
+    return (
         f"{results.name}: mean and 95 % interval over n {summary.basis.units}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )
-    return escape(text) + _MARKS + escape(f"{close_note(summary)}.{_italics(summary)}")
-
-
-def _italics(summary: Summary) -> str:
-    return " In italics: not trained." if summary.baselines else ""
-
-
-def _other_caption(summary: Summary) -> str:
-    text = (
-        f"{summary.results.name}, other metrics: mean and 95 % interval over n "
-        f"{summary.basis.units}. "
-        f"{other_note(summary)}"
-    )
-    return escape(text) + _MARKS + escape(f"{close_note(summary)}.{_italics(summary)}")

@@ -6,27 +6,9 @@ import re
 from collections.abc import Iterator, Sequence
 
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.sections.blocks import (
-    Block,
-    Box,
-    Bullets,
-    Code,
-    ComparisonTables,
-    Facts,
-    Filter,
-    Folded,
-    Gallery,
-    Heading,
-    Note,
-    PlainTable,
-    Section,
-    Strong,
-    Text,
-    Trials,
-    Verdict,
-    WholeReport,
-)
-from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable, TableRow
+from reality_check.report.sections import blocks as kinds
+from reality_check.report.sections.blocks import Block, Code, PlainTable, Section, Strong, Text
+from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
 from reality_check.report.text import NOTHING
 
 
@@ -53,38 +35,38 @@ def _block(block: Block) -> Iterator[str]:
     match block:
         case str():
             yield _escape(block)
-        case Heading():
+        case kinds.Heading():
             yield f"### {_escape(block.text)}"
-        case Bullets(lines=lines) if lines:
+        case kinds.Bullets(lines=lines) if lines:
             yield "\n".join(f"- {_line(line)}" for line in lines)
-        case Note():
+        case kinds.Note():
             yield _line(block.text)
-        case Verdict():
+        case kinds.Verdict():
             for part in block.blocks:
                 yield from [f"**{_escape(part)}**"] if isinstance(part, str) else _block(part)
-        case PlainTable():
+        case kinds.PlainTable():
             yield _plain_table(block)
-        case ComparisonTables():
+        case kinds.ComparisonTables():
             for table in block.tables:
                 yield from (f"**{_escape(table.category)}**", _comparison_table(table))
-        case Code():
+        case kinds.Code():
             yield _fenced(block)
         case ReportFigure():
             yield f"![{_escape(block.alt)}]({block.folder}figures/{block.stem}.svg)"
-        case Gallery():
+        case kinds.Gallery():
             yield f"![{_escape(block.alt)}](figures/{block.stem}.png)"
-        case WholeReport():
+        case kinds.WholeReport():
             path = f"{block.folder}/report.md"
             yield f"The whole report: [{path}]({path})."
-        case Folded():
+        case kinds.Folded():
             yield from [f"### {_escape(block.title)}"] if block.headed else []
             for text in _blocks(block.blocks):  # headings in it are one level further down
                 yield f"#{text}" if block.headed and text.startswith("###") else text
-        case Box():
+        case kinds.Box():
             yield from _blocks(block.blocks)
-        case Trials():
+        case kinds.Trials():
             yield "Every trial: trials.csv."
-        case Facts() | Filter() | Bullets():
+        case kinds.Facts() | kinds.Filter() | kinds.Bullets():
             pass  # for a page that has room beside its text, or a script; no lines
 
 
@@ -102,13 +84,12 @@ def _fenced(code: Code) -> str:
 
 
 def _comparison_table(table: ComparisonTable) -> str:
-    rows = [[_name(row), *map(_cell, row.cells), row.n, *row.effort] for row in table.rows]
+    rows = []
+    for row in table.rows:
+        name = _escape(row.method) if row.trained else f"*{_escape(row.method)}*"
+        rows.append([name, *map(_cell, row.cells), row.n, *row.effort])
     header = ["Method", *map(_escape, table.metrics), "n", *table.effort]
     return _rows(header, rows, ("Method",))
-
-
-def _name(row: TableRow) -> str:
-    return _escape(row.method) if row.trained else f"*{_escape(row.method)}*"
 
 
 def _cell(cell: Cell) -> str:
@@ -123,9 +104,8 @@ def _plain_table(table: PlainTable) -> str:
     if not table.rows:
         return "None recorded."
     rows = [[_escape(text.replace("\n", ", ")) for text in row] for row in table.rows]
-    return f"{_escape(table.caption)}\n\n" + _rows(
-        [_escape(text) for text in table.header], rows, table.words
-    )
+    header = [_escape(text) for text in table.header]
+    return f"{_escape(table.caption)}\n\n{_rows(header, rows, table.words)}"
 
 
 def _rows(header: list[str], rows: list[list[str]], words: tuple[str, ...]) -> str:

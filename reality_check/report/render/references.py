@@ -12,6 +12,7 @@ from functools import lru_cache
 from typing import Any
 
 from reality_check.config.classes import named_classes
+from reality_check.config.differences import value_at
 from reality_check.config.metrics import CLUSTERING, is_binary
 from reality_check.config.yaml_text import read_yaml
 from reality_check.results import ExperimentResults
@@ -76,7 +77,10 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
     for method in results.methods:
         own = results.settings_of(method.name)
         yield from _of_a_method(method.name, {**own, "loss": method.loss})
-    yield from _dataset(config.get("dataset") or {})
+    if dataset := config.get("dataset"):
+        name, data = str(dataset.get("name")), _data()
+        keys = data["datasets"].get(name) or data["readers"].get(dataset.get("reader"))
+        yield f"data set {name}", keys
     models = [config.get("model") or {}, *(method.get("model") or {} for method in methods)]
     yield from _trunks(models)
     yield from _protocol(results)
@@ -106,15 +110,8 @@ def _keys_of_class(path: str, kind: str) -> list[str] | None:
     module, _, name = path.rpartition(".")
     if module and module.partition(".")[0] not in _KNOWN_MODULES:
         return None
-    keys: list[str] | None = _data()[_PARTS[kind]].get(name)
-    return keys
-
-
-def _dataset(dataset: Mapping[str, Any]) -> Iterator[tuple[str, list[str] | None]]:
-    if dataset:
-        name, data = str(dataset.get("name")), _data()
-        keys = data["datasets"].get(name) or data["readers"].get(dataset.get("reader"))
-        yield f"data set {name}", keys
+    known: dict[str, list[str]] = _data()[_PARTS[kind]]
+    return known.get(name)
 
 
 def _trunks(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:
@@ -146,12 +143,11 @@ def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     data = _data()
     for package, keys in data["software"].items():
         yield f"software {package}", keys
-    protocol = config.get("protocol")
-    protocol = protocol if isinstance(protocol, Mapping) else {}
-    sampler = (protocol.get("search") or {}).get("sampler")
-    if sampler in data["samplers"] and protocol.get("selects_on", "validation") == "validation":
+    sampler = value_at(config, "protocol.search.sampler")
+    searched = value_at(config, "protocol.selects_on", "validation") == "validation"
+    if sampler in data["samplers"] and searched:
         yield f"search with the sampler {sampler}", data["samplers"][sampler]
-    asked = protocol.get("final_metrics") or []
+    asked = value_at(config, "protocol.final_metrics") or []
     if any(name in CLUSTERING or is_binary(name) for name in asked):
         yield "software faiss: clusters and binary codes", data["faiss"]
 

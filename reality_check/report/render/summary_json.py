@@ -12,13 +12,14 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
+from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.looks import sizes, stopped_early
 from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.summary import Summary, winner
 from reality_check.results import Cost, Energy, MethodResults, ResultRow
-from reality_check.statistics import CONFIDENCE, Bounds, Centred, Comparison, t_interval
+from reality_check.statistics import CONFIDENCE, Centred, Comparison, t_interval
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
 VERSION = 2
@@ -59,9 +60,7 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
             for comparison in summary.comparisons(category)
         ],
         "paired": [_paired(pair) for pairs in analysis.pairs.values() for pair in pairs],
-        "deviations": [
-            {"topic": d.topic, "text": d.text, "serious": d.serious} for d in results.deviations
-        ],
+        "deviations": [dataclasses.asdict(deviation) for deviation in results.deviations],
         "cost": _spent(results.costs),
         "energy": _spent(results.energy),
     }
@@ -93,9 +92,9 @@ def _experiment(summary: Summary) -> dict[str, Any]:
         "protocol": results.protocol,
         "reference": results.reference,
         "finished": results.finished,
-        "dataset": (config.get("dataset") or {}).get("name"),
-        "trunk": (config.get("model") or {}).get("trunk"),
-        "weights": (config.get("model") or {}).get("weights"),
+        "dataset": value_at(config, "dataset.name"),
+        "trunk": value_at(config, "model.trunk"),
+        "weights": value_at(config, "model.weights"),
         "seed": config.get("seed"),
         "categories": list(summary.categories),
         "confidence": CONFIDENCE,
@@ -168,18 +167,12 @@ def _estimates(summary: Summary) -> Iterator[dict[str, Any]]:
     """What each method scores, by category and metric: see ``basis``."""
     for category, metric in dict.fromkeys((r.category, r.metric) for r in summary.results.rows):
         for method, estimate in summary.estimates(category, metric).items():
-            runs = summary.runs[category, metric, method]
-            yield {
-                "method": method,
-                "category": category,
-                "metric": metric,
-                "n": estimate.n,
-                "runs": len(runs),
-                **_interval(estimate),
-            }
+            names = {"method": method, "category": category, "metric": metric, "n": estimate.n}
+            runs = len(summary.runs[category, metric, method])
+            yield names | {"runs": runs} | _interval(estimate)
 
 
-def _interval(number: Centred) -> dict[str, float | None]:
+def _interval(number: Centred) -> dict[str, Any]:
     return {"mean": number.mean, "low": number.low, "high": number.high}
 
 
@@ -190,13 +183,8 @@ def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
         scores.setdefault((row.method, row.category, row.metric), []).append(float(row.value))
     for (method, category, metric), values in scores.items():
         interval = t_interval(values)
-        yield {
-            "method": method,
-            "category": category,
-            "metric": metric,
-            "n": interval.n,
-            **_interval(interval),
-        }
+        names = {"method": method, "category": category, "metric": metric, "n": interval.n}
+        yield names | _interval(interval)
 
 
 def _verdict(summary: Summary, category: str, comparison: Comparison) -> dict[str, Any]:
@@ -216,7 +204,7 @@ def _verdict(summary: Summary, category: str, comparison: Comparison) -> dict[st
         "p": difference.p_value,
         "holm_p": comparison.adjusted_p,
         "pairs_tested": comparison.pairs,
-        "sentence": pair_sentence(comparison, basis=summary.basis),
+        "sentence": pair_sentence(comparison, summary.basis),
     }
 
 
@@ -234,16 +222,10 @@ def _paired(pair: Pair) -> dict[str, Any]:
         "high": pair.difference.high,
         "p": pair.difference.p_value,
         "holm_p": pair.adjusted_p,
-        "pairs_tested": pair.tested,
-        "d_z": _bounds(pair.effect),
-        "probability_of_improvement": _bounds(pair.improvement),
+        "pairs_tested": pair.pairs,
+        "d_z": pair.effect and dataclasses.asdict(pair.effect),
+        "probability_of_improvement": pair.improvement and dataclasses.asdict(pair.improvement),
     }
-
-
-def _bounds(bounds: Bounds | None) -> dict[str, float] | None:
-    if bounds is None:
-        return None
-    return {"value": bounds.value, "low": bounds.low, "high": bounds.high}
 
 
 def _plain(value: Any) -> Any:

@@ -13,18 +13,19 @@ from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.comparison import comparison_section
 from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.deviations import deviations_section
-from reality_check.report.sections.folders import folders_section
-from reality_check.report.sections.galleries import galleries_section
-from reality_check.report.sections.maps import maps_section
+from reality_check.report.sections.groups import folders_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.overview import overview_section
 from reality_check.report.sections.paired import paired_section
-from reality_check.report.sections.parameters import parameters_section
+from reality_check.report.sections.pictures import galleries_section, maps_section
 from reality_check.report.sections.published import published_section
 from reality_check.report.sections.ranks import ranks_section
-from reality_check.report.sections.reproductions import reproductions_section
-from reality_check.report.sections.search import search_section
-from reality_check.report.sections.settings import reproduce_section, settings_section
+from reality_check.report.sections.search import parameters_section, search_section
+from reality_check.report.sections.settings import (
+    reproduce_section,
+    reproductions_section,
+    settings_section,
+)
 from reality_check.report.sections.tuning import luck_section, tuning_section
 from reality_check.report.sections.untrained import baselines_section
 from reality_check.report.sections.verdict import NOISE_NOTES, verdict_section

@@ -92,11 +92,9 @@ def agreement_sentence(agreement: Agreement, category: str, things: str, who: st
         f"{category}: {who} and test order {agreement.alike} of {agreement.pairs} pairs the same "
         f"way (Spearman {correlation}, {evidence})"
     )
-    if agreement.p_value < 0.05 and agreement.correlation > 0:
-        return f"{order}."
-    if agreement.p_value < 0.05:
-        return f"{order}: they disagree."
-    return f"{order}: not enough to say that they agree."
+    if agreement.p_value >= 0.05:
+        return f"{order}: not enough to say that they agree."
+    return f"{order}." if agreement.correlation > 0 else f"{order}: they disagree."
 
 
 Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]
@@ -106,15 +104,12 @@ def _curse(method: MethodResults) -> Curse | None:
     best = winner(method)
     if best is None or best.value is None or len(method.search) < 2:
         return None
-    again = [
-        run
+    again = tuple(
+        run.value or 0.0
         for run in sound_reproductions(method)
         if run.retrained is None or (run.search, run.retrained) == (best.search, best.trial_index)
-    ]
-    sound = tuple(run.value or 0.0 for run in again)
-    if not sound:
-        return None
-    return method, best.value, selection_gap(best.value, sound), sound
+    )
+    return (method, best.value, selection_gap(best.value, again), again) if again else None
 
 
 def _table(curses: list[Curse]) -> PlainTable:

@@ -53,7 +53,6 @@ class Budget:
 
     @property
     def trials(self) -> int:
-        """Number of complete trials."""
         return len(self.curve)
 
     @property
@@ -165,8 +164,7 @@ def _table(budgets: list[Budget]) -> PlainTable:
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
     curves = []
     for budget in budgets:
-        method = next(m for m in summary.results.methods if m.name == budget.method)
-        low, high = expected_best_band(_values(method))
+        low, high = expected_best_band(_values(summary.records[budget.method]))
         half = budget.half
         curves.append(BestCurve(budget.method, budget.curve, low[:half], high[:half]))
     caption = (

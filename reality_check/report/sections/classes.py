@@ -12,6 +12,12 @@ from reality_check.report.text import NOTHING, interval_text, listed, percent
 from reality_check.statistics import Bounds
 
 _FEW_CLASSES = 20
+_NOTE = (
+    "Classes are resampled with all their queries (cluster bootstrap); what the queries "
+    "search stays as it is. “Single queries” treats those of a class as if they were "
+    "independent and is too narrow: the design effect says how many times too small its "
+    "variance is."
+)
 
 
 def classes_section(analysis: Analysis) -> Section | None:
@@ -20,9 +26,16 @@ def classes_section(analysis: Analysis) -> Section | None:
         return None
     blocks: list[Block] = []
     if analysis.uncertainties:
-        blocks += [_sentence(analysis), _table(analysis), Note(_note(analysis))]
+        few = f" {analysis.test_classes} classes are few for a bootstrap."
+        note = _NOTE + (few if analysis.test_classes < _FEW_CLASSES else "")
+        blocks += [_sentence(analysis), _table(analysis), Note(note)]
     if analysis.unscored:
-        blocks.append(_missing(analysis))
+        names = [f"{method} ({category})" for method, category in analysis.unscored]
+        shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
+        blocks.append(
+            f"The scores of every query are missing for {listed(shown)}. "
+            f"{_how_to_score(analysis)}; nothing is trained."
+        )
     return Section("classes", "Other test classes", tuple(blocks))
 
 
@@ -46,15 +59,8 @@ def _sentence(analysis: Analysis) -> str:
 
 
 def _table(analysis: Analysis) -> PlainTable:
-    header = (
-        "Method",
-        "Category",
-        METRICS[PRIMARY],
-        "Other classes",
-        "Classes and training",
-        "Single queries",
-        "Design effect",
-    )
+    intervals = ("Other classes", "Classes and training", "Single queries")
+    header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
     rows = tuple(
         _row(method, category, uncertainty)
         for (method, category), uncertainty in analysis.uncertainties.items()
@@ -81,29 +87,6 @@ def _row(method: str, category: str, uncertainty: Uncertainty) -> tuple[str, ...
 
 def _range(bounds: Bounds) -> str:
     return f"{percent(bounds.low)} to {percent(bounds.high)}"
-
-
-def _note(analysis: Analysis) -> str:
-    few = (
-        f" {analysis.test_classes} classes are few for a bootstrap."
-        if analysis.test_classes < _FEW_CLASSES
-        else ""
-    )
-    return (
-        "Classes are resampled with all their queries (cluster bootstrap); what the queries "
-        "search stays as it is. “Single queries” treats those of a class as if they were "
-        "independent and is too narrow: the design effect says how many times too small its "
-        f"variance is.{few}"
-    )
-
-
-def _missing(analysis: Analysis) -> str:
-    names = [f"{method} ({category})" for method, category in analysis.unscored]
-    shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
-    return (
-        f"The scores of every query are missing for {listed(shown)}. "
-        f"{_how_to_score(analysis)}; nothing is trained."
-    )
 
 
 def _how_to_score(analysis: Analysis) -> str:

@@ -1,8 +1,12 @@
-"""The comparison: a table a category of the three metrics, and of what else was measured."""
+"""The comparison: a table a category of all that was measured, and means with their intervals."""
 
 from __future__ import annotations
 
+from functools import partial
+
 from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
+from reality_check.report.figures.comparison import intervals_figure
+from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import (
     Block,
     ComparisonTables,
@@ -13,8 +17,7 @@ from reality_check.report.sections.blocks import (
     Section,
     Strong,
 )
-from reality_check.report.sections.intervals import interval_figures
-from reality_check.report.summary import Summary
+from reality_check.report.summary import Basis, Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
     close_note,
@@ -22,11 +25,18 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
-from reality_check.report.text import listed
+from reality_check.report.text import interval_text, listed
+
+#: What a dot of a figure is.
+_DOTS = {
+    Basis.SEARCHES: "the mean of every search",
+    Basis.SUBSETS: "every retrained trial",
+    Basis.SETTINGS: "every reproduction",
+    Basis.VALUES: "every reproduction",
+}
 
 
 def comparison_section(summary: Summary) -> Section:
-    """Return the section."""
     if not summary.results.rows:
         return Section("comparison", "All metrics", ("No results yet.",))
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
@@ -66,3 +76,36 @@ def other_note(summary: Summary) -> str:
         f"Asked for in addition to the protocol's three metrics, in percent{plain}; nothing was "
         "selected by them."
     )
+
+
+def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
+    """Return a figure for each metric that has results, MAP@R first.
+
+    Args:
+        summary: the results.
+        folder: see :class:`ReportFigure`.
+    """
+    return [
+        ReportFigure(
+            f"intervals_{metric}",
+            f"{label}: {_DOTS[summary.basis]} (dots), mean and 95 % interval (line). Each category "
+            "has its own scale.",
+            _alt(summary, metric),
+            partial(intervals_figure, summary, metric),
+            folder,
+        )
+        for metric, label in METRICS.items()
+        if any(summary.samples(category, metric) for category in summary.categories)
+    ]
+
+
+def _alt(summary: Summary, metric: str) -> str:
+    """The figure's content in words: the means of each category in percent."""
+    parts = []
+    for category in summary.categories:
+        means = [
+            f"{method} {interval_text(estimate)} (n = {estimate.n})"
+            for method, estimate in summary.estimates(category, metric).items()
+        ]
+        parts.append(f"{category}: {'; '.join(means) or 'no results yet'}.")
+    return f"{METRICS.get(metric, metric)} in percent. " + " ".join(parts)

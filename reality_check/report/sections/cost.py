@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
@@ -32,15 +32,15 @@ def cost_section(summary: Summary) -> Section | None:
     if not costs:
         return None
     sentence = f"{hours_text(costs)} in all, over {sum(cost.attempts for cost in costs)} attempts."
-    blocks = [sentence, _hours_table(summary), Note(_HOURS_NOTE), *_energy_blocks(summary)]
-    return Section("cost", "Cost", tuple(blocks))
+    spent = [((one.method, one.device), one.stage, one.hours, one.attempts) for one in costs]
+    table = _table(summary, "Hours of processes.", "Device", "Attempts", spent)
+    blocks = (sentence, table, Note(_HOURS_NOTE), *_energy_blocks(summary))
+    return Section("cost", "Cost", blocks)
 
 
 def hours_text(costs: Iterable[Cost]) -> str:
     """``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty where nothing was recorded."""
-    spent: dict[str, float] = {}
-    for cost in costs:
-        spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
+    spent = _totals((cost.device, cost.hours) for cost in costs)
     return listed([f"{hours:.2f} {_hours_of(kind)}" for kind, hours in sorted(spent.items())])
 
 
@@ -53,22 +53,6 @@ def _hours_of(device: str) -> str:
     }.get(device, f"hours of processes on {device}")
 
 
-def _hours_table(summary: Summary) -> PlainTable:
-    costs = summary.results.costs
-    rows = []
-    for method, device in _keys(summary, ((cost.method, cost.device) for cost in costs)):
-        own = [cost for cost in costs if (cost.method, cost.device) == (method, device)]
-        hours = _by_stage((cost.stage, cost.hours) for cost in own)
-        attempts = str(sum(cost.attempts for cost in own))
-        rows.append((method or BASELINES, device, *hours, attempts))
-    return PlainTable(
-        "Hours of processes.",
-        ("Method", "Device", "Search", "Reproductions", "Complete", "In all", "Attempts"),
-        tuple(rows),
-        words=("Method", "Device"),
-    )
-
-
 def _energy_blocks(summary: Summary) -> list[Block]:
     energy, missing = summary.results.energy, summary.results.energy_missing
     if not energy:
@@ -77,30 +61,42 @@ def _energy_blocks(summary: Summary) -> list[Block]:
     unit, times = ("Wh", 1000.0) if watt_hours else ("kWh", 1.0)
     totals = _totals((one.part, one.kilowatt_hours * times) for one in energy)
     parts = listed([f"{totals[part]:.2f} {unit} of {_PARTS[part]}" for part in sorted(totals)])
-    note = " ".join([_ENERGY_NOTE, *missing])
-    return [f"Energy: {parts}.", _energy_table(summary, unit, times), Note(note)]
+    spent = [
+        ((one.method, _PARTS[one.part]), one.stage, one.kilowatt_hours * times, float(one.hours))
+        for one in energy
+    ]
+    table = _table(summary, f"Energy in {unit}.", "Part", "Worker hours", spent)
+    return [f"Energy: {parts}.", table, Note(" ".join([_ENERGY_NOTE, *missing]))]
 
 
-def _energy_table(summary: Summary, unit: str, times: float) -> PlainTable:
-    energy = summary.results.energy
-    rows = []
-    for method, part in _keys(summary, ((one.method, one.part) for one in energy)):
-        own = [one for one in energy if (one.method, one.part) == (method, part)]
-        used = _by_stage((one.stage, one.kilowatt_hours * times) for one in own)
-        hours = f"{sum(one.hours for one in own):.2f}"
-        rows.append((method or BASELINES, _PARTS[part], *used, hours))
-    return PlainTable(
-        f"Energy in {unit}.",
-        ("Method", "Part", "Search", "Reproductions", "Complete", "In all", "Worker hours"),
-        tuple(rows),
-        words=("Method", "Part"),
-    )
+def _table(
+    summary: Summary,
+    caption: str,
+    kind: str,
+    last: str,
+    spent: Sequence[tuple[tuple[str, str], str, float, float]],
+) -> PlainTable:
+    """Amounts by stage and in all; a row for each method and kind, those of no method at the end.
 
-
-def _keys(summary: Summary, pairs: Iterable[tuple[str, str]]) -> list[tuple[str, str]]:
-    """Each pair once, in the order of the methods; what belongs to none comes last."""
+    Args:
+        summary: the results.
+        caption: of the table.
+        kind: title of the kinds' column.
+        last: title of the last column, a count or hours.
+        spent: method and kind, stage, amount, and what is added up in the last column.
+    """
     order = [method.name for method in summary.results.methods]
-    return sorted(dict.fromkeys(pairs), key=lambda pair: (*order, pair[0]).index(pair[0]))
+    rows = []
+    for key in sorted(
+        dict.fromkeys(k for k, *_ in spent), key=lambda k: (*order, k[0]).index(k[0])
+    ):
+        stages = _totals((stage, amount) for own, stage, amount, _ in spent if own == key)
+        cells = [f"{stages[stage]:.2f}" if stage in stages else NOTHING for stage in STAGES]
+        added = sum(one for own, *_, one in spent if own == key)
+        end = f"{added:.2f}" if isinstance(added, float) else str(added)
+        rows.append((key[0] or BASELINES, key[1], *cells, f"{sum(stages.values()):.2f}", end))
+    header = ("Method", kind, "Search", "Reproductions", "Complete", "In all", last)
+    return PlainTable(caption, header, tuple(rows), words=("Method", kind))
 
 
 def _totals(values: Iterable[tuple[str, float]]) -> dict[str, float]:
@@ -108,10 +104,3 @@ def _totals(values: Iterable[tuple[str, float]]) -> dict[str, float]:
     for key, value in values:
         totals[key] = totals.get(key, 0.0) + value
     return totals
-
-
-def _by_stage(values: Iterable[tuple[str, float]]) -> list[str]:
-    """The total of each stage, then of all."""
-    stages = _totals(values)
-    own = [f"{stages[stage]:.2f}" if stage in stages else NOTHING for stage in STAGES]
-    return [*own, f"{sum(stages.values()):.2f}"]

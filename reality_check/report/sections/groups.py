@@ -6,7 +6,7 @@ each group is in ``group_1/``, ``group_2/``, ...
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,7 +21,6 @@ from reality_check.report.sections.blocks import (
     WholeReport,
 )
 from reality_check.report.sections.deviations import deviations_section
-from reality_check.report.sections.folders import folder_table
 from reality_check.report.sections.overview import overview_section
 from reality_check.report.summary import Summary
 from reality_check.report.tables import comparison_tables
@@ -30,6 +29,10 @@ from reality_check.results import Folder
 
 #: More differing settings than this are only counted.
 _MOST_KEYS = 40
+_SENTENCE = (
+    "Same data set, split, network and protocol, so all methods are in one table. Methods that "
+    "several folders have carry their folder in their name."
+)
 
 
 @dataclass(frozen=True)
@@ -45,11 +48,6 @@ class Group:
         return listed([folder.label for folder in self.folders])
 
 
-def groups_title(groups: Sequence[Group]) -> str:
-    """Return the title of the report."""
-    return " | ".join(group.summary.results.name for group in groups)
-
-
 def groups_sections(groups: Sequence[Group], keys: Sequence[str]) -> list[Section]:
     """Return the sections of the report.
 
@@ -57,9 +55,11 @@ def groups_sections(groups: Sequence[Group], keys: Sequence[str]) -> list[Sectio
         groups: at least two.
         keys: the dotted names of the settings in which they differ.
     """
+    folders = [folder for group in groups for folder in group.folders]
+    numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.folders]
     return [
         Section("overview", "Overview", tuple(sentences(groups))),
-        Section("folders", "Output folders", (_folders(groups),)),
+        Section("folders", "Output folders", (folder_table(folders, numbers),)),
         Section("differences", "What differs", (differences_table(groups, keys),)),
         *(_section(number, group) for number, group in enumerate(groups, 1)),
     ]
@@ -96,12 +96,6 @@ def _value(config: Mapping[str, Any], dotted: str) -> str:
     return text if len(text) <= longest else f"{text[:longest]}…"
 
 
-def _folders(groups: Sequence[Group]) -> PlainTable:
-    folders = [folder for group in groups for folder in group.folders]
-    numbers = [str(number) for number, group in enumerate(groups, 1) for _ in group.folders]
-    return folder_table(folders, numbers)
-
-
 def _section(number: int, group: Group) -> Section:
     summary, folder = group.summary, f"group_{number}"
     deviations = deviations_section(summary)
@@ -112,3 +106,38 @@ def _section(number: int, group: Group) -> Section:
         results = [Heading("All metrics"), tables]
     blocks = (WholeReport(folder), *overview_section(summary, f"{folder}/").blocks, box, *results)
     return Section(f"group-{number}", f"Group {number}: {group.title}", blocks)
+
+
+def folders_section(summary: Summary) -> Section | None:
+    """Return the section; ``None`` in the report of a folder itself."""
+    folders = summary.results.folders
+    if not folders:
+        return None
+    words = (_SENTENCE,) if len(folders) > 1 else ()
+    return Section("folders", "Output folders", (*words, folder_table(folders)))
+
+
+def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None) -> PlainTable:
+    """Return a row for each folder.
+
+    Args:
+        folders: in their order.
+        groups: for each the group it is in, where they are not comparable.
+    """
+    rows: list[tuple[str, ...]] = [
+        (
+            folder.label,
+            folder.path,
+            folder.experiment,
+            ", ".join(folder.methods),
+            "" if folder.seed is None else str(folder.seed),
+            "finished" if folder.finished else "not finished",
+        )
+        for folder in folders
+    ]
+    header: tuple[str, ...] = ("Folder", "Path", "Experiment", "Methods", "Seed", "State")
+    if groups is not None:
+        header = (header[0], "Group", *header[1:])
+        rows = [(row[0], group, *row[1:]) for row, group in zip(rows, groups, strict=True)]
+    words = tuple(title for title in header if title != "Seed")
+    return PlainTable("Which folder holds which methods.", header, tuple(rows), words)

@@ -1,16 +1,17 @@
-"""Method by method: the search, the winner's hyper-parameters, and the learning curves."""
+"""Method by method: the search with every trial, the winner's hyper-parameters, the curves."""
 
 from __future__ import annotations
 
+import math
 from functools import partial
+from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import UNTRAINED_NOTE, method_figure
-from reality_check.report.sections.blocks import Block, Folded, PlainTable, Section
-from reality_check.report.sections.parameters import importance_sentence
-from reality_check.report.sections.trials import trials_fold
-from reality_check.report.summary import Summary, winner
+from reality_check.report.sections.blocks import Axis, Block, Folded, PlainTable, Section, Trials
+from reality_check.report.sections.search import importance_sentence
+from reality_check.report.summary import Summary, completed, winner
 from reality_check.report.text import (
     NOTHING,
     counted,
@@ -68,22 +69,16 @@ def _sentence(summary: Summary, method: MethodResults) -> str:
 def _parameters(method: MethodResults, best: TrialRecord) -> PlainTable:
     shares = method.importance.shares if method.importance is not None else {}
     header = ("Hyper-parameter", "Winner", "Tried", *(["Importance"] if shares else []))
-    rows = tuple(
-        (name, parameter(value), _extent(method, name), *_share(shares, name))
-        for name, value in best.params.items()
-    )
+    rows = []
+    for name, value in best.params.items():
+        row = (name, parameter(value), _extent(method, name))
+        share = f"{percent(shares[name], 0)} %" if name in shares else NOTHING
+        rows.append((*row, share) if shares else row)
     caption = (
         f"Hyper-parameters of the winner of the search (trial {best.trial_index}, validation "
         f"score {percent(best.value)}), and the values that were tried."
     )
-    return PlainTable(caption, header, rows, words=("Hyper-parameter", "Tried"))
-
-
-def _share(shares: dict[str, float], name: str) -> list[str]:
-    """The importance of a parameter, where importances are known."""
-    if not shares:
-        return []
-    return [f"{percent(shares[name], 0)} %" if name in shares else NOTHING]
+    return PlainTable(caption, header, tuple(rows), words=("Hyper-parameter", "Tried"))
 
 
 def _extent(method: MethodResults, name: str) -> str:
@@ -117,16 +112,15 @@ def _figure(
             f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE}"
         )
         folds = max((len(run.curves) for run in runs), default=0)
-        means = [f"fold {fold} {percent(_mean_best(runs, fold))}" for fold in range(folds)]
+        reached = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]
+        means = [f"fold {n} {percent(_mean(values))}" for n, values in enumerate(reached)]
         best_of = f"; mean best validation in percent: {listed(means)}" if means else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
     draw = partial(method_figure, method, runs, metric)
     return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)
 
 
-def _mean_best(runs: list[TrialRecord], fold: int) -> float | None:
-    """Mean of what the scored networks reached, as recorded."""
-    values = [run.fold_values[fold] for run in runs if fold < len(run.fold_values)]
+def _mean(values: list[float]) -> float | None:
     return sum(values) / len(values) if values else None
 
 
@@ -152,3 +146,65 @@ def _folder(summary: Summary, method: MethodResults) -> str:
     same = method.name in source.methods
     name = method.name if same else method.name.removesuffix(f" ({source.label})")
     return f"{source.path}/{name}"
+
+
+def trials_fold(method: MethodResults, metric: str = METRICS[PRIMARY]) -> Folded:
+    """Return the trials of a method that searched, in their order.
+
+    Args:
+        method: that searched.
+        metric: what chose among them.
+    """
+    value = f"validation {metric} (%)"
+    trials = sorted(method.search, key=lambda trial: (trial.search, trial.trial_index))
+    values = {name: [trial.params.get(name) for trial in trials] for name in method.searched}
+    axes = [_axis(name, own, name in method.logarithmic) for name, own in values.items()]
+    scores = [100 * (t.value or 0.0) if completed(t) else None for t in trials]
+    axes.append(_axis(value, scores, False))
+    best = winner(method)
+    block = Trials(_table(method, trials, value), tuple(axes), trials.index(best) if best else None)
+    return Folded(counted(len(trials), "trial"), (block,), headed=False)
+
+
+def _axis(name: str, values: list[Any], logarithmic: bool) -> Axis:
+    """Numbers lie between the lowest and the highest, choices side by side."""
+    known = [value for value in values if value is not None]
+    if any(isinstance(value, str | bool) for value in known):
+        choices = list(dict.fromkeys(map(str, known)))
+        spots = [None if v is None else float(choices.index(str(v))) for v in values]
+        return Axis(name, choices[0], choices[-1], _between(spots))
+    scale = math.log10 if logarithmic else float
+    ends = [parameter(float(f"{end:.4g}")) for end in (min(known), max(known))] if known else []
+    low, high = ends or ("", "")
+    return Axis(name, low, high, _between([None if v is None else scale(v) for v in values]))
+
+
+def _between(spots: list[float | None]) -> tuple[float | None, ...]:
+    """From 0 to 1; in the middle where all are the same."""
+    known = [spot for spot in spots if spot is not None]
+    low, width = min(known, default=0.0), max(known, default=0.0) - min(known, default=0.0)
+    return tuple(None if s is None else ((s - low) / width if width else 0.5) for s in spots)
+
+
+def _table(method: MethodResults, trials: list[TrialRecord], value: str) -> PlainTable:
+    several = len({trial.search for trial in trials}) > 1
+    wordy = {
+        name
+        for name in method.searched
+        if any(isinstance(t.params.get(name), str | bool | None) for t in trials)
+    }
+    rows = tuple(
+        (
+            *((str(trial.search),) if several else ()),
+            str(trial.trial_index),
+            percent(trial.value),
+            *(parameter(trial.params.get(name, "")) for name in method.searched),
+            duration(trial.seconds),
+            "diverged" if trial.diverged is not None else trial.state,
+        )
+        for trial in trials
+    )
+    header = (
+        *(("Search",) if several else ()), "Trial", value, *method.searched, "Time", "State",
+    )  # fmt: skip
+    return PlainTable(f"Trials of {method.name}.", header, rows, words=(header[0], *wordy, "State"))

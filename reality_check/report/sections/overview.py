@@ -16,9 +16,8 @@ from reality_check.report.sections.blocks import (
     Strong,
     Verdict,
 )
-from reality_check.report.sections.comparison import legend
+from reality_check.report.sections.comparison import interval_figures, legend
 from reality_check.report.sections.cost import hours_text
-from reality_check.report.sections.intervals import interval_figures
 from reality_check.report.sections.verdict import (
     cautions,
     control_sentences,

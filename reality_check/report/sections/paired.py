@@ -9,6 +9,7 @@ from reality_check.report.analysis import AgainstBest, Analysis, Pair
 from reality_check.report.figures.comparison import paired_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
+from reality_check.report.sections.verdict import relations
 from reality_check.report.summary import Basis
 from reality_check.report.text import NOTHING, counted, listed, p_text, points, true_minus
 from reality_check.statistics import Bounds
@@ -61,14 +62,12 @@ def paired_section(analysis: Analysis) -> Section | None:
     lines = [line for category in shown for line in _of_the_best(analysis, category)]
     blocks.append(Bullets(tuple(lines)))
     for category, pairs in shown.items():
-        basis = analysis.summary.basis
         further = analysis.against_best[category].pairs[1:]
-        more = tuple(pair_sentence(pair, basis) for pair in further)
+        more = tuple(pair_sentence(pair, analysis.summary.basis) for pair in further)
         table = _table(category, pairs)
         title = f"{category}: {counted(len(pairs), 'pair')}"
         blocks.append(Folded(title, (Bullets(more), table) if more else (table,)))
-    blocks.append(Note(_TABLE_NOTE))
-    blocks.append(_against_verdict(analysis))
+    blocks += [Note(_TABLE_NOTE), _against_verdict(analysis)]
     if any(pair.anywhere for pairs in shown.values() for pair in pairs):
         blocks.append(Note(_CLASSES_NOTE))
     return Section("paired", "Seed by seed", tuple(blocks))
@@ -76,8 +75,7 @@ def paired_section(analysis: Analysis) -> Section | None:
 
 def _of_the_best(analysis: Analysis, category: str) -> list[str]:
     """The best method and the next one with common seeds, and what seeds make of the best."""
-    against = analysis.against_best[category]
-    basis = analysis.summary.basis
+    against, basis = analysis.against_best[category], analysis.summary.basis
     first = [f"{category}: {pair_sentence(pair, basis)}" for pair in against.pairs[:1]]
     return [*first, *seed_sentences(category, against)]
 
@@ -120,20 +118,15 @@ def pair_sentence(pair: Pair, basis: Basis = Basis.VALUES) -> str:
     """Return one sentence on one pair, the higher one first, differences in percentage points."""
     if pair.difference.mean < 0:
         pair = pair.turned()
-    a, b, gap = pair.better, pair.other, f"{points(pair.difference.mean)} points {_METRIC}"
-    relation = f"{a} is above {b}"
-    if basis is Basis.SETTINGS:
-        a, b = f"what was found for {a}", f"what was found for {b}"
-        relation = f"{a} retrains above {b}"
-    tie = f"{a} is not distinguishable from {b}"
+    relation, tie, gap = relations(pair, basis)
     over = f"over {counted(pair.seeds, _UNITS.get(basis, 'common seed'))}"
     low, high = pair.difference.low, pair.difference.high
     if low is None or high is None or pair.adjusted_p is None:
         return f"{tie}: a difference of {gap} {over}, too few for a test."
-    holm = f"Holm {p_text(pair.adjusted_p)}" if pair.tested > 1 else p_text(pair.adjusted_p)
+    holm = f"Holm {p_text(pair.adjusted_p)}" if pair.pairs > 1 else p_text(pair.adjusted_p)
     evidence = f"95 % interval {points(low)} to {points(high)} {over}, {holm}"
     if not pair.distinct:
-        reason = f" after correction for {pair.tested} pairs" if low > 0 and pair.tested > 1 else ""
+        reason = f" after correction for {pair.pairs} pairs" if low > 0 and pair.pairs > 1 else ""
         return f"{tie}{reason}: a difference of {gap} ({evidence})."
     return f"{relation} by {gap} on these test classes ({evidence}){_elsewhere(pair)}."
 
@@ -149,18 +142,8 @@ def _elsewhere(pair: Pair) -> str:
 
 
 def _table(category: str, pairs: tuple[Pair, ...]) -> PlainTable:
-    header = (
-        "Better",
-        "Other",
-        f"Δ {_METRIC}",
-        "95 %, seeds",
-        "95 %, any classes",
-        "Holm p",
-        "Seeds won",
-        "d_z",
-        "P",
-        "δ",
-    )
+    intervals = (f"Δ {_METRIC}", "95 %, seeds", "95 %, any classes")
+    header = ("Better", "Other", *intervals, "Holm p", "Seeds won", "d_z", "P", "δ")
     rows = tuple(_row(pair) for pair in pairs)
     caption = f"{category}: every pair, differences in percentage points."
     return PlainTable(caption, header, rows, words=("Better", "Other"))
@@ -213,14 +196,8 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         + (", and with other test classes too (thin line)." if any_classes else ".")
         + " Right of 0 the best method is above."
     )
-    notes = [
-        line for category, against in drawn.items() for line in seed_sentences(category, against)
-    ]
-    alt = " ".join(
-        [
-            "Differences seed by seed.",
-            *(f"{name}: {pair_sentence(pair, analysis.summary.basis)}" for name, pair in pairs),
-        ]
-    )
+    notes = [line for name, against in drawn.items() for line in seed_sentences(name, against)]
+    told = [f"{name}: {pair_sentence(pair, analysis.summary.basis)}" for name, pair in pairs]
+    alt = " ".join(["Differences seed by seed.", *told])
     draw = partial(paired_figure, analysis.summary, drawn)
     return ReportFigure("paired_differences", " ".join([caption, *notes]), alt, draw)

@@ -51,30 +51,24 @@ def published_parts(summary: Summary) -> list[PublishedPart]:
     """The table that the experiment repeats, and those that it was asked to be compared with."""
     plain = summary.results.config.get("published_results")
     own = [PublishedResults.model_validate(plain)] if plain else []
-    return [_part(summary, published) for published in (*own, *summary.results.published)]
-
-
-def _part(summary: Summary, published: PublishedResults) -> PublishedPart:
-    spread = f" Published ±: {published.spread}." if published.spread else ""
-    caption = (
-        f"{published.source}. In percent; measured: mean ± half-width of the 95 % t-interval over "
-        f"n networks; differences in points.{spread}"
-    )
-    return PublishedPart(caption, _table(summary, published), tuple(published.notes))
+    parts = []
+    for published in (*own, *summary.results.published):
+        spread = f" Published ±: {published.spread}." if published.spread else ""
+        caption = (
+            f"{published.source}. In percent; measured: mean ± half-width of the 95 % t-interval "
+            f"over n networks; differences in points.{spread}"
+        )
+        parts.append(PublishedPart(caption, _table(summary, published), tuple(published.notes)))
+    return parts
 
 
 def _table(summary: Summary, published: PublishedResults) -> PlainTable | None:
     if not published.results:
         return None
-    metrics = list(
-        dict.fromkeys(
-            metric
-            for methods in published.results.values()
-            for figures in methods.values()
-            for metric in figures
-        )
-    )
-    digits = _digits(published)
+    every = [figures for methods in published.results.values() for figures in methods.values()]
+    metrics = list(dict.fromkeys(metric for figures in every for metric in figures))
+    # Of the figures and of their spreads: YAML knows no trailing zeros.
+    digits = _most_digits(every, 0), _most_digits(every, 1)
     rows = []
     for category, methods in published.results.items():
         others = [name for name in summary.methods if name not in methods]
@@ -102,7 +96,10 @@ def _rows(
         printed = [_printed(figures.get(metric), digits) for metric in metrics]
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
-        measured = [_measured_text(metric, values[metric]) for metric in metrics]
+        measured = [
+            interval_text(found, is_fraction(metric)) if found is not None else NOTHING
+            for metric, found in values.items()
+        ]
         rows.append((*names, _ROWS[1], *measured, str(runs)))
     if figures and runs:
         apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
@@ -117,30 +114,16 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> Esti
     return next((estimate for estimate in every if estimate is not None), None)
 
 
-def _digits(published: PublishedResults) -> tuple[int, int]:
-    """How many digits the table's figures and their spreads have: YAML knows no trailing zeros."""
-    figures = [
-        figure
-        for methods in published.results.values()
-        for every in methods.values()
-        for figure in every.values()
-    ]
-    values, spreads = ([figure[i] for figure in figures if len(figure) > i] for i in (0, 1))
-    return _most_digits(values), _most_digits(spreads)
-
-
-def _most_digits(numbers: list[float]) -> int:
-    return max((len(str(number).partition(".")[2]) for number in numbers), default=0)
+def _most_digits(every: list[dict[str, tuple[float, ...]]], place: int) -> int:
+    """How many digits the figures at that place have."""
+    numbers = [figure[place : place + 1] for figures in every for figure in figures.values()]
+    return max((len(str(n).partition(".")[2]) for (n,) in filter(None, numbers)), default=0)
 
 
 def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
     if figure is None:
         return NOTHING
     return " ± ".join(f"{value:.{n}f}" for value, n in zip(figure, digits, strict=False))
-
-
-def _measured_text(metric: str, measured: Estimate | None) -> str:
-    return NOTHING if measured is None else interval_text(measured, is_fraction(metric))
 
 
 def _difference(metric: str, figure: tuple[float, ...] | None, measured: Estimate | None) -> str:

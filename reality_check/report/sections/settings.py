@@ -1,49 +1,33 @@
-"""How it was run, and the commands that make the same run again."""
+"""How it was run, every reproduction, and the commands that make the same run again."""
 
 from __future__ import annotations
 
+import json
 import shlex
 from pathlib import Path
-from typing import Any
 
+from reality_check.config.metrics import METRICS, stage_of
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.sections.blocks import Block, Code, Folded, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.results import Folder
+from reality_check.report.text import NOTHING, percent
+from reality_check.results import Folder, TrialRecord
+from reality_check.utils.text import duration
 
 
 def settings_section(summary: Summary) -> Section:
-    """Return the facts of the run, and the whole experiment."""
-    return Section("facts", "How it was run", tuple(_details(summary)))
-
-
-def facts_table(summary: Summary) -> PlainTable:
-    """How it was run, as the campaign states it."""
-    facts = (("Experiment", summary.results.name), ("Protocol", summary.results.protocol))
-    rows = (*facts, *((key, value) for key, value in summary.results.facts))
-    header = ("What", "Value")
-    return PlainTable("Settings and circumstances.", header, rows, words=header)
-
-
-def _details(summary: Summary) -> list[Block]:
-    """The facts, and the resolved experiment as YAML."""
-    facts = Folded("Settings and circumstances", (facts_table(summary),), headed=False)
-    plain = _plain(summary.results.config)
-    if not plain:
-        return [facts]
-    title = "The resolved experiment (experiment.yaml)"
-    if len(summary.results.folders) > 1:
-        title = "The settings that the folders have in common, and all methods"
-    return [facts, Folded(title, (Code(dump_yaml(plain), "yaml"),))]
-
-
-def _plain(value: Any) -> Any:
-    """Only what YAML can say; anything else as its text."""
-    if isinstance(value, dict):
-        return {str(key): _plain(item) for key, item in value.items()}
-    if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
-    return value if isinstance(value, str | int | float | bool | None) else str(value)
+    """Return the facts of the run, and the resolved experiment as YAML."""
+    results, header = summary.results, ("What", "Value")
+    rows = (("Experiment", results.name), ("Protocol", results.protocol), *results.facts)
+    table = PlainTable("Settings and circumstances.", header, rows, words=header)
+    blocks: list[Block] = [Folded("Settings and circumstances", (table,), headed=False)]
+    if results.config:
+        title = "The resolved experiment (experiment.yaml)"
+        if len(results.folders) > 1:
+            title = "The settings that the folders have in common, and all methods"
+        plain = json.loads(json.dumps(results.config, default=str))  # only what YAML can say
+        blocks.append(Folded(title, (Code(dump_yaml(plain), "yaml"),)))
+    return Section("facts", "How it was run", tuple(blocks))
 
 
 def reproduce_section(summary: Summary) -> Section:
@@ -82,3 +66,42 @@ def _again(folder: Folder, name: str) -> str:
         given = f"{name}_given"
         return f"unzip {path} -d {given} && reality-check run {given}/experiment.yaml --out {name}"
     return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"
+
+
+def reproductions_section(summary: Summary) -> Section:
+    rows = []
+    for method in summary.methods:
+        for category in summary.categories:
+            numbers = {n for m in METRICS for n in summary.runs.get((category, m, method), {})}
+            rows += [_reproduction_row(summary, method, category, n) for n in sorted(numbers)]
+    first = ("Method", "Category", "Search", "Trial", "Run")
+    header = (*first, *METRICS.values(), "Time", "Attempts", "Remarks")
+    words = ("Method", "Category", "Remarks")
+    table = PlainTable("Metrics in percent, time per run.", header, tuple(rows), words)
+    shown = table if rows else "No reproduction has been scored yet."
+    return Section("reproductions", "Every reproduction", (shown,))
+
+
+def _reproduction_row(
+    summary: Summary, method: str, category: str, reproduction: int
+) -> tuple[str, ...]:
+    record = _record(summary, method, category, reproduction)
+    values = [summary.runs.get((category, m, method), {}).get(reproduction) for m in METRICS]
+    row = next(
+        row
+        for metric in METRICS
+        for row in summary.rows.get((category, metric, method), [])
+        if row.reproduction == reproduction
+    )
+    place = [NOTHING if number is None else str(number) for number in (row.search, row.trial)]
+    run = (NOTHING, NOTHING, "")
+    if record is not None:
+        remark = f"diverged: {record.diverged}" if record.diverged else ""
+        run = (duration(record.seconds), str(record.attempts), remark)
+    return (method, category, *place, str(reproduction), *map(percent, values), *run)
+
+
+def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:
+    entry = summary.records.get(method)
+    runs: tuple[TrialRecord, ...] = getattr(entry, stage_of(category)) if entry else ()
+    return next((run for run in runs if run.trial_index == reproduction), None)

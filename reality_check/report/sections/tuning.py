@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
 from functools import partial
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import BudgetCurve, budget_figure
-from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.figures.search import budget_figure
+from reality_check.report.sections.blocks import Bullets, Note, PlainTable, Section
+from reality_check.report.summary import Basis
 from reality_check.report.text import NOTHING, percent, points
-from reality_check.statistics import budget_curve
+from reality_check.statistics import Estimate, budget_curve
 
 _METRIC = METRICS[PRIMARY]
 _NOTE = (
@@ -25,8 +26,29 @@ _NOTE = (
 
 def tuning_section(analysis: Analysis) -> Section | None:
     """Return the section; ``None`` but of all subsets of one random search."""
-    blocks = _curves(analysis.summary) if analysis.summary.basis is Basis.SUBSETS else []
-    return Section("tuning", "Score and tuning budget", tuple(blocks)) if blocks else None
+    summary = analysis.summary
+    if summary.basis is not Basis.SUBSETS:
+        return None
+    category, curves = summary.categories[0], {}
+    for method in summary.methods:
+        rows = summary.rows.get((category, PRIMARY, method))
+        if rows is not None and method not in summary.controls:
+            curves[method] = budget_curve(*summary.subsets(rows))
+    curves = {method: estimates for method, estimates in curves.items() if estimates}
+    if not curves:
+        return None
+    caption = (
+        f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
+        f"intervals; the verdicts are at {summary.budget} (dashed)."
+    )
+    told = [
+        f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
+        for method, estimates in curves.items()
+    ]
+    draw = partial(budget_figure, curves, summary.budget)
+    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *told]), draw)
+    blocks = (Bullets(tuple(_leads(curves))), figure, Note(_NOTE))
+    return Section("tuning", "Score and tuning budget", blocks)
 
 
 def luck_section(analysis: Analysis) -> Section | None:
@@ -35,40 +57,12 @@ def luck_section(analysis: Analysis) -> Section | None:
     return Section("luck", "What moves the scores", (table,)) if table is not None else None
 
 
-def _curves(summary: Summary) -> list[Block]:
-    category = summary.categories[0]
-    curves = []
-    for method in summary.methods:
-        rows = summary.rows.get((category, PRIMARY, method))
-        if rows is None or method in summary.controls:
-            continue
-        estimates = budget_curve(*summary.subsets(rows))
-        if estimates:
-            curves.append(BudgetCurve(method, estimates))
-    if not curves:
-        return []
-    caption = (
-        f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
-        f"intervals; the verdicts are at {summary.budget} (dashed)."
-    )
-    alt = f"{caption} " + " ".join(
-        f"{curve.method}: "
-        + ", ".join(f"{percent(e.mean)} with {n}" for n, e in curve.estimates.items())
-        + "."
-        for curve in curves
-    )
-    figure = ReportFigure(
-        "tuning_budget", caption, alt, partial(budget_figure, curves, summary.budget)
-    )
-    return [Bullets(tuple(_leads(curves))), figure, Note(_NOTE)]
-
-
-def _leads(curves: list[BudgetCurve]) -> list[str]:
+def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
     """Say who leads with how many trials."""
-    common = sorted(set.intersection(*(set(curve.estimates) for curve in curves)))
+    common = sorted(set.intersection(*map(set, curves.values())))
     if len(curves) < 2 or not common:
         return []
-    leaders = [max(curves, key=lambda c: c.estimates[n].mean).method for n in common]
+    leaders = [max(curves, key=lambda method: curves[method][n].mean) for n in common]
     if len(set(leaders)) == 1:
         return [
             f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "

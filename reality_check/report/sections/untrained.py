@@ -23,11 +23,15 @@ def untrained_sentences(summary: Summary) -> list[str]:
     baselines = untrained(summary)
     if not baselines:
         return []
+    sentences = []
+    for one in baselines:
+        who = "all methods are better"
+        if one.unbeaten:
+            verb = "is" if len(one.unbeaten) == 1 else "are"
+            who = f"{_named(one, summary)} {verb} not better"
+        sentences.append(f"{one.name}, {_score(one)} (n = {one.n}): {who}.")
     return [
-        *(
-            f"{one.name}, {_score(one)} (n = {one.n}): {_who_is_better(one, summary)}."
-            for one in baselines
-        ),
+        *sentences,
         "A method is better where the 95 % interval of the difference is above 0 (uncorrected; of "
         "those with the experiment's network).",
     ]
@@ -46,13 +50,6 @@ def untrained_note(summary: Summary) -> str:
 
 def _score(one: Untrained) -> str:
     return f"{percent(one.mean)} % {METRICS[PRIMARY]}"
-
-
-def _who_is_better(one: Untrained, summary: Summary) -> str:
-    if not one.unbeaten:
-        return "all methods are better"
-    verb = "is" if len(one.unbeaten) == 1 else "are"
-    return f"{_named(one, summary)} {verb} not better"
 
 
 def _named(one: Untrained, summary: Summary) -> str:

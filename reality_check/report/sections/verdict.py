@@ -10,7 +10,7 @@ from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import counted, listed, p_text, percent, points
-from reality_check.statistics import CONFIDENCE, Comparison, Difference
+from reality_check.statistics import CONFIDENCE, Comparison
 
 #: More sentences of a category than this are folded away.
 _SHOWN = 3
@@ -69,41 +69,41 @@ def verdict_section(summary: Summary) -> Section:
     return Section("verdict", "Verdict", tuple(blocks))
 
 
-def pair_sentence(
-    comparison: Comparison, metric: str = PRIMARY, basis: Basis = Basis.VALUES
-) -> str:
-    """Return one sentence on one pair of methods, differences in percentage points.
-
-    Args:
-        comparison: the pair, better method first.
-        metric: key of ``METRICS``.
-        basis: what it is about.
-    """
-    a, b, difference = comparison.better, comparison.other, comparison.difference
+def relations(comparison: Comparison, basis: Basis) -> tuple[str, str, str]:
+    """Return that the first is above the other, that it is a tie, and the difference."""
+    a, b = comparison.better, comparison.other
     relation = f"{a} is above {b}"
     if basis is Basis.SETTINGS:
         a, b = f"what was found for {a}", f"what was found for {b}"
         relation = f"{a} retrains above {b}"
-    gap = f"{points(difference.mean)} points {METRICS.get(metric, metric)}"
-    tie = f"{a} is not distinguishable from {b}"
+    gap = f"{points(comparison.difference.mean)} points {METRICS[PRIMARY]}"
+    return relation, f"{a} is not distinguishable from {b}", gap
+
+
+def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
+    """Return one sentence on one pair of methods, differences in percentage points.
+
+    Args:
+        comparison: the pair, better method first.
+        basis: what it is about.
+    """
+    difference, (relation, tie, gap) = comparison.difference, relations(comparison, basis)
     unit = _UNITS[basis]
     sizes = f"n = {difference.n[0]} and {difference.n[1]}{unit and ' '}{unit}"
-    if difference.half_width is None or comparison.adjusted_p is None:
+    low, high = difference.low, difference.high
+    if low is None or high is None or comparison.adjusted_p is None:
         return (
             f"{tie}: a difference of {gap}, but no test with fewer than three "
             f"{unit or 'runs'} ({sizes})."
         )
-    low, high = difference.mean - difference.half_width, difference.mean + difference.half_width
-    evidence = f"{CONFIDENCE:.0%} interval {points(low)} to {points(high)}, {sizes}"
-    evidence = evidence.replace("%", " %")
+    evidence = f"{100 * CONFIDENCE:.0f} % interval {points(low)} to {points(high)}, {sizes}"
     if comparison.pairs > 1:
         evidence += f", Holm {p_text(comparison.adjusted_p)}"
     if comparison.distinct:
         return f"{relation} by {gap} ({evidence})."
     if low > 0:
         evidence += f"; alone {p_text(difference.p_value or 0.0)}"
-        reason = f" after correction for {comparison.pairs} pairs"
-        return f"{tie}{reason}: a difference of {gap} ({evidence})."
+        tie += f" after correction for {comparison.pairs} pairs"
     return f"{tie}: a difference of {gap} ({evidence})."
 
 
@@ -111,7 +111,7 @@ def category_sentences(summary: Summary, category: str) -> list[str]:
     """Return the sentences of one category: the best two, every other pair, who is missing."""
     samples = summary.samples(category, PRIMARY)
     pairs = summary.comparisons(category)
-    sentences = [pair_sentence(pair, PRIMARY, summary.basis) for pair in pairs]
+    sentences = [pair_sentence(pair, summary.basis) for pair in pairs]
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
     sentences += _divergence(summary, category)
@@ -124,23 +124,20 @@ def category_sentences(summary: Summary, category: str) -> list[str]:
 
 def control_sentences(summary: Summary) -> list[str]:
     """Return how far each control is from the method that it is a copy of, in each category."""
-    return [
-        control_sentence(control, summary.controls[control], category, difference)
-        for category in summary.categories
-        for control, difference in summary.control_differences(category).items()
-    ]
-
-
-def control_sentence(control: str, method: str, category: str, difference: Difference) -> str:
-    """Return one sentence on a method that ran twice."""
-    text = f"{category}: the same loss against itself ({control} minus {method}) differs by "
-    text += f"{points(difference.mean)} points here"
-    if difference.low is None or difference.high is None:
-        return f"{text}."
-    return (
-        f"{text} (95 % interval {points(difference.low)} to {points(difference.high)}): smaller "
-        "differences mean nothing."
-    )
+    sentences = []
+    for category in summary.categories:
+        for control, difference in summary.control_differences(category).items():
+            text = (
+                f"{category}: the same loss against itself ({control} minus "
+                f"{summary.controls[control]}) differs by {points(difference.mean)} points here"
+            )
+            if difference.low is not None and difference.high is not None:
+                text += (
+                    f" (95 % interval {points(difference.low)} to {points(difference.high)}): "
+                    "smaller differences mean nothing"
+                )
+            sentences.append(f"{text}.")
+    return sentences
 
 
 def _divergence(summary: Summary, category: str) -> list[str]:

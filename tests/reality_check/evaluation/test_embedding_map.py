@@ -21,7 +21,7 @@ from reality_check.launch.rescore import draw_maps
 from reality_check.models.network import build_network
 from reality_check.report.collect import collect
 from reality_check.report.figures.map_figure import map_figure, marked_classes
-from reality_check.report.sections.maps import maps_section
+from reality_check.report.sections.pictures import maps_section
 from reality_check.report.summary import Summary
 from reality_check.results import EmbeddingMap, ExperimentResults, MethodResults
 from reality_check.studies.campaign import Campaign

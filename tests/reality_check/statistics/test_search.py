@@ -30,16 +30,6 @@ def test_without_replacement_it_is_the_mean_over_all_subsets(values: list[float]
 
 
 @settings(max_examples=60, deadline=None)
-@given(st.lists(st.floats(0, 1, width=32), min_size=1, max_size=4))
-def test_with_replacement_it_is_the_mean_over_all_sequences(values: list[float]) -> None:
-    found = expected_best(values, replace=True)
-    for n in range(1, len(values) + 1):
-        every = list(itertools.product(values, repeat=n))
-        assert found[n - 1] == pytest.approx(np.mean([max(s) for s in every]), abs=1e-9)
-        assert found[n - 1] <= expected_best(values)[n - 1] + 1e-9, "too low, as its critics say"
-
-
-@settings(max_examples=60, deadline=None)
 @given(few, st.floats(0.1, 5), st.floats(-3, 3))
 def test_it_rises_to_the_maximum_and_moves_with_the_values(
     values: list[float], scale: float, shift: float

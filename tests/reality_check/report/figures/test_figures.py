@@ -18,7 +18,7 @@ from reality_check.config.metrics import METRICS
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import COLOURS, ReportFigure, inline_svg, shorten
 from reality_check.report.figures.search import method_figure, search_figure
-from reality_check.report.sections.intervals import interval_figures
+from reality_check.report.sections.comparison import interval_figures
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.search import search_section
 from reality_check.report.summary import Summary

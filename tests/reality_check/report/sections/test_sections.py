@@ -16,7 +16,6 @@ from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.figures.comparison import paired_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import method_figure
-from reality_check.report.render.comparisons import COLUMNS, comparisons_csv
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import paired_tex
 from reality_check.report.render.markdown import report_md
@@ -32,10 +31,11 @@ from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import pair_sentence, paired_section
-from reality_check.report.sections.parameters import importance_sentence
 from reality_check.report.sections.ranks import rank_sentence, ranks_section
+from reality_check.report.sections.search import importance_sentence
 from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
+from reality_check.report.tables import PAIR_COLUMNS, comparisons_csv
 from reality_check.results import (
     Cost,
     Energy,
@@ -51,7 +51,7 @@ from reality_check.statistics import (
     Agreement,
     Bounds,
     Difference,
-    Interval,
+    Estimate,
     Lead,
     cliffs_delta,
     cohens_d,
@@ -285,8 +285,8 @@ def test_how_much_wider_intervals_become_is_one_number_or_two(queried: Experimen
     one = found.uncertainties["warped", "ensemble"]
     for half, said in ((0.02, "are 2.0 times"), (0.01, "are 2.0 to 4.0 times")):
         around = Bounds(0.3, 0.26, 0.34)
-        wide = dataclasses.replace(one, training=Interval(0.3, 0.02, 5), classes=around)
-        other = dataclasses.replace(wide, training=Interval(0.3, half, 5))
+        wide = dataclasses.replace(one, training=Estimate(0.3, 0.02, 0.01, 4, 5), classes=around)
+        other = dataclasses.replace(wide, training=Estimate(0.3, half, 0.01, 4, 5))
         found.__dict__["uncertainties"] = {("a", "x"): wide, ("b", "x"): other}
         assert said in texts(classes_section(found))[0]
 
@@ -356,9 +356,7 @@ def test_without_scores_the_section_says_how_to_get_them(finished: ExperimentRes
 
 def pair(**changes: Any) -> Pair:
     difference = Difference(0.012, 0.008, 0.004, (10, 10))
-    made = Pair(
-        "ensemble", "A", "B", difference, 0.004, 1, 9, 1, None, None, None, None, None
-    )  # fmt: skip
+    made = Pair("A", "B", difference, 0.004, 1, "ensemble", won=9, lost=1)
     return dataclasses.replace(made, **changes)
 
 
@@ -367,7 +365,7 @@ def test_a_pair_that_differs() -> None:
         "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
         "10 common seeds, p = 0.004)."
     )
-    assert pair_sentence(pair(tested=6, anywhere=Bounds(0.012, 0.001, 0.023))) == (
+    assert pair_sentence(pair(pairs=6, anywhere=Bounds(0.012, 0.001, 0.023))) == (
         "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
         "10 common seeds, Holm p = 0.004); with other test classes too the interval is "
         "above 0 (0.10 to 2.30)."
@@ -378,13 +376,13 @@ def test_a_pair_that_differs() -> None:
 
 
 def test_a_pair_that_does_not() -> None:
-    doubtful = pair(adjusted_p=0.07, tested=6, anywhere=Bounds(0.012, 0.001, 0.023))
+    doubtful = pair(adjusted_p=0.07, pairs=6, anywhere=Bounds(0.012, 0.001, 0.023))
     assert pair_sentence(doubtful) == (
         "A is not distinguishable from B after correction for 6 pairs: a difference of "
         "1.20 points MAP@R "
         "(95 % interval 0.40 to 2.00 over 10 common seeds, Holm p = 0.07)."
     )
-    unsure = pair(difference=Difference(0.002, 0.008, 0.6, (10, 10)), adjusted_p=0.6, tested=6)
+    unsure = pair(difference=Difference(0.002, 0.008, 0.6, (10, 10)), adjusted_p=0.6, pairs=6)
     assert pair_sentence(unsure) == (
         "A is not distinguishable from B: a difference of "
         "0.20 points MAP@R (95 % interval −0.60 to 1.00 "
@@ -755,7 +753,7 @@ def test_winners_against_their_retrainings() -> None:
         "1 of 2 winners scored above the mean of their retrainings; on average by 0.50 points of "
         "validation score."
     ]
-    assert curse_sentence([Interval(0.01, None, 3)]) == (
+    assert curse_sentence([Estimate(0.01, None, None, None, 3)]) == (
         "The winner of the search scored above the mean of its retrainings by 1.00 points of "
         "validation score."
     )
@@ -835,7 +833,7 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
 def test_comparisons_csv_has_every_pair_and_every_digit(queried: ExperimentResults) -> None:
     found = analysis(queried)
     rows = list(csv.DictReader(io.StringIO(comparisons_csv(found))))
-    assert list(rows[0]) == list(COLUMNS)
+    assert list(rows[0]) == list(PAIR_COLUMNS)
     assert len(rows) == 18
     pair = found.pairs["aggregate"][0]
     assert float(rows[0]["difference"]) == pair.difference.mean

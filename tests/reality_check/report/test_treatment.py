@@ -7,7 +7,7 @@ from typing import Any, cast
 
 from reality_check.config.metrics import Stage
 from reality_check.config.schema import Experiment
-from reality_check.report.origins import origins
+from reality_check.report.treatment import origins
 from reality_check.studies.trial import StoredTrial
 
 

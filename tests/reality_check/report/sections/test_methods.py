@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from reality_check.report.sections.blocks import Trials
-from reality_check.report.sections.trials import trials_fold
+from reality_check.report.sections.methods import trials_fold
 from reality_check.results import MethodResults, TrialRecord
 
 
