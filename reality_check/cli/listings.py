@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import inspect
+import itertools
 import json
 from collections.abc import Iterator, Sequence
 from importlib import import_module
@@ -21,12 +22,11 @@ from reality_check.config.named import expand
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import dump_yaml
-from reality_check.papers.tables import markdown_table, paper_configs
+from reality_check.papers.tables import markdown_table, paper_tables
 from reality_check.report.deviations import against_reference, own_ranges
 from reality_check.report.text import counted
 from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE
 from reality_check.utils.text import nearest, one_line
 
 _GROUPS = ("datasets", "models", "methods", "protocols", "experiments")
@@ -44,39 +44,44 @@ OWN_TRUNKS = {
     "bn_inception": "-\nGoogLeNet with batch normalisation, up to its last feature maps.",
     "identity": "-\nReturns its input: for vectors, which need no trunk.",
 }
+_ARGUMENTS = "arguments of its own (and what it is)"
 #: Arguments that the harness gives.
 _GIVEN = {"num_classes", "embedding_size", "channels"}
 
 
-def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> int:
+def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> None:
     """Print a list of names, or a resolved experiment."""
-    if what == _PAPERS:
-        return _print_papers(markdown)
-    if markdown:
+    if markdown and what != _PAPERS:
         raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
-    if what in _GROUPS:
-        return _print_group(what)
-    if what == _SCHEMA:
+    if what == _PAPERS:
+        _print_papers(markdown)
+    elif what in _GROUPS:
+        _print_group(what)
+    elif what == _SCHEMA:
         print(json.dumps(json_schema(Path()), indent=1))
-        return DONE
-    if what == _TRUNKS:
-        return _print_trunks()
-    if what in _KINDS:
-        return _print_classes(_KINDS[what])
-    if what == "figures":
-        return _print_figures()
-    experiments = config_files("experiments")
-    papers = paper_files()
-    if not Path(what).exists() and what not in experiments and what not in papers:
-        return _print_part(what, overrides)
-    experiment = load_experiment(what, overrides)
-    for line in _summary(experiment):
-        print(f"# {line}")
-    print(dump_yaml(experiment.plain(), compact=True), end="")
-    return DONE
+    elif what == _TRUNKS:
+        _print_trunks()
+    elif what in _KINDS:
+        _print_classes(_KINDS[what])
+    elif what == "figures":
+        _print_figures()
+    elif Path(what).exists() or what in config_files("experiments") or what in paper_files():
+        experiment = load_experiment(what, overrides)
+        for line in _summary(experiment):
+            print(f"# {line}")
+        print(dump_yaml(experiment.plain(), compact=True), end="")
+    else:
+        _print_part(what, overrides)
 
 
-def _print_part(name: str, overrides: Sequence[str]) -> int:
+def _table(*columns: str) -> Table:
+    table = Table(box=None, pad_edge=False)
+    for column in columns:
+        table.add_column(column, overflow="fold")
+    return table
+
+
+def _print_part(name: str, overrides: Sequence[str]) -> None:
     """Print what an experiment may name: a data set, a model, a protocol, a method.
 
     Raises:
@@ -100,7 +105,6 @@ def _print_part(name: str, overrides: Sequence[str]) -> int:
         kind = group.removesuffix("s")
         print(f"# {kind} {name}")
         print(dump_yaml(expand(name, kind, group, None), compact=True), end="")
-    return DONE
 
 
 def _summary(experiment: Experiment) -> Iterator[str]:
@@ -122,14 +126,9 @@ def _summary(experiment: Experiment) -> Iterator[str]:
         f"{epoch} batches of {training.batch_size}"
     )
     yield f"a method: {_stages(experiment)}"
-    topics = [
-        deviation.topic for deviation in (*against_reference(experiment), *own_ranges(experiment))
-    ]
-    yield (
-        f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
-        if topics
-        else f"no deviations from {reference}"
-    )
+    topics = [one.topic for one in (*against_reference(experiment), *own_ranges(experiment))]
+    differs = f"differs from {reference} in: {', '.join(dict.fromkeys(topics))}"
+    yield differs if topics else f"no deviations from {reference}"
 
 
 def _stages(experiment: Experiment) -> str:
@@ -151,46 +150,37 @@ def _stages(experiment: Experiment) -> str:
     )
 
 
-def _print_group(group: str) -> int:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("what it is", overflow="fold")
+def _print_group(group: str) -> None:
+    table = _table("name", "what it is")
     for name, path in sorted(config_files(group).items()):
-        comments = []
-        for line in path.read_text(encoding="utf-8").splitlines():
-            if not line.startswith("#"):
-                break
-            comments.append(line.lstrip("# "))
-        table.add_row(name, escape(" ".join(comments)))
+        lines = path.read_text(encoding="utf-8").splitlines()
+        comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
+        table.add_row(name, escape(" ".join(line.lstrip("# ") for line in comments)))
     if group == "datasets":
         _add_plugins(table, "dataset")
     Console().print(table)
-    return DONE
 
 
-def _print_papers(markdown: bool) -> int:
+def _print_papers(markdown: bool) -> None:
     if markdown:
         print(markdown_table(), end="")
-        return DONE
+        return
     table = Table(box=None, pad_edge=False)
     for heading in ("name", "item", "data", "methods", "networks", "gaps"):
         numbers = heading in ("methods", "networks", "gaps")
         table.add_column(heading, no_wrap=True, justify="right" if numbers else "left")
-    for config in paper_configs():
-        counts = (config.methods, config.trainings, len(config.gaps))
-        table.add_row(config.name, config.item, config.dataset, *map(str, counts))
+    for name, (experiment, published) in paper_tables().items():
+        counts = len(experiment.methods), count_trainings(experiment), len(published.gaps)
+        table.add_row(name, published.item, experiment.dataset.name, *map(str, counts))
     Console().print(table)
     print(
         "networks: how many are trained. gaps: what is not as in the paper; the report and\n"
         "`reality-check show NAME` say what. docs/papers.md has the published figures."
     )
-    return DONE
 
 
-def _print_classes(kind: str) -> int:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("arguments of its own (and what it is)", overflow="fold")
+def _print_classes(kind: str) -> None:
+    table = _table("name", _ARGUMENTS)
     for name, module in sorted(registered_names(kind).items()):
         cls = getattr(import_module(module), name)
         table.add_row(name, escape(_describe_class(cls, module.startswith("pml_extensions"))))
@@ -201,13 +191,10 @@ def _print_classes(kind: str) -> int:
             "Their arguments distance, reducer, embedding_regularizer and weight_regularizer\n"
             "take a name or {class: NAME, ...}; see reality-check show distances (reducers, ...)."
         )
-    return DONE
 
 
-def _print_trunks() -> int:
-    table = Table(box=None, pad_edge=False)
-    table.add_column("name", overflow="fold")
-    table.add_column("arguments of its own (and what it is)", overflow="fold")
+def _print_trunks() -> None:
+    table = _table("name", _ARGUMENTS)
     for name, description in OWN_TRUNKS.items():
         table.add_row(name, escape(description))
     _add_plugins(table, "trunk")
@@ -216,21 +203,18 @@ def _print_trunks() -> int:
         "And the networks of torchvision and timm, such as resnet50, where they are installed,\n"
         "and classes of your own by import path: docs/trunks.md."
     )
-    return DONE
 
 
-def _print_figures() -> int:
+def _print_figures() -> None:
     """Print all figures with their sources and what they need."""
     from reality_check.papers.figures import FIGURES
 
-    table = Table(box=None, pad_edge=False)
-    for column in ("name", "source", "what it shows", "trains on"):
-        table.add_column(column, overflow="fold", no_wrap=column == "name")
+    table = _table("name", "source", "what it shows", "trains on")
+    table.columns[0].no_wrap = True
     for figure in FIGURES.values():
         table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
     Console().print(table)
     print("reality-check figure FIGURE draws one.")
-    return DONE
 
 
 def _add_plugins(table: Table, kind: str) -> None:

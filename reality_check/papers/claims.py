@@ -30,21 +30,22 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import math
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection
 from dataclasses import dataclass
 from typing import Literal
 
 from reality_check.config.claims import Claim, Measured
+from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.untrained import not_above_untrained
-from reality_check.results import ExperimentResults, MethodResults
+from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,
     Difference,
     Estimate,
     estimate_difference,
-    holm,
+    holm_of_known,
 )
 
 Verdict = Literal[
@@ -108,14 +109,14 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     Returns:
         In the order of the claims.
     """
-    summary, lost = Summary(results), _diverged(results.methods)
+    summary = Summary(results)
     idle = not_above_untrained(summary)
     comparisons = [
-        _Comparison(claim, summary, idle, *(_Side(place, summary, lost) for place in places))
+        _Comparison(claim, summary, idle, *(_Side(place, summary) for place in places))
         for claim in experiment.claims
         for places in claim.comparisons()
     ]
-    corrected = _corrected([p for one in comparisons for p in (one.p, one.p_equal)])
+    corrected = holm_of_known([p for one in comparisons for p in (one.p, one.p_equal)])
     findings = [
         one.finding(p, p_equal)
         for one, p, p_equal in zip(comparisons, corrected[::2], corrected[1::2], strict=True)
@@ -123,56 +124,28 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     remaining, verdicts = iter(findings), []
     for claim in experiment.claims:
         own = tuple(itertools.islice(remaining, len(list(claim.comparisons()))))
-        verdicts.append(ClaimVerdict(claim, _together([one.verdict for one in own]), own))
+        verdict = min((one.verdict for one in own), key=_ORDER.index)
+        verdicts.append(ClaimVerdict(claim, verdict, own))
     return tuple(verdicts)
-
-
-def _together(verdicts: Sequence[Verdict]) -> Verdict:
-    """That of the comparison that weighs most."""
-    return min(verdicts, key=_ORDER.index)
-
-
-def _diverged(methods: Iterable[MethodResults]) -> dict[tuple[str, bool], set[int]]:
-    """The runs that diverged, by method and whether they are of the category complete."""
-    return {
-        (method.name, complete): {run.trial_index for run in runs if run.diverged is not None}
-        for method in methods
-        for complete, runs in ((False, method.reproductions), (True, method.final))
-    }
-
-
-def _corrected(p_values: Sequence[float | None]) -> list[float | None]:
-    adjusted = iter(holm([p for p in p_values if p is not None]))
-    return [None if p is None else next(adjusted) for p in p_values]
 
 
 class _Side:
     """One side of a comparison."""
 
-    def __init__(
-        self,
-        place: Measured,
-        summary: Summary,
-        diverged: Mapping[tuple[str, bool], Collection[int]],
-    ) -> None:
+    def __init__(self, place: Measured, summary: Summary) -> None:
         self.place = place
         rows = summary.rows.get((place.category, place.metric, place.method), [])
         self.rows = {row.reproduction: row for row in rows}
-        self._diverged = diverged.get(self.networks, ())
-
-    @property
-    def networks(self) -> tuple[str, bool]:
-        """Which networks: the method, and whether they are of the category complete."""
-        return self.place.method, self.place.category == "complete"
+        #: Which networks: the method, and the stage that trained them.
+        self.networks = place.method, stage_of(place.category)
+        record = summary.records.get(place.method)
+        runs = getattr(record, self.networks[1]) if record else ()
+        self._diverged = {run.trial_index for run in runs if run.diverged is not None}
 
     @property
     def lost(self) -> int:
         """How many of the values are zeros of runs that diverged."""
         return sum(run in self._diverged for run in self.rows)
-
-    def restrict(self, runs: Collection[int]) -> None:
-        """Keep the values of these runs only, in the order of their numbers."""
-        self.rows = {run: self.rows[run] for run in sorted(runs)}
 
 
 class _Comparison:
@@ -182,15 +155,15 @@ class _Comparison:
         self, claim: Claim, summary: Summary, idle: Collection[str], first: _Side, second: _Side
     ) -> None:
         self.claim, self.first, self.second = claim, first, second
+        self._sides = first, second
         self._summary, self._idle = summary, idle
         self._paired = first.networks == second.networks
         if self._paired:
-            for side, other in ((first, second), (second, first)):
-                side.restrict(side.rows.keys() & other.rows.keys())
+            common = sorted(first.rows.keys() & second.rows.keys())
+            for side in self._sides:
+                side.rows = {run: side.rows[run] for run in common}
         self.difference = None if self._nothing() else self._shifted(0.0)
-        score = (
-            0.0 if self.difference is None else summary.estimate(list(second.rows.values())).mean
-        )
+        score = summary.estimate(list(second.rows.values())).mean if self.difference else 0.0
         self.margin = claim.margin_at(score, first.place.metric)
         tests = self.difference is not None and self.difference.p_value is not None
         tests &= not self._one_search()
@@ -226,10 +199,6 @@ class _Comparison:
             first, second = (self._summary.estimate(list(s.rows.values())) for s in self._sides)
         return estimate_difference(dataclasses.replace(first, mean=first.mean + shift), second)
 
-    @property
-    def _sides(self) -> tuple[_Side, _Side]:
-        return self.first, self.second
-
     def _p(self) -> float:
         if self.claim.test == "above":
             return _two_sided(self._shifted(0.0))
@@ -258,7 +227,7 @@ class _Comparison:
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:
             return "undecided"
-        if self._learned_nothing():
+        if all(side.place.method in self._idle for side in self._sides):
             return "uninformative"
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean
@@ -268,10 +237,6 @@ class _Comparison:
             limit = 0.0 if self.claim.test == "above" else -self.margin
             return "supported" if mean > limit else "contradicted"
         return "smaller than the margin" if within else "undecided"
-
-    def _learned_nothing(self) -> bool:
-        """Whether neither side is better than the untrained network."""
-        return all(side.place.method in self._idle for side in self._sides)
 
     def _why(self) -> str:
         if self._one_search() and self.difference is not None:

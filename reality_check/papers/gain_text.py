@@ -50,17 +50,13 @@ def sentences(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> Iterato
 
 
 def _sentence(gain: Gain) -> str:
+    searches = f"; {gain.searches or 'over 1,000'} searches"
+    settling = "" if gain.outcome == "distinguishable" else searches
     return (
         f"  {gain.first.method} − {gain.second.method}: {true_minus(gain.difference, plus=True)} "
         f"(± {gain.seeds:.2f} by seeds, ± {gain.all:.2f} in all), {p_text(gain.p)}: {gain.outcome}"
-        f"{_settling(gain)}"
+        f"{settling}"
     )
-
-
-def _settling(gain: Gain) -> str:
-    if gain.outcome == "distinguishable":
-        return ""
-    return f"; {gain.searches or 'over 1,000'} searches"
 
 
 def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
@@ -76,21 +72,20 @@ def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, A
             "selection_on_test": noise.allowance,
             "classes_sd": math.sqrt(noise.classes),
         },
-        "gains": [_plain(gain) for gain in gains],
-    }
-
-
-def _plain(gain: Gain) -> dict[str, Any]:
-    return {
-        "first": gain.first.method,
-        "second": gain.second.method,
-        "difference": gain.difference,
-        "half_width_seeds": gain.seeds,
-        "half_width": gain.all,
-        "holm_p_seeds": gain.p_seeds,
-        "holm_p": gain.p,
-        "outcome": gain.outcome,
-        "searches_needed": gain.searches,
+        "gains": [
+            {
+                "first": gain.first.method,
+                "second": gain.second.method,
+                "difference": gain.difference,
+                "half_width_seeds": gain.seeds,
+                "half_width": gain.all,
+                "holm_p_seeds": gain.p_seeds,
+                "holm_p": gain.p,
+                "outcome": gain.outcome,
+                "searches_needed": gain.searches,
+            }
+            for gain in gains
+        ],
     }
 
 

@@ -8,9 +8,10 @@ print is taken from measurements (``configs/noise.yaml``, and the intervals of p
 
 from __future__ import annotations
 
+import bisect
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
@@ -29,10 +30,8 @@ from reality_check.utils.config_files import configs_root
 from reality_check.utils.errors import UsageError
 
 Outcome = Literal["distinguishable", "the settings only", "not distinguishable"]
-#: Searches of each method that :func:`settled_by` tries.
-_MOST_SEARCHES = 1000
-#: Retrainings of each winner that it plans, and how often the difference is to be found.
-RETRAININGS, POWER = 2, 0.8
+#: Searches of each method that :func:`searches_for` tries, and retrainings of each winner.
+_MOST_SEARCHES, RETRAININGS = 1000, 2
 
 
 @dataclass(frozen=True)
@@ -51,7 +50,6 @@ class Spread:
 
     @property
     def sd(self) -> float:
-        """Its root."""
         return math.sqrt(self.variance)
 
 
@@ -106,8 +104,8 @@ class Gain:
     all: float
     p_seeds: float
     p: float
-    outcome: Outcome
-    searches: int | None
+    outcome: Outcome = "not distinguishable"
+    searches: int | None = None
 
 
 def pooled(variances: Sequence[float], source: str) -> Spread:
@@ -179,59 +177,43 @@ def judge_gains(table: PaperTable, noise: Noise, proposed: str | None = None) ->
         noise: that its means contain.
         proposed: method that is compared with each other one; ``None`` compares every pair.
     """
-    tests = [_Test(first, second, noise) for first, second in pairs_of(table, proposed)]
-    seeds, whole = holm([test.p_seeds for test in tests]), holm([test.p for test in tests])
-    return [
-        test.gain(p_seeds, p, len(tests))
-        for test, p_seeds, p in zip(tests, seeds, whole, strict=True)
+    gains = [_gain(first, second, noise) for first, second in pairs_of(table, proposed)]
+    seeds, whole = holm([gain.p_seeds for gain in gains]), holm([gain.p for gain in gains])
+    corrected = [
+        replace(gain, p_seeds=p_seeds, p=p)
+        for gain, p_seeds, p in zip(gains, seeds, whole, strict=True)
     ]
+    return [_decided(gain, noise, len(gains)) for gain in corrected]
 
 
-class _Test:
+def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
     """A comparison before the correction."""
+    difference, network = first.mean - second.mean, noise.network.degrees
+    training, searches = map(sum, zip(noise.of(first), noise.of(second), strict=True))
+    # Each of the two methods has a luck of its own; a product is as uncertain as both factors.
+    known = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
+    degrees = satterthwaite(training, network, searches, known)
+    error = math.sqrt(training + searches + noise.classes)
+    allowance = noise.allowance if first.on_test or second.on_test else 0.0
+    return Gain(
+        first,
+        second,
+        difference,
+        seeds=t_quantile(network) * math.sqrt(training),
+        all=t_quantile(degrees) * error + allowance,
+        p_seeds=two_sided_p(difference / math.sqrt(training), network),
+        p=two_sided_p(max(0.0, abs(difference) - allowance) / error, degrees),
+    )
 
-    def __init__(self, first: TableRow, second: TableRow, noise: Noise) -> None:
-        self.first, self.second, self._noise = first, second, noise
-        self.difference = first.mean - second.mean
-        of_first, of_second = noise.of(first), noise.of(second)
-        self._training = of_first[0] + of_second[0]
-        self._searches = of_first[1] + of_second[1]
-        # Each of the two methods has a luck of its own; a product is as uncertain as both factors.
-        known = 1 / (1 / (2 * noise.search.degrees) + 1 / noise.network.degrees)
-        self._degrees = satterthwaite(self._training, noise.network.degrees, self._searches, known)
-        self._allowance = noise.allowance if first.on_test or second.on_test else 0.0
-        self.p_seeds = two_sided_p(
-            self.difference / math.sqrt(self._training), noise.network.degrees
-        )
-        beyond = max(0.0, abs(self.difference) - self._allowance)
-        self.p = two_sided_p(beyond / self._error, self._degrees)
 
-    @property
-    def _error(self) -> float:
-        return math.sqrt(self._training + self._searches + self._noise.classes)
-
-    def gain(self, p_seeds: float, p: float, comparisons: int) -> Gain:
-        """The comparison with its corrected p-values and what follows."""
-        level = 1 - CONFIDENCE
-        outcome: Outcome = "not distinguishable"
-        if p < level:
-            outcome = "distinguishable"
-        elif p_seeds < level:
-            outcome = "the settings only"
-        return Gain(
-            self.first,
-            self.second,
-            self.difference,
-            t_quantile(self._noise.network.degrees) * math.sqrt(self._training),
-            t_quantile(self._degrees) * self._error + self._allowance,
-            p_seeds,
-            p,
-            outcome,
-            None if outcome == "distinguishable" else self._settled_by(comparisons),
-        )
-
-    def _settled_by(self, comparisons: int) -> int | None:
-        return searches_for(abs(self.difference), self._noise, self.first.networks, comparisons)
+def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
+    """What follows from the corrected p-values."""
+    level = 1 - CONFIDENCE
+    if gain.p < level:
+        return replace(gain, outcome="distinguishable")
+    searches = searches_for(abs(gain.difference), noise, gain.first.networks, comparisons)
+    outcome: Outcome = "the settings only" if gain.p_seeds < level else "not distinguishable"
+    return replace(gain, outcome=outcome, searches=searches)
 
 
 def searches_for(difference: float, noise: Noise, networks: int, comparisons: int) -> int | None:
@@ -242,15 +224,11 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
     """
     training = noise.network.variance / networks
     shares = Shares(noise.network.variance * noise.search.variance, training)
-    low, high = 3, _MOST_SEARCHES
 
     def found(searches: int) -> bool:
         error = planned_error(shares, searches, RETRAININGS)
-        return smallest_detectable(error, searches - 1, POWER, pairs=comparisons) <= difference
+        return smallest_detectable(error, searches - 1, pairs=comparisons) <= difference
 
-    if not found(high):
-        return None
-    while low < high:
-        middle = (low + high) // 2
-        low, high = (low, middle) if found(middle) else (middle + 1, high)
-    return low
+    planned = range(3, _MOST_SEARCHES + 1)
+    enough = bisect.bisect_left(planned, True, key=found)
+    return planned[enough] if enough < len(planned) else None

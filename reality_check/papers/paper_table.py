@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import csv
+import itertools
 import math
 import re
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -12,8 +14,7 @@ from pathlib import Path
 from reality_check.config.compose import load_experiment
 from reality_check.config.metrics import title
 from reality_check.config.published import PublishedResults
-from reality_check.config.yaml_text import read_yaml
-from reality_check.papers.published_tables import published_tables
+from reality_check.papers.published_tables import published_table, published_tables
 from reality_check.statistics import t_quantile
 from reality_check.utils.config_files import paper_files, shipped_files
 from reality_check.utils.errors import UsageError
@@ -99,9 +100,9 @@ def load_table(name: str) -> PaperTable:
     """
     if Path(name).suffix == ".csv":
         return read_csv(Path(name))
-    if name in shipped_tables():
+    known = shipped_tables()
+    if name in known:
         return _shipped(name)
-    known = list(shipped_tables())
     raise UsageError(
         f"there is no table {name!r}; give a .csv with the columns {', '.join(COLUMNS)}, or a "
         f"published table such as {known[0]}.{nearest(name, known)}"
@@ -115,11 +116,8 @@ def shipped_tables() -> list[str]:
 
 def _shipped(name: str) -> PaperTable:
     if name.startswith("published/"):
-        plain = read_yaml(shipped_files("published")[name.partition("/")[2]])
-        if "table_of" not in plain:
-            table = PublishedResults.model_validate(plain["table"])
-            return _of_results(table, plain["dataset"])
-        name = plain["table_of"]
+        one = published_table(shipped_files("published")[name.removeprefix("published/")])
+        return _of_results(one.table, one.reader)
     experiment = load_experiment(name)
     if experiment.published_results is None or not experiment.published_results.results:
         raise UsageError(f"{name} has no printed figures; name another table.")
@@ -196,11 +194,9 @@ def read_csv(path: Path) -> PaperTable:
             f"{wrong[0]!r}."
         )
     rows = tuple(_row(cells, f"{path}, line {line}") for line, cells in enumerate(lines, start=2))
-    seen = set()
-    for row in rows:
-        if (row.method, row.metric) in seen:
-            raise UsageError(f"{path} has two rows of {row.method} and {row.metric}; leave one.")
-        seen.add((row.method, row.metric))
+    for (method, metric), count in Counter((row.method, row.metric) for row in rows).items():
+        if count > 1:
+            raise UsageError(f"{path} has two rows of {method} and {metric}; leave one.")
     return PaperTable(str(path), "", rows)
 
 
@@ -271,7 +267,4 @@ def pairs_of(table: PaperTable, proposed: str | None) -> Iterator[tuple[TableRow
         own = table.rows[names.index(proposed)]
         yield from ((own, row) for row in table.rows if row is not own)
         return
-    ranked = sorted(table.rows, key=lambda row: -row.mean)
-    for place, first in enumerate(ranked):
-        for second in ranked[place + 1 :]:
-            yield first, second
+    yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from pathlib import Path
 
 from reality_check.config.compose import load_experiment
 from reality_check.config.metrics import METRICS
@@ -36,18 +37,19 @@ class Comparable:
     table: PublishedResults
 
 
+def published_table(file: Path) -> Comparable:
+    """A table of ``configs/published/``; one that a config repeats is read from there."""
+    plain = read_yaml(file)
+    if "table_of" not in plain:
+        table = PublishedResults.model_validate(plain["table"])
+        return Comparable(plain["dataset"], plain["protocol"], table)
+    repeats = load_experiment(plain["table_of"])
+    assert repeats.published_results is not None
+    return Comparable(repeats.dataset.reader, repeats.protocol.reference, repeats.published_results)
+
+
 def published_tables() -> Iterator[Comparable]:
-    """All tables of ``configs/published/``; those that a config repeats are read from there."""
-    for file in shipped_files("published").values():
-        plain = read_yaml(file)
-        if "table_of" in plain:
-            repeats = load_experiment(plain["table_of"])
-            assert repeats.published_results is not None
-            reader, protocol = repeats.dataset.reader, repeats.protocol.reference
-            yield Comparable(reader, protocol, repeats.published_results)
-        else:
-            table = PublishedResults.model_validate(plain["table"])
-            yield Comparable(plain["dataset"], plain["protocol"], table)
+    yield from map(published_table, shipped_files("published").values())
 
 
 def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:

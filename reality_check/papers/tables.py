@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 
 from reality_check.config.compose import load_experiment
 from reality_check.config.metrics import title
 from reality_check.config.published import PAPERS, PublishedResults
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import read_yaml
+from reality_check.report.text import counted
 from reality_check.utils.config_files import configs_root, paper_files, shipped_files
 
 #: Beginning and end of the table in ``docs/papers.md``.
@@ -27,48 +27,14 @@ _FIGURES = {"000_sgsl": "stop_gradient_softmax"}
 _ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")
 
 
-@dataclass(frozen=True)
-class PaperConfig:
-    """One experiment of ``configs/papers/``.
-
-    Attributes:
-        name: what ``run`` and ``show`` take, e.g. ``papers/000_sgsl/table1_cub200``.
-        paper: name of the folder.
-        item: of the paper, e.g. ``Table 1``.
-        dataset: name of the data set that it needs.
-        methods: how many it compares.
-        trainings: how many networks it trains.
-        published: the figures in a phrase; empty where none were printed.
-        gaps: what it cannot do as the paper did.
-    """
-
-    name: str
-    paper: str
-    item: str
-    dataset: str
-    methods: int
-    trainings: int
-    published: str
-    gaps: tuple[str, ...]
-
-
-def paper_configs() -> list[PaperConfig]:
-    """All experiments of the papers' tables, by name."""
-    return [_describe(name, load_experiment(name)) for name in sorted(paper_files())]
-
-
-def _describe(name: str, experiment: Experiment) -> PaperConfig:
-    published = experiment.published_results
-    return PaperConfig(
-        name=name,
-        paper=published.paper if published else name.split("/")[1],
-        item=published.item if published else "",
-        dataset=experiment.dataset.name,
-        methods=len(experiment.methods),
-        trainings=count_trainings(experiment),
-        published=_figures(published) if published else "",
-        gaps=tuple(published.gaps) if published else (),
-    )
+def paper_tables() -> dict[str, tuple[Experiment, PublishedResults]]:
+    """The experiments of the papers' tables by name, each with what was printed."""
+    tables = {}
+    for name in sorted(paper_files()):
+        experiment = load_experiment(name)
+        assert experiment.published_results is not None, name
+        tables[name] = experiment, experiment.published_results
+    return tables
 
 
 def _figures(published: PublishedResults) -> str:
@@ -140,9 +106,13 @@ def markdown_table() -> str:
     done, checked = measured(), checked_on_small_data()
     header = ["item", "config or command", "networks", "published", "notes"]
     blocks = []
-    configs = paper_configs()
-    for paper in dict.fromkeys(config.paper for config in configs):
-        rows = [_cells(config, done, checked) for config in configs if config.paper == paper]
+    tables = paper_tables()
+    for paper in dict.fromkeys(published.paper for _, published in tables.values()):
+        rows = [
+            _cells(name, experiment, published, done, checked)
+            for name, (experiment, published) in tables.items()
+            if published.paper == paper
+        ]
         lines = [header, ["---"] * len(header), *rows, *_drawn(paper, checked)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         blocks.append(f"## {paper.partition('_')[0]}: {PAPERS[paper]}\n\n{table}")
@@ -150,7 +120,6 @@ def markdown_table() -> str:
 
 
 def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list[list[str]]:
-    """The figures of a paper that a command draws."""
     # Here, since it loads matplotlib, which nothing else needs.
     from reality_check.papers.figures import FIGURES
 
@@ -168,19 +137,21 @@ def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list
 
 
 def _cells(
-    config: PaperConfig,
+    name: str,
+    experiment: Experiment,
+    published: PublishedResults,
     done: Mapping[str, str],
     checked: Mapping[tuple[str, str], Sequence[str]],
 ) -> list[str]:
-    notes = [f"measured: {done[config.name]}"] if config.name in done else []
-    if config.gaps:
-        notes.append(f"{len(config.gaps)} gap{'s' * (len(config.gaps) > 1)}")
+    notes = [f"measured: {done[name]}"] if name in done else []
+    if published.gaps:
+        notes.append(counted(len(published.gaps), "gap"))
     return [
-        config.item,
-        f"`{config.name.partition('/')[2]}`",
-        str(config.trainings),
-        config.published or "—",
-        "; ".join([*notes, *_small(checked, config.paper, config.item.partition(",")[0])]),
+        published.item,
+        f"`{name.partition('/')[2]}`",
+        str(count_trainings(experiment)),
+        _figures(published) or "—",
+        "; ".join([*notes, *_small(checked, published.paper, published.item.partition(",")[0])]),
     ]
 
 

@@ -18,7 +18,7 @@ from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
 from reality_check.report.summary import Summary
-from reality_check.report.text import counted, listed, true_minus
+from reality_check.report.text import counted, listed, p_text, true_minus
 from reality_check.report.untrained import not_above_untrained
 from reality_check.statistics import CONFIDENCE
 from reality_check.studies.campaign import Campaign
@@ -216,10 +216,10 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
     values = (difference.mean, difference.low, difference.high)
     numbers = [true_minus(scale * value, plus=True) for value in values]
-    decided = _p(finding.p) if finding.p is not None else finding.why
+    decided = p_text(finding.p) if finding.p is not None else finding.why
     text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {decided}"
     if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
-        text += f", within {_margin(claim)} {_p(finding.p_equal)}"
+        text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
     n = difference.n
     text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
     return text + _diverged(finding)
@@ -233,12 +233,6 @@ def _diverged(finding: Finding) -> str:
     }
     counts = [f"{count} of {name}" for name, count in lost.items() if count]
     return f" (diverged, so counted as 0: {listed(counts)})" if counts else ""
-
-
-def _p(value: float | None) -> str:
-    if value is None:
-        return "no p"
-    return "p < 0.001" if value < 0.001 else f"p = {value:.2g}"
 
 
 def markdown(rows: Sequence[ClaimRow]) -> str:

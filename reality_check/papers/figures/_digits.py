@@ -6,6 +6,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
@@ -16,7 +17,7 @@ from reality_check.papers.figures._figure import Budget, Settings
 from reality_check.papers.figures._images import Images, ten_classes
 from reality_check.papers.figures._networks import LeNet
 from reality_check.papers.figures._training import Phase, Trained, Training, train
-from reality_check.report.figures.plotting import INK
+from reality_check.report.figures.plotting import INK, dress
 from reality_check.report.text import rounded
 from reality_check.statistics import t_interval
 
@@ -197,6 +198,27 @@ def rows_where(table: Mapping[str, Sequence[Any]], **wanted: Any) -> dict[str, l
         name: [value for value, kept in zip(values, keep, strict=True) if kept]
         for name, values in table.items()
     }
+
+
+def arrays_where(table: Mapping[str, Sequence[Any]], **wanted: Any) -> dict[str, np.ndarray]:
+    """Return :func:`rows_where` as arrays."""
+    return {name: np.array(values) for name, values in rows_where(table, **wanted).items()}
+
+
+def colour_of(label: int) -> str:
+    return DIGIT_COLOURS[label % len(DIGIT_COLOURS)]
+
+
+def draw_points(axes: Axes, x: np.ndarray, y: np.ndarray, labels: np.ndarray) -> None:
+    """Draw embeddings in the plane, each class with its digit at its median."""
+    dress(axes)
+    axes.set_aspect("equal", adjustable="datalim")
+    axes.set_xlabel("dimension 1", fontsize=9, color=INK)
+    axes.set_ylabel("dimension 2", fontsize=9, color=INK)
+    axes.scatter(x, y, s=3, c=[*map(colour_of, labels)], linewidths=0, rasterized=True)
+    for label in np.unique(labels):
+        rows = labels == label
+        write_digit(axes, int(label), float(np.median(x[rows])), float(np.median(y[rows])))
 
 
 def write_digit(axes: Axes, digit: int, x: float, y: float) -> None:

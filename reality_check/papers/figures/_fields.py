@@ -40,16 +40,15 @@ def warped_softmax(
     return loss
 
 
-def loss_field(loss: WarpedSoftmaxLoss, places: Tensor, own: int = 0) -> LossField:
-    """Return the loss of an embedding of class ``own`` at each of ``places``, and its gradient.
+def loss_field(loss: WarpedSoftmaxLoss, places: Tensor) -> LossField:
+    """Return the loss of an embedding of class 0 at each of ``places``, and its gradient.
 
     Args:
         loss: With a reducer that keeps the loss of each sample.
         places: Shape (N, 2).
-        own: The class of the embedding.
     """
     e = places.detach().double().requires_grad_()
-    losses = loss(e, torch.full((len(e),), own))["loss"]["losses"]
+    losses = loss(e, torch.zeros(len(e), dtype=torch.int64))["loss"]["losses"]
     (gradients,) = torch.autograd.grad(losses.sum(), e)
     return LossField(losses.detach(), gradients)
 

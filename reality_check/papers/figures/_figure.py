@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 import io
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 #: on one core, ``full`` for the networks, images and epochs of the paper.
 Budget = Literal["quick", "default", "full"]
 #: A table: columns of equal length by name.
-Columns = dict[str, Sequence[Any]]
+Columns = Mapping[str, Sequence[Any]]
 
 
 @dataclass(frozen=True)

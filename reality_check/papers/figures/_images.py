@@ -38,7 +38,6 @@ class Images:
 
     @property
     def num_classes(self) -> int:
-        """Number of classes."""
         return int(self.labels.max()) + 1
 
     def batch(self, rows: Tensor | slice, device: torch.device) -> Tensor:

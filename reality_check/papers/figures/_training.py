@@ -85,7 +85,6 @@ class Training:
 
     @property
     def epochs(self) -> int:
-        """Epochs of all phases."""
         return sum(phase.epochs for phase in self.phases)
 
 
@@ -213,7 +212,6 @@ class _Run:
         }
 
     def epoch(self) -> None:
-        """Train one epoch."""
         self._enter_phase()
         torch.manual_seed(derive(self.training.seed, "epoch", self.done))
         self.network.train()

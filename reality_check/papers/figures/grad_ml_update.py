@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import GradMLLoss
+from reality_check.papers.figures._digits import add_rows, arrays_where
 from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
@@ -118,20 +119,19 @@ def printed_gradients(name: str, points: Tensor) -> Tensor:
 def compute(settings: Settings) -> FigureData:
     """Return points, both gradients, and the distance of x1 and x2 after steps of many sizes."""
     points = four_points()
-    names = ("loss", "point", "x", "y", "gradient_x", "gradient_y", "printed_x", "printed_y")
-    table: dict[str, list[Any]] = {name: [] for name in names}
-    after: dict[str, list[Any]] = {name: [] for name in ("loss", "geometry", "step", "ratio")}
+    table: dict[str, list[Any]] = {}
+    after: dict[str, list[Any]] = {}
     for name, loss in LOSSES.items():
         right, printed = gradients(loss, points), printed_gradients(name, points)
-        for row, point in enumerate(ANGLES):
-            values = (*points[row], *right[row], *printed[row])
-            for column, value in zip(names, (name, point, *map(float, values)), strict=True):
-                table[column].append(value)
+        add_rows(
+            table, len(points), loss=name, point=list(ANGLES), x=points[:, 0], y=points[:, 1],
+            gradient_x=right[:, 0], gradient_y=right[:, 1], printed_x=printed[:, 0],
+            printed_y=printed[:, 1],
+        )  # fmt: skip
         for geometry in ("plane", "circle"):
-            for step in STEPS:
-                ratio = distance_ratio(points, right, float(step), geometry == "circle")
-                for column, value in zip(after, (name, geometry, step, ratio), strict=True):
-                    after[column].append(value)
+            for step in STEPS.tolist():
+                ratio = distance_ratio(points, right, step, geometry == "circle")
+                add_rows(after, 1, loss=name, geometry=geometry, step=step, ratio=ratio)
     caption = (
         "Four points on the unit circle (filled: x1, x2 of one class, circles; y1, y2 of another, "
         f"squares) and where one step of size {STEP:g} against the gradient takes them (open). "
@@ -141,7 +141,7 @@ def compute(settings: Settings) -> FigureData:
         "in the plane, and on the circle, where the step is followed by normalisation. Formulas "
         "only, in float64."
     )
-    return FigureData({"": dict(table), "steps": dict(after)}, caption)
+    return FigureData({"": table, "steps": after}, caption)
 
 
 def distance_ratio(points: Tensor, gradient: Tensor, step: float, on_circle: bool) -> float:
@@ -162,16 +162,13 @@ def distance_ratio(points: Tensor, gradient: Tensor, step: float, on_circle: boo
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw a panel for each loss above the two of the step sizes."""
     figure = new_figure(9.6, 5.4)
     parts: Any = figure.subfigures(2, 1, height_ratios=(1.35, 1))
     upper, lower = parts
-    table = {name: np.array(values) for name, values in data.tables[""].items()}
     for index, (axes, name) in enumerate(
         zip(upper.subplots(1, 4, sharey=True), LOSSES, strict=True)
     ):
-        rows = table["loss"] == name
-        _draw_update(axes, {key: values[rows] for key, values in table.items()})
+        _draw_update(axes, arrays_where(data.tables[""], loss=name))
         axes.set_title(f"({'abcd'[index]}) {name}", fontsize=9.5, loc="left", color=INK)
         axes.set_xlabel("x", fontsize=9, color=INK)
         if index == 0:
@@ -184,9 +181,8 @@ def draw(data: FigureData) -> Figure:
         handles=handles, loc="outside upper right", ncols=2, frameon=False, fontsize=9,
         labelcolor=INK,
     )  # fmt: skip
-    after = {name: np.array(values) for name, values in data.tables["steps"].items()}
     for axes, geometry in zip(lower.subplots(1, 2, sharey=True), ("plane", "circle"), strict=True):
-        _draw_steps(axes, after, geometry)
+        _draw_steps(axes, data, geometry)
     return figure
 
 
@@ -230,13 +226,13 @@ def _arrow(
     )  # fmt: skip
 
 
-def _draw_steps(axes: Axes, after: dict[str, np.ndarray], geometry: str) -> None:
+def _draw_steps(axes: Axes, data: FigureData, geometry: str) -> None:
     dress(axes)
     styles = ("-", "--", "-.", ":")
     for index, name in enumerate(LOSSES):
-        rows = (after["loss"] == name) & (after["geometry"] == geometry)
+        after = arrays_where(data.tables["steps"], loss=name, geometry=geometry)
         axes.plot(
-            after["step"][rows], after["ratio"][rows], color=COLOURS[index], label=name,
+            after["step"], after["ratio"], color=COLOURS[index], label=name,
             linestyle=styles[index], linewidth=1.8,
         )  # fmt: skip
     axes.axhline(1, color=FAINT, linewidth=0.8)

@@ -16,11 +16,11 @@ from matplotlib.figure import Figure
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from reality_check.papers.figures._digits import (
-    DIGIT_COLOURS,
     Digits,
     accuracy,
     add_rows,
     angular_spread,
+    colour_of,
     mean_text,
     rows_where,
     write_digit,
@@ -90,13 +90,10 @@ def compute(settings: Settings) -> FigureData:
         f"heated: the last {digits.budget.hot_epochs} epochs with a tenth "
         "of the learning rate."
     )
-    return FigureData(
-        {"": dict(points), "weights": dict(weights), "spread": dict(spreads)}, caption
-    )
+    return FigureData({"": points, "weights": weights, "spread": spreads}, caption)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw a circle for each kind."""
     figure = new_figure(9.0, 6.4)
     fullest = max(_histogram(rows_where(data.tables[""], kind=k.name)).max() for k in KINDS)
     for axes, kind in zip(figure.subplots(2, 3).flat, KINDS, strict=True):
@@ -130,7 +127,7 @@ def _draw_circle(
     edges = np.linspace(-np.pi, np.pi, BINS + 1)
     places = np.stack([np.array(points["x"]), np.array(points["y"])], axis=1)
     for label, shares in enumerate(_histogram(points)):
-        colour = DIGIT_COLOURS[label % len(DIGIT_COLOURS)]
+        colour = colour_of(label)
         # Heights by the square root, or classes that spread out would vanish beside narrow ones.
         outer = 1 + HEIGHT * np.sqrt(shares / fullest)
         for low, high, radius in zip(edges[:-1], edges[1:], outer, strict=True):
@@ -146,7 +143,7 @@ def _draw_circle(
             write_digit(axes, label, *(1.68 * mean / np.linalg.norm(mean)))
     for x, y, label in zip(weights["x"], weights["y"], weights["label"], strict=True):
         axes.plot(
-            0.9 * x, 0.9 * y, "D", markersize=5, color=DIGIT_COLOURS[label % len(DIGIT_COLOURS)],
+            0.9 * x, 0.9 * y, "D", markersize=5, color=colour_of(label),
             markeredgecolor=INK, markeredgewidth=0.6, zorder=3,
         )  # fmt: skip
     axes.set_xlim(-1.8, 1.8)

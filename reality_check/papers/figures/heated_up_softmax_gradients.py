@@ -56,11 +56,10 @@ def compute(settings: Settings) -> FigureData:
         "quantiles of their margin, which the legend gives as own cosine - largest other cosine. "
         f"Network trained with alpha = 16, then held fixed. {digits.described(seeds=1)}."
     )
-    return FigureData({"": dict(table)}, caption)
+    return FigureData({"": table}, caption)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw a panel for hard and one for easy samples."""
     figure = new_figure(9.6, 3.5)
     for index, (axes, group) in enumerate(
         zip(figure.subplots(1, 2, sharey=True), GROUPS, strict=True)

@@ -10,24 +10,22 @@ from typing import Any
 import numpy as np
 import torch
 import torch.nn.functional as F
-from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
 from pml_extensions.functional import unit_vectors
 from reality_check.papers.figures._digits import (
-    DIGIT_COLOURS,
     Digits,
     accuracy,
     add_rows,
     angular_spread,
+    draw_points,
     rows_where,
-    write_digit,
 )
 from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures._gradients import hard_and_easy, linear_gradients
 from reality_check.papers.figures.heated_up_softmax_gradients import GROUPS, draw_gradients
-from reality_check.report.figures.plotting import FAINT, INK, dress, new_figure
+from reality_check.report.figures.plotting import FAINT, INK, new_figure
 
 NORMS = torch.logspace(-2, 3, 151, dtype=torch.float64)
 DRAWN = 1500
@@ -85,20 +83,17 @@ def compute(settings: Settings) -> FigureData:
         "dot is its own length. Images that the network gets wrong (hard) and right (easy), at the "
         f"10, 50 and 90 % quantiles of their margin. {digits.described(seeds=1)}."
     )
-    return FigureData({"": dict(points), "gradients": dict(curves)}, caption)
+    return FigureData({"": points, "gradients": curves}, caption)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw both embeddings and both groups of gradients."""
     figure = new_figure(9.6, 6.4)
     axes = figure.subplots(2, 2, height_ratios=(1.35, 1))
     points = {name: np.array(values) for name, values in data.tables[""].items()}
-    _draw_points(axes[0, 0], points["x"], points["y"], points["label"])
+    draw_points(axes[0, 0], points["x"], points["y"], points["label"])
     axes[0, 0].set_title("(a) embeddings", fontsize=9.5, loc="left", color=INK)
     outward = 1 + 0.5 * np.random.default_rng(0).random(len(points["x"]))
-    _draw_points(
-        axes[0, 1], outward * points["unit_x"], outward * points["unit_y"], points["label"]
-    )
+    draw_points(axes[0, 1], outward * points["unit_x"], outward * points["unit_y"], points["label"])
     turn = np.linspace(0, 2 * np.pi, 200)
     axes[0, 1].plot(np.cos(turn), np.sin(turn), color=FAINT, linewidth=0.8)
     axes[0, 1].set_title("(b) at unit length", fontsize=9.5, loc="left", color=INK)
@@ -116,15 +111,3 @@ def draw(data: FigureData) -> Figure:
         lower.set_xlabel("|embedding|", fontsize=9.5, color=INK)
     axes[1, 0].set_ylabel("|gradient| (nats per unit)", fontsize=9.5, color=INK)
     return figure
-
-
-def _draw_points(axes: Axes, x: np.ndarray, y: np.ndarray, labels: np.ndarray) -> None:
-    dress(axes)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel("dimension 1", fontsize=9, color=INK)
-    axes.set_ylabel("dimension 2", fontsize=9, color=INK)
-    colours = [DIGIT_COLOURS[label % len(DIGIT_COLOURS)] for label in labels]
-    axes.scatter(x, y, s=3, c=colours, linewidths=0, rasterized=True)
-    for label in np.unique(labels):
-        rows = labels == label
-        write_digit(axes, int(label), float(np.median(x[rows])), float(np.median(y[rows])))

@@ -42,7 +42,7 @@ def compute(settings: Settings) -> FigureData:
         f"({_kept(min(ratios), retrieval)} classes) the classes of the batch are all there is. "
         f"{retrieval.described()}."
     )
-    return FigureData({"": dict(table)}, caption)
+    return FigureData({"": table}, caption)
 
 
 def _losses_text(table: dict[str, list[Any]], ratios: tuple[float, ...]) -> str:
@@ -62,7 +62,6 @@ def _kept(ratio: float, retrieval: Retrieval) -> int:
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw a curve for each K."""
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     dress(axes)

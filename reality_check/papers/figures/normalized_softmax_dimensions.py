@@ -55,11 +55,10 @@ def compute(settings: Settings) -> FigureData:
         f"against real values and gain {gain} over rotated ones (paired by seed). "
         f"{retrieval.described()}."
     )
-    return FigureData({"": dict(table)}, caption)
+    return FigureData({"": table}, caption)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw recall against dimension."""
     figure = new_figure(6.4, 4.0)
     axes = figure.subplots()
     dress(axes)

@@ -16,12 +16,12 @@ from pml_extensions.evaluation import class_separability
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import StopGradientSoftmaxLoss
 from reality_check.papers.figures._digits import (
-    DIGIT_COLOURS,
     Digits,
     accuracy,
     add_rows,
     angular_spread,
     class_directions,
+    colour_of,
     mean_text,
     rows_where,
     write_digit,
@@ -53,14 +53,9 @@ def compute(settings: Settings) -> FigureData:
             spread = angular_spread(features, labels)
             ratio = class_separability(features, labels, normalize=True).ratio
             add_rows(
-                spreads,
-                1,
-                kind=kind,
-                seed=seed,
-                spread=spread,
-                accuracy=correct,
+                spreads, 1, kind=kind, seed=seed, spread=spread, accuracy=correct,
                 separability=ratio,
-            )
+            )  # fmt: skip
             if seed == 0:
                 x, y, z = unit_vectors(features[:DRAWN]).t()
                 add_rows(points, len(x), kind=kind, label=labels[:DRAWN], x=x, y=y, z=z)
@@ -77,11 +72,10 @@ def compute(settings: Settings) -> FigureData:
         "ten classes the softmax starts at ln 10 = 2.3, below the threshold 3, so SGSL joins from "
         f"the first batch. {digits.described()}."
     )
-    return FigureData({"": dict(points), "spread": dict(spreads)}, caption)
+    return FigureData({"": points, "spread": spreads}, caption)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw a sphere and a map for each kind."""
     figure = new_figure(9.0, 6.0)
     for column, kind in enumerate(KINDS):
         rows = rows_where(data.tables[""], kind=kind)
@@ -99,13 +93,8 @@ def draw(data: FigureData) -> Figure:
 def rotated(places: np.ndarray) -> np.ndarray:
     """Return places as the eye of :data:`VIEW` sees them: to the right, up, towards it."""
     elevation, azimuth = np.deg2rad(VIEW)
-    towards = np.array(
-        [
-            np.cos(elevation) * np.cos(azimuth),
-            np.cos(elevation) * np.sin(azimuth),
-            np.sin(elevation),
-        ]
-    )
+    flat = np.cos(elevation)
+    towards = np.array([flat * np.cos(azimuth), flat * np.sin(azimuth), np.sin(elevation)])
     right = np.array([-np.sin(azimuth), np.cos(azimuth), 0.0])
     return places @ np.stack([right, np.cross(towards, right), towards], axis=1)
 
@@ -120,7 +109,7 @@ def _draw_sphere(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
     turn = np.linspace(0, 2 * np.pi, 200)
     axes.plot(np.cos(turn), np.sin(turn), color=FAINT, linewidth=0.9, zorder=1)
     seen = rotated(places)
-    colours = np.array([DIGIT_COLOURS[label % len(DIGIT_COLOURS)] for label in labels])
+    colours = np.array([*map(colour_of, labels)])
     for side, size, alpha in ((seen[:, 2] < 0, 3, 0.25), (seen[:, 2] >= 0, 5, 0.9)):
         axes.scatter(
             seen[side, 0], seen[side, 1], s=size, c=colours[side], alpha=alpha, linewidths=0,
@@ -133,7 +122,7 @@ def _draw_sphere(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
 
 
 def _draw_map(axes: Axes, places: np.ndarray, labels: np.ndarray) -> None:
-    colours = [DIGIT_COLOURS[label % len(DIGIT_COLOURS)] for label in labels]
+    colours = [*map(colour_of, labels)]
     axes.scatter(*_angles(places), s=3, c=colours, linewidths=0, rasterized=True)
     for label, direction in _directions(places, labels):
         longitude, latitude = _angles(direction[None])

@@ -102,7 +102,7 @@ def compute(settings: Settings) -> FigureData:
         f"({PROXY_LR:g} for proxies), {budget.epochs} epochs of batches of {budget.batch_size} "
         f"({budget.each} a class), {budget.seeds} seeds. {_diverged_text(table)}"
     )
-    return FigureData({"": dict(table)}, caption)
+    return FigureData({"": table}, caption)
 
 
 def _trained(kind: Kind, budget: _Budget, images: Images, seed: int, settings: Settings) -> Trained:
@@ -139,7 +139,6 @@ def _diverged_text(table: dict[str, list[Any]]) -> str:
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw a panel for each group of functions."""
     figure = new_figure(9.6, 3.9)
     all_axes = figure.subplots(1, 3, sharey=True)
     for panel, axes in enumerate(all_axes):

@@ -20,15 +20,15 @@ from pml_extensions.evaluation import (
 )
 from pml_extensions.losses import WarpedSoftmaxLoss
 from reality_check.papers.figures._digits import (
-    DIGIT_COLOURS,
     Digits,
     add_rows,
+    colour_of,
+    draw_points,
     mean_text,
     rows_where,
-    write_digit,
 )
 from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.report.figures.plotting import INK, dress, new_figure
+from reality_check.report.figures.plotting import INK, new_figure
 
 #: Chosen by us among three on one seed: (10, 0.5, 1.5) and (4, 0.8, 1.5) leave the embeddings on a
 #: line, or nearly so, because all are driven the same way out before the proxies have parted.
@@ -81,13 +81,10 @@ def compute(settings: Settings) -> FigureData:
         f"m = 1, scale 1, chosen by us among three settings on one seed; proxies learn "
         f"{PROXY_RATE:g} times faster. {digits.described()}."
     )
-    return FigureData(
-        {"": dict(points), "proxies": dict(proxies), "spread": dict(spreads)}, caption
-    )
+    return FigureData({"": points, "proxies": proxies, "spread": spreads}, caption)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw both embeddings, each at its own scale."""
     figure = new_figure(9.6, 5.2)
     for index, (axes, kind) in enumerate(zip(figure.subplots(1, 2), KINDS, strict=True)):
         _draw_points(axes, *(rows_where(data.tables[name], kind=kind) for name in ("", "proxies")))
@@ -101,19 +98,10 @@ def draw(data: FigureData) -> Figure:
 
 
 def _draw_points(axes: Axes, points: dict[str, list[Any]], proxies: dict[str, list[Any]]) -> None:
-    dress(axes)
-    axes.set_aspect("equal", adjustable="datalim")
-    axes.set_xlabel("dimension 1", fontsize=9, color=INK)
-    axes.set_ylabel("dimension 2", fontsize=9, color=INK)
-    x, y, labels = (np.array(points[name]) for name in ("x", "y", "label"))
-    colours = [DIGIT_COLOURS[label % len(DIGIT_COLOURS)] for label in labels]
-    axes.scatter(x, y, s=3, c=colours, linewidths=0, rasterized=True)
+    draw_points(axes, *(np.array(points[name]) for name in ("x", "y", "label")))
     for px, py, label in zip(proxies["x"], proxies["y"], proxies["label"], strict=True):
-        colour = DIGIT_COLOURS[label % len(DIGIT_COLOURS)]
+        colour = colour_of(label)
         axes.plot(px, py, "D", markersize=5.5, color=colour, markeredgecolor=INK, zorder=5)
-    for label in np.unique(labels):
-        rows = labels == label
-        write_digit(axes, int(label), float(np.median(x[rows])), float(np.median(y[rows])))
     handle = Line2D(
         [], [], linestyle="", marker="D", color="white", markeredgecolor=INK, label="proxy"
     )

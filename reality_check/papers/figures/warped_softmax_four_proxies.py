@@ -12,12 +12,14 @@ import torch
 from matplotlib.figure import Figure
 
 from pml_extensions.functional import Piecewise, Power, Warp
+from reality_check.papers.figures._digits import add_rows, arrays_where
 from reality_check.papers.figures._fields import LossField, grid, loss_field, warped_softmax
 from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.papers.figures.warped_softmax_landscape import (
     ALPHA,
     K1,
     K2,
+    add_field,
     circle,
     draw_landscape,
     dress_colour_bar,
@@ -39,20 +41,14 @@ X = Y = np.linspace(-5, 7, 97)
 def compute(settings: Settings) -> FigureData:
     """Return the loss and the descent direction on a grid, for each set of proxies."""
     places = grid(X, Y)
-    table: dict[str, list[Any]] = {k: [] for k in ("warp", "proxies", "x", "y", "loss", "fx", "fy")}
-    ends: dict[str, list[Any]] = {"warp": [], "proxies": [], "x": [], "y": []}
+    table: dict[str, list[Any]] = {}
+    ends: dict[str, list[Any]] = {}
     for warp, own_warp in OWN_WARPS.items():
         for panel, classes in PANELS.items():
-            losses, gradients = field_of(own_warp, classes, places)
-            count = len(places)
-            table["warp"] += [warp] * count
-            table["proxies"] += [panel] * count
-            columns = (*places.t(), losses, *-gradients.t())
-            for name, values in zip(("x", "y", "loss", "fx", "fy"), columns, strict=True):
-                table[name] += values.tolist()
+            field = field_of(own_warp, classes, places)
+            add_field(table, places, *field, warp=warp, proxies=panel)
         x, y = resting_place(own_warp).tolist()
-        for name, value in zip(ends, (warp, "all four", x, y), strict=True):
-            ends[name].append(value)
+        add_rows(ends, 1, warp=warp, proxies="all four", x=x, y=y)
     caption = (
         "Loss of one embedding of the class of the filled proxy (colour, contours; scale 1, "
         "proxies at the corners of a square of side 4) and lines of steepest descent by autograd: "
@@ -61,7 +57,7 @@ def compute(settings: Settings) -> FigureData:
         "where descent from (1, 1), with steps that shrink, comes to rest. Formulas only, in "
         "float64."
     )
-    return FigureData({"": dict(table), "rest": dict(ends)}, caption)
+    return FigureData({"": table, "rest": ends}, caption)
 
 
 def field_of(own_warp: Warp, classes: tuple[int, ...], places: torch.Tensor) -> LossField:
@@ -69,31 +65,27 @@ def field_of(own_warp: Warp, classes: tuple[int, ...], places: torch.Tensor) -> 
     return loss_field(warped_softmax(PROXIES[list(classes)], own_warp), places)
 
 
-def resting_place(own_warp: Warp, steps: int = 600) -> torch.Tensor:
+def resting_place(own_warp: Warp) -> torch.Tensor:
     """Return where descent with all four proxies ends, from (1, 1).
 
     Steps have the direction of the gradient and lengths that shrink, because its size tells little:
     where the class is certain all forces vanish together.
     """
     place = torch.ones(1, 2, dtype=torch.float64)
-    for step in range(steps):
+    for step in range(600):
         _, gradient = field_of(own_warp, PANELS["all four"], place)
         place = place - gradient / gradient.norm().clamp(min=1e-300) * 2 / (10 + step)
     return place[0]
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw two rows of four landscapes."""
     figure = new_figure(9.6, 4.7)
     axes = figure.subplots(len(OWN_WARPS), len(PANELS), sharex=True, sharey=True)
-    table = {name: np.array(values) for name, values in data.tables[""].items()}
     for row, warp in enumerate(OWN_WARPS):
         for column, (panel, classes) in enumerate(PANELS.items()):
             upper = axes[row, column]
-            rows = (table["warp"] == warp) & (table["proxies"] == panel)
-            filled = draw_landscape(
-                upper, {k: table[k][rows] for k in ("x", "y", "loss", "fx", "fy")}
-            )
+            field = arrays_where(data.tables[""], warp=warp, proxies=panel)
+            filled = draw_landscape(upper, field)
             corners = [tuple(p) for p in PROXIES.tolist()]
             mark_proxies(upper, corners[:1], [corners[c] for c in classes[1:]])
             if row == 0:
@@ -105,9 +97,9 @@ def draw(data: FigureData) -> Figure:
                 upper.set_xlabel("x (units of the embedding)", fontsize=9, color=INK)
     rest = data.tables["rest"]
     for row in range(len(OWN_WARPS)):
-        place = rest["x"][row], rest["y"][row]
         axes[row, -1].plot(
-            *place, "X", markersize=9, color=COLOURS[1], markeredgecolor=INK, zorder=6
-        )
+            rest["x"][row], rest["y"][row], "X", markersize=9, color=COLOURS[1],
+            markeredgecolor=INK, zorder=6,
+        )  # fmt: skip
     dress_colour_bar(figure.colorbar(filled, ax=axes, shrink=0.8, pad=0.01))
     return figure

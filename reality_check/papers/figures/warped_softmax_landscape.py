@@ -15,6 +15,7 @@ from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
 from pml_extensions.functional import Piecewise, Power, Warp
+from reality_check.papers.figures._digits import add_rows, arrays_where
 from reality_check.papers.figures._fields import grid, loss_field, warped_softmax
 from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
@@ -39,16 +40,13 @@ LEVELS = (0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10)
 def compute(settings: Settings) -> FigureData:
     """Return the loss and the descent direction on a grid, and the force along the axis."""
     places = grid(X, Y)
-    table: dict[str, list[Any]] = {name: [] for name in ("warp", "x", "y", "loss", "fx", "fy")}
-    line: dict[str, list[Any]] = {name: [] for name in ("warp", "x", "loss", "force")}
+    table: dict[str, list[Any]] = {}
+    line: dict[str, list[Any]] = {}
     for name, (own_warp, other_warp) in WARPS.items():
-        loss = warped_softmax(PROXIES, own_warp, other_warp)
-        losses, gradients = loss_field(loss, places)
-        _add(table, warp=name, x=places[:, 0], y=places[:, 1], loss=losses)
-        table["fx"] += (-gradients[:, 0]).tolist()
-        table["fy"] += (-gradients[:, 1]).tolist()
+        losses, gradients = loss_field(warped_softmax(PROXIES, own_warp, other_warp), places)
+        add_field(table, places, losses, gradients, warp=name)
         x, force, losses = axis_force(own_warp, other_warp)
-        _add(line, warp=name, x=x, loss=losses, force=force)
+        add_rows(line, len(x), warp=name, x=x, loss=losses, force=force)
     caption = (
         "Loss of one embedding of the class of the filled proxy (colour, contours; two classes, "
         "scale 1, proxies 4 apart) and lines of steepest descent by autograd, for "
@@ -57,7 +55,7 @@ def compute(settings: Settings) -> FigureData:
         "proxies, divided by 1 - P(own class); above 0 it points outward, to the right. Formulas "
         "only, in float64."
     )
-    return FigureData({"": dict(table), "axis": dict(line)}, caption)
+    return FigureData({"": table, "axis": line}, caption)
 
 
 def axis_force(own_warp: Warp, other_warp: Warp) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
@@ -72,26 +70,30 @@ def axis_force(own_warp: Warp, other_warp: Warp) -> tuple[torch.Tensor, torch.Te
     return x, -gradients[:, 0] / -torch.expm1(-losses), losses
 
 
-def _add(table: dict[str, list[Any]], warp: str, **columns: torch.Tensor) -> None:
-    count = len(next(iter(columns.values())))
-    table["warp"] += [warp] * count
-    for name, values in columns.items():
-        table[name] += values.tolist()
+def add_field(
+    table: dict[str, list[Any]],
+    places: torch.Tensor,
+    losses: torch.Tensor,
+    gradients: torch.Tensor,
+    **names: str,
+) -> None:
+    """Append a row for each place: the loss there, and the direction of descent."""
+    x, y = places.t()
+    fx, fy = -gradients.t()
+    add_rows(table, len(places), **names, x=x, y=y, loss=losses, fx=fx, fy=fy)
 
 
 def draw(data: FigureData) -> Figure:
-    """Draw the four landscapes above their forces."""
     figure = new_figure(9.6, 4.2)
     axes = figure.subplots(2, len(WARPS), height_ratios=(1.1, 1))
     for column, name in enumerate(WARPS):
         upper, lower = axes[0, column], axes[1, column]
-        filled = draw_landscape(upper, _of(data.tables[""], name))
+        filled = draw_landscape(upper, arrays_where(data.tables[""], warp=name))
         upper.set_title(f"({'abcd'[column]}) {name}", fontsize=9.5, loc="left", color=INK)
         mark_proxies(upper, [OWN], [OTHER])
+        _draw_force(lower, arrays_where(data.tables["axis"], warp=name), column == 0)
         if name.startswith("warp"):
             circle(upper, OWN, ALPHA)
-        _draw_force(lower, _of(data.tables["axis"], name), column == 0)
-        if name.startswith("warp"):
             lower.axvline(OWN[0] + ALPHA, color=FAINT, linewidth=0.9, linestyle="--")
     axes[0, 0].set_ylabel("y", fontsize=9.5, color=INK)
     bar = figure.colorbar(filled, ax=axes[0, :], shrink=0.9, pad=0.01)
@@ -99,9 +101,7 @@ def draw(data: FigureData) -> Figure:
     return figure
 
 
-def draw_landscape(
-    axes: Axes, panel: dict[str, np.ndarray], density: tuple[float, float] = (0.75, 0.6)
-) -> Any:
+def draw_landscape(axes: Axes, panel: dict[str, np.ndarray]) -> Any:
     """Draw contours of the loss and lines of descent; return the filled contours."""
     x, y = np.unique(panel["x"]), np.unique(panel["y"])
     loss, fx, fy = (panel[key].reshape(len(y), len(x)) for key in ("loss", "fx", "fy"))
@@ -113,7 +113,7 @@ def draw_landscape(
     moves = np.hypot(fx, fy) > 1e-6 * -np.expm1(-loss)
     axes.streamplot(
         x, y, np.where(moves, fx, np.nan), np.where(moves, fy, np.nan), color=INK, linewidth=0.55,
-        density=density, arrowsize=0.6,
+        density=(0.75, 0.6), arrowsize=0.6,
     )  # fmt: skip
     dress(axes)
     axes.grid(False)
@@ -144,17 +144,11 @@ def circle(axes: Axes, centre: tuple[float, float], radius: float) -> None:
 
 
 def dress_colour_bar(bar: Any) -> None:
-    """Label a colour bar of losses."""
     bar.set_label("loss (nats)", fontsize=9, color=INK)
     bar.ax.tick_params(labelsize=8, colors=INK, color=FAINT)
     bar.set_ticks([0.01, 0.1, 1, 10], labels=["0.01", "0.1", "1", "≥10"])
     bar.ax.minorticks_off()
     bar.outline.set_visible(False)
-
-
-def _of(table: Any, name: str) -> dict[str, np.ndarray]:
-    rows = np.array(table["warp"]) == name
-    return {key: np.array(values)[rows] for key, values in table.items() if key != "warp"}
 
 
 def _draw_force(axes: Axes, line: dict[str, np.ndarray], first: bool) -> None:
