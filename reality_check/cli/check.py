@@ -32,7 +32,6 @@ exit status: 0 everything can run, 2 something cannot
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "validate an experiment and its losses; no training"
     parser = add_command(commands, "check", run, title, _DETAILS)
     add_experiment(parser)
@@ -45,7 +44,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Check an experiment; return the exit status."""
     from reality_check.config import load_experiment
 
     like = None

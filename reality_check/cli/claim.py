@@ -30,7 +30,6 @@ _FORMATS = (".png", ".pdf", ".svg")
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "test which gains in a paper's table are larger than luck"
     command = add_command(commands, "claim", run, title, _DETAILS)
     command.add_argument(
@@ -67,7 +66,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the answer; return the exit status."""
     from reality_check.papers.gain_text import plain, sentences, write_figure
     from reality_check.papers.gains import judge_gains, noise_of
     from reality_check.papers.paper_table import load_table

@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Iterable
-from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -48,14 +47,12 @@ _OVERRIDES: dict[str, Callable[[], Iterable[str]]] = {
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "print the tab completion of a shell"
     command = add_command(commands, "completion", run, title, _DETAILS)
     command.add_argument("shell", metavar="SHELL", help=", ".join(SHELLS))
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the script of a shell; return the exit status."""
     import argcomplete
 
     if options.shell not in SHELLS:
@@ -88,20 +85,10 @@ def answer(parser: argparse.ArgumentParser, **options: Any) -> None:
     commands = next(a for a in parser._actions if isinstance(a, argparse._SubParsersAction))
     for action in itertools.chain.from_iterable(c._actions for c in commands.choices.values()):
         metavar = str(action.metavar)
-        if "|" in metavar:
-            offers[metavar] = partial(_parts, metavar)
         if metavar in offers:
             action.completer = offers[metavar]
-    argcomplete.autocomplete(
-        parser,
-        always_complete_options=False,
-        default_completer=SuppressCompleter(),
-        **options,
-    )
-
-
-def _parts(metavar: str, **_: Any) -> Iterable[str]:
-    return metavar.split("|")
+    options |= {"always_complete_options": False, "default_completer": SuppressCompleter()}
+    argcomplete.autocomplete(parser, **options)
 
 
 def _experiments() -> Iterable[str]:

@@ -36,7 +36,6 @@ _CROP = 224
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "run images or tensors through a frozen trunk once, into a file of features"
     command = add_command(commands, "embed", run, title, _DETAILS)
     command.add_argument(
@@ -82,7 +81,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Embed; return the exit status."""
     from dataclasses import replace
 
     from reality_check.config.datasets import NamedDataset

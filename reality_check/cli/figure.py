@@ -31,7 +31,6 @@ FORMATS = ("png", "pdf")
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "draw a figure of one of the papers"
     command = add_command(commands, "figure", run, title, _DETAILS)
     command.add_argument("name", metavar="FIGURE", help="one of `reality-check show figures`")
@@ -44,7 +43,7 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument(
         "--format",
-        type=_format,
+        choices=FORMATS,
         default=FORMATS[0],
         metavar="|".join(FORMATS),
         help=f"of the figure (default: {FORMATS[0]})",
@@ -68,7 +67,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Draw one figure; return the exit status."""
     from reality_check.papers.figures import Settings, find_figure, write_figure
 
     figure = find_figure(options.name)
@@ -97,9 +95,3 @@ def _check_folder(folder: Path) -> None:
             f"--out {str(folder)!r} cannot be written: {str(there)!r} is no folder that takes "
             "files; name another one."
         )
-
-
-def _format(text: str) -> str:
-    if text not in FORMATS:
-        raise argparse.ArgumentTypeError(f"must be {' or '.join(FORMATS)}, got {text!r}")
-    return text

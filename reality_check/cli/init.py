@@ -26,7 +26,6 @@ Then: reality-check check FILE, and reality-check run FILE.
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "write a commented YAML and a loss file to start from"
     command = add_command(commands, "init", run, title, _DETAILS)
     command.add_argument(
@@ -44,7 +43,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the files and say what comes next; return the exit status."""
     from reality_check.cli.starter import write_starter
 
     path = at_home(options.file)

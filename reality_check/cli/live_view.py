@@ -22,16 +22,13 @@ def render(campaign: Campaign, workers: int, started: float) -> Group:
     """The live table."""
     rows = stage_rows(campaign)
     left = seconds_left(rows, workers)
-    eta = (
-        "time left unknown before the first trial"
-        if left is None
-        else f"about {duration(round(left))} to go"
-    )
+    eta = "time left unknown before the first trial"
+    if left is not None:
+        eta = f"about {duration(round(left))} to go"
     lines = [worker_line(state) for state in worker_states(campaign.out_dir)]
     footer = f"running for {duration(time.monotonic() - started)}, {eta}"
-    return Group(
-        overview(rows), *[Text(line, style="dim") for line in lines[:workers]], Text(footer)
-    )
+    dim = [Text(line, style="dim") for line in lines[:workers]]
+    return Group(overview(rows), *dim, Text(footer))
 
 
 def overview(rows: Sequence[Row]) -> Table:

@@ -99,7 +99,6 @@ def _parse(given: Sequence[str]) -> argparse.Namespace:
 
 
 def build_parser() -> Parser:
-    """The parser of the whole command line."""
     parser = Parser(
         prog="reality-check",
         description=_DESCRIPTION,

@@ -15,13 +15,14 @@ class Parser(argparse.ArgumentParser):
     """A parser whose complaints are one line that says what to write instead."""
 
     def error(self, message: str) -> NoReturn:
-        choice = re.search(r"invalid choice: '([^']*)' \(choose from (.*)\)", message)
+        choice = re.search(r"(\S+): invalid choice: '([^']*)' \(choose from (.*)\)", message)
         if choice:
-            valid = choice[2].replace("'", "").split(", ")
-            message = (
-                f"there is no command {choice[1]!r}; commands: {', '.join(valid)}."
-                f"{nearest(choice[1], valid)}"
-            )
+            option, given, valid = choice[1], choice[2], choice[3].replace("'", "").split(", ")
+            if option == "COMMAND":
+                message = f"there is no command {given!r}; commands: {', '.join(valid)}."
+                message += nearest(given, valid)
+            else:
+                message = f"argument {option}: must be {' or '.join(valid)}, got {given!r}"
         message = message.replace("the following arguments are required:", "missing:")
         if message == "missing: COMMAND":
             message += "; to start your own comparison: reality-check init"

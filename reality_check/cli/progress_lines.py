@@ -51,7 +51,6 @@ class ProgressLines:
             self._poll()
 
     def log(self, text: str) -> None:
-        """Print a sentence."""
         self._print(text, {"event": "message", "text": text})
 
     def event(self, kind: str, **details: Any) -> None:

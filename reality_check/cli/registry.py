@@ -45,7 +45,6 @@ example:
 
 
 def add_pack_parser(commands: Commands) -> None:
-    """Add the command ``pack``."""
     title = "write a finished run as one file, for others to compare with"
     command = add_command(commands, "pack", run_pack, title, _PACK_DETAILS)
     command.add_argument("dir", type=Path, metavar="DIR", help="output folder of a finished run")
@@ -60,7 +59,6 @@ def add_pack_parser(commands: Commands) -> None:
 
 
 def add_merge_parser(commands: Commands) -> None:
-    """Add the command ``merge``."""
     title = "join finished runs of different methods into one"
     command = add_command(commands, "merge", run_merge, title, _MERGE_DETAILS)
     _add_runs(command)
@@ -70,7 +68,6 @@ def add_merge_parser(commands: Commands) -> None:
 
 
 def add_leaderboard_parser(commands: Commands) -> None:
-    """Add the command ``leaderboard``."""
     title = "write a page that ranks finished runs, for each data set and protocol"
     command = add_command(commands, "leaderboard", run_leaderboard, title, _LEADERBOARD_DETAILS)
     _add_runs(command)
@@ -86,7 +83,6 @@ def _add_runs(command: argparse.ArgumentParser) -> None:
 
 
 def run_pack(options: argparse.Namespace) -> int:
-    """Write a pack; return the exit status."""
     from reality_check.api import pack
 
     file = pack(options.dir, options.out, not options.without_queries)
@@ -95,7 +91,6 @@ def run_pack(options: argparse.Namespace) -> int:
 
 
 def run_merge(options: argparse.Namespace) -> int:
-    """Join runs; return the exit status."""
     from reality_check.api import merge
     from reality_check.cli.summary import print_summary
 
@@ -107,7 +102,6 @@ def run_merge(options: argparse.Namespace) -> int:
 
 
 def run_leaderboard(options: argparse.Namespace) -> int:
-    """Write a leaderboard; return the exit status."""
     from reality_check.api import leaderboard
 
     tables = leaderboard(options.runs, options.out)

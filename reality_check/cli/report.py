@@ -41,7 +41,6 @@ example: reality-check score runs/quickstart
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command ``report``."""
     title = "rewrite the report from the records"
     command = add_command(commands, "report", run, title, _DETAILS)
     command.add_argument(
@@ -63,7 +62,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def add_score_parser(commands: Commands) -> None:
-    """Add the command ``score``."""
     title = "rescore the kept networks, query by query"
     command = add_command(commands, "score", run_score, title, _SCORE_DETAILS)
     command.add_argument(
@@ -75,7 +73,6 @@ def add_score_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Write the report of one folder or of several; return the exit status."""
     from reality_check.api import report
     from reality_check.cli.summary import print_summary
 
@@ -115,7 +112,6 @@ def _report_folders(options: argparse.Namespace) -> int:
 
 
 def run_score(options: argparse.Namespace) -> int:
-    """Score every query again; return the exit status."""
     from reality_check.api import report
     from reality_check.config.source_code import use_sources
     from reality_check.launch.rescore import draw_maps, rescore

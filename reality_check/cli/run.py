@@ -44,7 +44,6 @@ _MOST_NAMED = 8
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "run an experiment to its end, or continue it"
     command = add_command(commands, "run", run, title, _DETAILS)
     add_experiment(command)
@@ -127,7 +126,6 @@ def _add_launcher(command: Parser) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Run an experiment, print how it ended; return the exit status."""
     from reality_check.cli.summary import print_summary
     from reality_check.config import load_experiment
 

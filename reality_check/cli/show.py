@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 
 from reality_check.cli.parsing import Commands, add_command, add_overrides
+from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
 examples:
@@ -21,7 +22,6 @@ Classes of installed packages are listed with the name of the package.
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "list losses, data sets, protocols, ..., or print a resolved experiment"
     command = add_command(commands, "show", run, title, _DETAILS)
     command.add_argument(
@@ -38,7 +38,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print a list, or an experiment; return the exit status."""
     from reality_check.cli.listings import print_listing
 
-    return print_listing(options.what, options.overrides, options.markdown)
+    print_listing(options.what, options.overrides, options.markdown)
+    return DONE

@@ -121,12 +121,11 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
         _check_features(features)
     folder, loss = file.parent, file.parent / f"{MODULE}.py"
     schema = folder / SCHEMA
-    named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
-    if features is None:
-        parts = {"subject": IMAGES, "samples": SAMPLES, "baseline": BASELINE}
-    else:
+    parts = {"subject": IMAGES, "samples": SAMPLES, "baseline": BASELINE}
+    if features is not None:
         subject = FEATURES.format(features=json.dumps(features))
         parts = {"subject": subject, "samples": FEW_SAMPLES, "baseline": FEW_BASELINE}
+    named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
     texts = {file: YAML.format(**named, **parts)}
     kind = "images" if features is None else "features"
     told = [f"wrote {file}: what is compared, on which {kind}, with which budget"]

@@ -25,7 +25,6 @@ _WATCH_SECONDS = 5.0
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     command = add_command(commands, "status", run, "show the progress of an experiment", _DETAILS)
     command.add_argument(
         "dir",
@@ -41,7 +40,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the state, with ``--watch`` again and again; return the exit status."""
     from reality_check.cli.status_view import print_status
     from reality_check.studies.campaign import read_campaign
     from reality_check.studies.progress import find_folder

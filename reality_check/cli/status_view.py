@@ -101,7 +101,10 @@ def _sentences(state: dict[str, Any]) -> list[str]:
         stage = place(failure["stage"], failure["search"])
         lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
     if state["hours"]:
-        used = (f"{_amount(h)} {_HOURS.get(k, f'hours on {k}')}" for k, h in state["hours"].items())
+        used = [
+            f"{hours:.{2 if hours < 10 else 0}f} {_HOURS.get(kind, f'hours on {kind}')}"
+            for kind, hours in state["hours"].items()
+        ]
         lines.append(f"Used, including lost attempts: {', '.join(used)}.")
     if state["looks"] is not None:
         lines.append(_looks(**state["looks"]))
@@ -117,10 +120,6 @@ def _looks(planned: list[int], searches: int, stopped_early: bool) -> str:
 
 
 _HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}
-
-
-def _amount(hours: float) -> str:
-    return f"{hours:.2f}" if hours < 10 else f"{hours:.0f}"
 
 
 def _last_line(state: dict[str, Any]) -> str:

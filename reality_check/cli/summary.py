@@ -26,11 +26,8 @@ def print_summary(results: ExperimentResults) -> None:
     for column in categories:
         table.add_column(column, no_wrap=True)
     for method in results.methods:
-        cells = []
-        for category in categories:
-            estimate = summary.estimates(category).get(method.name)
-            cells.append(_cell(estimate))
-        table.add_row(method.name, *cells)
+        cells = [summary.estimates(category).get(method.name) for category in categories]
+        table.add_row(method.name, *map(_cell, cells))
     for row in not_trained(summary, [PRIMARY]) if categories else ():
         others = ["-"] * (len(categories) - 1)
         table.add_row(row.method, _cell(row.cells[0].interval), *others)

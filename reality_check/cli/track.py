@@ -28,7 +28,6 @@ folder or tracker
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "send finished trials to TensorBoard, MLflow or Weights & Biases"
     command = add_command(commands, "track", run, title, _DETAILS)
     command.add_argument("dir", metavar="DIR", help="output folder, e.g. runs/quickstart")
@@ -36,7 +35,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Send what is missing; return the exit status."""
     from reality_check.api import track
 
     tracking = track(options.dir, options.trackers)

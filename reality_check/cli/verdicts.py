@@ -23,7 +23,6 @@ examples:
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     title = "decide which claims of the papers are supported"
     command = add_command(commands, "verdicts", run, title, _DETAILS)
     command.add_argument(
@@ -38,7 +37,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Print the claims; return the exit status."""
     from reality_check.papers.tables import replications
     from reality_check.papers.verdicts import claim_rows, markdown, tally
 

@@ -23,7 +23,6 @@ exit status 75. A job script for a cluster: docs/cluster.md.
 
 
 def add_parser(commands: Commands) -> None:
-    """Add the command."""
     command = add_command(commands, "worker", run, "start one more worker for a run", _DETAILS)
     command.add_argument("dir", type=Path, metavar="DIR", help="output folder of a started run")
     command.add_argument(
@@ -42,7 +41,6 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    """Take trainings until none is left; return the exit status."""
     from reality_check.launch.worker import join
 
     return join(options.dir, options.folds_at_once, options.storage)

@@ -177,6 +177,8 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         pages: further files, for people and other programs.
     """
     experiment = compose(public(pack.experiment), where=pack.label)
+    opened = [study["attributes"].get("about", {}) for study in pack.studies.values()]
+    environments = [f"{one['versions']}; {one['machine']}" for one in opened if "versions" in one]
     about = {
         "schema": SCHEMA,
         "version": VERSION,
@@ -184,7 +186,7 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         "protocol_hash": protocol_hash(pack.experiment),
         "protocol": protocol_settings(pack.experiment),
         "data": pack.experiment.code["dataset"],
-        "environment": environments(pack),
+        "environment": list(dict.fromkeys(environments)),  # software and machines
         "experiment": experiment.plain(),
         "given": not_default(experiment),
         "steps": [dataclasses.asdict(step) for step in pack.steps],
@@ -192,13 +194,6 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
     records = json.dumps(pack.studies, separators=(",", ":"), sort_keys=True)
     texts = {**pages, _RECORDS: records, "experiment.yaml": dump_yaml(experiment.plain())}
     return seal(about, {**pack.files, **{name: text.encode() for name, text in texts.items()}})
-
-
-def environments(pack: Pack) -> list[str]:
-    """Software and machines that the studies began with, each once."""
-    about = [study["attributes"].get("about", {}) for study in pack.studies.values()]
-    texts = [f"{one['versions']}; {one['machine']}" for one in about if "versions" in one]
-    return list(dict.fromkeys(texts))
 
 
 def protocol_hash(experiment: Experiment) -> str:

@@ -133,7 +133,7 @@ def test_what_a_plugin_adds_is_shown_with_its_package(
 ) -> None:
     install("stripes-plugin")
     for what, name in (("losses", "GentleLoss"), ("datasets", "stripes"), ("trunks", "one_layer")):
-        assert print_listing(what) == 0
+        print_listing(what)
         shown = " ".join(capsys.readouterr().out.split())
         assert re.search(rf"{name} .*from the package stripes-plugin 1\.2", shown), shown
         if what == "losses":
