@@ -38,7 +38,7 @@ _KINDS = {PLURALS[kind]: kind for kind in NAMESPACES}
 #: would have to be imported for it, with torch.
 OWN_TRUNKS = {
     "conv4": "width=32\n"
-    "Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: the small trunk for small images.",
+    "Four 3x3 convolutions of stride 2 with BatchNorm and ReLU: a trunk for small images.",
     "conv4_pool": "width=64\n"
     "Four blocks of 3x3 convolution, BatchNorm, ReLU and 2x2 maximum pooling.",
     "bn_inception": "-\nGoogLeNet with batch normalisation, up to its last feature maps.",
