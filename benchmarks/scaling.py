@@ -331,7 +331,7 @@ class Clock:
             "training steps": [(Trainer, "train_steps")],
             "evaluation": [(Trainer, "_measure")],
             "building networks": [(Trainer, "build")],
-            "records": [(FoldRecords, name) for name in ("__init__", "append", "close")],
+            "records": [(FoldRecords, name) for name in ("__init__", "append", "save")],
             "checkpoints": [(checkpoints, "save"), (checkpoints, "clone")],
             "scoring": [(Scorer, "score"), (Scorer, "score_baselines")],
             "notes of progress": [(worker_room, "write_progress")],

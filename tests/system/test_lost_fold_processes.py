@@ -76,7 +76,7 @@ class Job:
     begun: Path | None = None
 
     def run(
-        self, dataset: None, device: torch.device, on_progress: Any, *more: Any, renew_lease: Any
+        self, dataset: None, device: torch.device, on_progress: Any, *more: Any, **options: Any
     ):  # type: ignore[no-untyped-def]
         on_progress({"fold": self.fold})
         if self.begun is not None:
