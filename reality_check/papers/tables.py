@@ -104,22 +104,24 @@ def _numbers(parts: Sequence[str]) -> Iterator[str]:
 def markdown_table() -> str:
     """The table of ``docs/papers.md``: a row for each experiment and each figure that is drawn."""
     done, checked = measured(), checked_on_small_data()
-    header = ["item", "config or command", "networks", "published", "notes"]
+    header = ["config or command", "networks", "published", "notes"]
     blocks = []
     tables = paper_tables()
     for paper in dict.fromkeys(published.paper for _, published in tables.values()):
         rows = [
-            _cells(name, experiment, published, done, checked)
+            _cells(name, experiment, published, done)
             for name, (experiment, published) in tables.items()
             if published.paper == paper
         ]
-        lines = [header, ["---"] * len(header), *rows, *_drawn(paper, checked)]
+        lines = [header, ["---"] * len(header), *rows, *_drawn(paper)]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
-        blocks.append(f"## {paper.partition('_')[0]}: {PAPERS[paper]}\n\n{table}")
+        number = paper.partition("_")[0]
+        claims = "; ".join(_claims(number, checked))
+        blocks.append(f"## {number}: {PAPERS[paper]}\n\n{table}\n\nClaims: {claims}.")
     return "\n\n".join(blocks) + "\n"
 
 
-def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list[list[str]]:
+def _drawn(paper: str) -> list[list[str]]:
     # Here, since it loads matplotlib, which nothing else needs.
     from reality_check.papers.figures import FIGURES
 
@@ -129,35 +131,28 @@ def _drawn(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> list
         if name.startswith(begin):
             [item] = items_in(figure.source)
             drawn = f"small ({figure.needs})" if figure.needs else "formulas"
-            notes = [drawn, *_small(checked, paper, item)]
-            picture = "[picture](paper_figures.md)"
-            command = f"`reality-check figure {name}`"
-            rows.append([item, command, "—", picture, "; ".join(notes)])
+            picture = f"[{item}](paper_figures.md)"
+            rows.append([f"`reality-check figure {name}`", "—", picture, drawn])
     return rows
 
 
 def _cells(
-    name: str,
-    experiment: Experiment,
-    published: PublishedResults,
-    done: Mapping[str, str],
-    checked: Mapping[tuple[str, str], Sequence[str]],
+    name: str, experiment: Experiment, published: PublishedResults, done: Mapping[str, str]
 ) -> list[str]:
     notes = [f"measured: {done[name]}"] if name in done else []
     if published.gaps:
         notes.append(counted(len(published.gaps), "gap"))
     return [
-        published.item,
         f"`{name.partition('/')[2]}`",
         str(count_trainings(experiment)),
         _figures(published) or "—",
-        "; ".join([*notes, *_small(checked, published.paper, published.item.partition(",")[0])]),
+        "; ".join(notes),
     ]
 
 
-def _small(
-    checked: Mapping[tuple[str, str], Sequence[str]], paper: str, item: str
-) -> Iterator[str]:
-    """The replications that check claims of an item, as its last note."""
-    if names := checked.get((paper.partition("_")[0], item), ()):
-        yield "claims: " + ", ".join(f"`{name}`" for name in names)
+def _claims(paper: str, checked: Mapping[tuple[str, str], Sequence[str]]) -> Iterator[str]:
+    """The replications that check claims of a paper, each with its items."""
+    of_paper = {item: names for (number, item), names in checked.items() if number == paper}
+    for name in sorted({name for names in of_paper.values() for name in names}):
+        items = sorted(item for item, names in of_paper.items() if name in names)
+        yield f"`{name}` ({', '.join(items)})"

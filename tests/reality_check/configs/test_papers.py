@@ -347,7 +347,7 @@ def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]
     papers = table.split("\n## ")
     for name, figure in FIGURES.items():
         [row] = [row for row in table.splitlines() if f"`reality-check figure {name}`" in row]
-        assert row.startswith(f"| {figure.source.rpartition(', ')[2].replace('Fig.', 'Figure')} |")
+        assert f"| [{figure.source.rpartition(', ')[2].replace('Fig.', 'Figure')}](" in row
         assert sum(row in paper for paper in papers) == 1
 
 
