@@ -46,6 +46,7 @@ from reality_check.statistics import (
     Estimate,
     estimate_difference,
     holm_of_known,
+    times_to_detect,
 )
 
 Verdict = Literal[
@@ -78,6 +79,9 @@ class Finding:
         verdict: of this comparison.
         why: what is in the way, empty where there is an interval.
         diverged: how many runs of the first and of the second diverged, and count as 0.
+        times: of an undecided comparison, how many times as many searches (trials, of all subsets
+            of one search) would decide it in four of five experiments, if the difference is what
+            was found; ``None`` where none would.
     """
 
     first: Measured
@@ -88,6 +92,7 @@ class Finding:
     verdict: Verdict
     why: str = ""
     diverged: tuple[int, int] = (0, 0)
+    times: float | None = None
 
 
 @dataclass(frozen=True)
@@ -117,8 +122,9 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
         for places in claim.comparisons()
     ]
     corrected = holm_of_known([p for one in comparisons for p in (one.p, one.p_equal)])
+    tests = sum(p is not None for one in comparisons for p in (one.p, one.p_equal))
     findings = [
-        one.finding(p, p_equal)
+        one.finding(p, p_equal, tests)
         for one, p, p_equal in zip(comparisons, corrected[::2], corrected[1::2], strict=True)
     ]
     remaining, verdicts = iter(findings), []
@@ -211,18 +217,37 @@ class _Comparison:
     def _p_equal(self) -> float:
         return max(_above(self._shifted(self.margin)), _below(self._shifted(-self.margin)))
 
-    def finding(self, p: float | None, p_equal: float | None) -> Finding:
-        """The comparison with its corrected p-values and what follows from them."""
+    def finding(self, p: float | None, p_equal: float | None, tests: int) -> Finding:
+        """The comparison with its corrected p-values and what follows from them.
+
+        Args:
+            p: of its test.
+            p_equal: of that for equality.
+            tests: of the whole experiment, which are corrected for.
+        """
+        verdict = self._verdict(p, p_equal)
         return Finding(
             self.first.place,
             self.second.place,
             self.difference,
             p,
             p_equal,
-            self._verdict(p, p_equal),
+            verdict,
             self._why(),
             (self.first.lost, self.second.lost),
+            self._times(tests) if verdict == "undecided" and p is not None else None,
         )
+
+    def _times(self, tests: int) -> float | None:
+        """How many times as much it takes that the cheaper of the two tests decides."""
+        assert self.difference is not None
+        distance = abs(self.difference.mean)
+        gap = {
+            "above": max(distance, self.margin - distance),
+            "not_below": abs(self.difference.mean + self.margin),
+            "equal": abs(distance - self.margin),
+        }[self.claim.test]
+        return times_to_detect(self.difference, gap, tests)
 
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -13,14 +14,16 @@ from reality_check.config.claims import Claim
 from reality_check.config.differences import differing_keys
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.neutral_keys import is_result_neutral
-from reality_check.config.schema import Experiment
+from reality_check.config.schema import Experiment, count_trainings
 from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
-from reality_check.report.summary import Summary
-from reality_check.report.text import counted, listed, p_text, true_minus
+from reality_check.report.planning import mean_scatter
+from reality_check.report.sections.cost import hours_text
+from reality_check.report.summary import Basis, Summary
+from reality_check.report.text import counted, listed, p_text, points, true_minus
 from reality_check.report.untrained import not_above_untrained
-from reality_check.statistics import CONFIDENCE
+from reality_check.statistics import CONFIDENCE, Shares
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError
@@ -43,6 +46,7 @@ class ClaimRow:
         criterion: what supports it.
         outcome: the verdict in a word or two, or that there is none yet.
         verdict: the same with the numbers.
+        run: what the experiment took, if it was run to its end.
     """
 
     experiment: str
@@ -50,6 +54,23 @@ class ClaimRow:
     criterion: str
     outcome: str
     verdict: str
+    run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What it took to decide the claims of an experiment.
+
+    Attributes:
+        trainings: how many networks.
+        cost: hours of processes, in words.
+        scatter: the variances of MAP@R between searches and between trainings, means over the
+            methods; ``None`` where they cannot be told apart from nothing.
+    """
+
+    trainings: int
+    cost: str
+    scatter: Shares | None
 
 
 def claim_rows(
@@ -70,6 +91,7 @@ def claim_rows(
     """
     planned = {experiment.name: experiment for experiment in experiments}
     outcomes: dict[str, list[tuple[str, str]]] = {}
+    runs: dict[str, Run | None] = {}
     changes: dict[str, str] = {}
     for folder in folders:
         locked = load_locked(folder)
@@ -78,7 +100,7 @@ def claim_rows(
             continue
         own = planned.setdefault(locked.name, locked)
         _check_claims(locked, own, folder)
-        outcomes[locked.name] = _verdicts(locked, folder)
+        outcomes[locked.name], runs[locked.name] = _verdicts(locked, folder)
         changes[locked.name] = _changes(own, locked)
     rows = []
     for name, experiment in planned.items():
@@ -87,7 +109,7 @@ def claim_rows(
             text += changes.get(name, "")
             if claim.overturned_by and outcome not in (NOT_RUN, NOT_FINISHED):
                 outcome, text = OVERTURNED, f"**{OVERTURNED}**, {claim.overturned_by}; was {text}"
-            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text))
+            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, runs.get(name)))
     return rows
 
 
@@ -133,18 +155,38 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
     return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
 
 
-def _verdicts(locked: Experiment, folder: Path) -> list[tuple[str, str]]:
-    """For each claim the verdict in a word or two, and with the numbers."""
+def _verdicts(locked: Experiment, folder: Path) -> tuple[list[tuple[str, str]], Run | None]:
+    """For each claim the verdict in a word or two, and with the numbers; and what it took."""
     results = collect(Campaign(locked, folder, only_reads=True))
     if not results.finished:
-        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims)
-    idle = not_above_untrained(Summary(results))
+        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims), None
+    summary = Summary(results)
+    idle = not_above_untrained(summary)
     short = [m.name for m in results.methods if is_serious(*cut_short(m))]
     notes = {"not better than the untrained network": idle, "often cut short": short}
-    return [
-        (one.verdict, _verdict_text(one) + _notes(one.claim, notes))
+    verdicts: list[tuple[str, str]] = [
+        (one.verdict, _verdict_text(one) + _notes(one.claim, notes) + _more(one, summary))
         for one in judge(locked, results)
     ]
+    run = Run(count_trainings(locked), hours_text(results.costs), mean_scatter(summary))
+    return verdicts, run
+
+
+def _more(verdict: ClaimVerdict, summary: Summary) -> str:
+    """What would decide an undecided claim."""
+    if verdict.verdict != "undecided" or not summary.basis.of_losses:
+        return ""
+    times = [one.times for one in verdict.findings if one.verdict == "undecided"]
+    known = [one for one in times if one is not None]
+    if len(known) < len(times):
+        return " [no number of searches that anybody would pay for would decide it]"
+    unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
+    methods = {one.method for f in verdict.findings for one in (f.first, f.second)}
+    hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
+    return (
+        f" [about {max(known):.2g} times as many {unit} would decide it: "
+        f"{max(known) * hours:.2g} hours of processes]"
+    )
 
 
 def _notes(claim: Claim, notes: Mapping[str, Collection[str]]) -> str:
@@ -236,15 +278,36 @@ def _diverged(finding: Finding) -> str:
 
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
-    """The counts and the rows as a list and a table, as in docs/replications.md."""
-    lines = [
-        *(f"- {line}" for line in tally(rows)),
-        "",
-        "| claim | paper | supported if | experiment | found before | verdict |",
-        "|---|---|---|---|---|---|",
-    ]
+    """The counts and the rows as a list and tables, as in docs/replications.md."""
+    claims = []
     for row in rows:
         claim, earlier = row.claim, row.claim.earlier or ""
-        cells = (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
-        lines.append(f"| {' | '.join(cell.replace('|', '/') for cell in cells)} |")
+        claims.append(
+            (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
+        )
+    header = ("claim", "paper", "supported if", "experiment", "found before", "verdict")
+    lines = [*(f"- {line}" for line in tally(rows)), "", *_table(header, claims)]
+    runs = {row.experiment: row.run for row in rows if row.run is not None}
+    if runs:
+        of_runs = ("experiment", "trainings", "cost", "between searches", "between trainings")
+        cells = [
+            (name, f"{run.trainings:,}", run.cost, *_deviations(run.scatter))
+            for name, run in runs.items()
+        ]
+        lines += ["", *_table(of_runs, cells)]
     return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+
+
+def _deviations(scatter: Shares | None) -> tuple[str, str]:
+    """Standard deviations in points; of all subsets of one search that of both together."""
+    if scatter is None or scatter.search is None:
+        return "", ""
+    search = points(math.sqrt(scatter.search))
+    if not scatter.training:
+        return f"{search} with training", ""
+    return search, points(math.sqrt(scatter.training))

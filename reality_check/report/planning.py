@@ -31,15 +31,22 @@ def scatter_of(results: ExperimentResults) -> Shares:
     Raises:
         UsageError: it does not show how far searches lie apart.
     """
-    summary = Summary(results)
-    methods = [method for method in summary.methods if method not in summary.controls]
-    every = [summary.scatter(summary.categories[0], m) for m in methods]
-    known = [(s.search, s.training) for s in every if None not in (s.search, s.training)]
-    if not known:
+    shares = mean_scatter(Summary(results))
+    if shares is None:
         raise UsageError(
             f"{results.name} does not show how much searches vary: that takes repeated searches "
             "whose winners are trained twice or more, or one random search with a budget."
         )
+    return shares
+
+
+def mean_scatter(summary: Summary) -> Shares | None:
+    """The mean variances of the methods in the first category; ``None`` where none has both."""
+    methods = [method for method in summary.methods if method not in summary.controls]
+    every = [summary.scatter(summary.categories[0], m) for m in methods]
+    known = [(s.search, s.training) for s in every if None not in (s.search, s.training)]
+    if not known:
+        return None
     search, training = (fmean(part or 0.0 for part in parts) for parts in zip(*known, strict=True))
     return Shares(search, training)
 

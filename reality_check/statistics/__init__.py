@@ -64,6 +64,7 @@ from reality_check.statistics._searches import (
     planned_error,
     skew_allowance,
     smallest_detectable,
+    times_to_detect,
     variance_shares,
 )
 from reality_check.statistics._subsets import (
@@ -138,6 +139,7 @@ __all__ = [
     "subset_weights",
     "t_interval",
     "t_quantile",
+    "times_to_detect",
     "two_sided_p",
     "variance_shares",
     "with_noise",

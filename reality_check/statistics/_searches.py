@@ -57,6 +57,10 @@ class Shares:
     training: float | None
 
 
+#: The logarithm of how many times as many units are looked at.
+_MOST_TIMES = math.log(1000)
+
+
 def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
     """Return the mean of the means of searches, with their t-interval.
 
@@ -223,3 +227,34 @@ def smallest_detectable(error: float, degrees: float, power: float = 0.8, pairs:
         return float(nctdtr(degrees, noncentrality, critical)) - (1 - power)
 
     return total * float(brentq(missed, 0.0, critical + 20.0))
+
+
+def times_to_detect(found: Difference, gap: float, pairs: int = 1) -> float | None:
+    """Return how many times as many units it takes to find a gap in four of five experiments.
+
+    Args:
+        found: a difference with its standard error and degrees of freedom, of as many units as it
+            took; the error falls with the root of their number.
+        gap: what is to be found, in the unit of the difference.
+        pairs: that are tested together, see :func:`smallest_detectable`.
+
+    Returns:
+        At least 1; ``None`` without an error, and where it takes more than 1,000 times as many.
+    """
+    if not found.error or found.degrees is None:
+        return None
+    error, degrees = found.error, found.degrees
+
+    def missed(logarithm: float) -> float:
+        times = math.exp(logarithm)
+        # Each of two equal sides has half of the degrees, and the error over √2.
+        least = smallest_detectable(
+            error / math.sqrt(2 * times), max(degrees / 2 * times, MIN_TESTED - 1), pairs=pairs
+        )
+        return least - gap
+
+    if missed(0.0) <= 0:
+        return 1.0
+    if missed(_MOST_TIMES) > 0:
+        return None
+    return math.exp(float(brentq(missed, 0.0, _MOST_TIMES)))

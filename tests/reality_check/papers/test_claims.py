@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
+import numpy as np
 import pytest
 from scipy import stats
 
@@ -91,6 +92,36 @@ def test_what_each_test_says_of_a_difference(
 ) -> None:
     samples = {"a": around(0.3 + difference), "b": around(0.3, turn=3)}
     assert verdict({"test": test, "margin": margin}, samples).verdict == expected
+
+
+@pytest.mark.parametrize(
+    ("test", "margin", "difference", "gap"),
+    [
+        ("above", 1, 0.0055, 0.0055),  # either that it is above 0, ...
+        ("above", 0.4, 0.0005, 0.0035),  # ... or that it is within the margin
+        ("not_below", 1, -0.007, 0.003),
+        ("equal", 1, 0.006, 0.004),
+    ],
+)
+def test_what_is_undecided_says_what_would_decide_it(
+    test: str, margin: float, difference: float, gap: float
+) -> None:
+    """So many times as many reproductions find it in 80 % of experiments."""
+    samples = {"a": around(0.3 + difference), "b": around(0.3, turn=3)}
+    (found,) = verdict({"test": test, "margin": margin}, samples).findings
+    assert found.verdict == "undecided"
+    assert found.times is not None
+    size = round(10 * found.times)
+    deviation = np.std(NOISE, ddof=1)
+    first, second = np.random.default_rng(0).normal(0, deviation, (2, 4000, size))
+    tests = 1 if test == "not_below" else 2  # corrected for both
+    p_values = stats.ttest_ind(first + gap, second, axis=1, equal_var=False).pvalue
+    assert (p_values < 0.05 / tests).mean() == pytest.approx(0.8, abs=0.03)
+
+
+def test_what_is_decided_needs_no_more() -> None:
+    (found,) = verdict({}, {"a": around(0.32), "b": around(0.3)}).findings
+    assert found.times is None
 
 
 def test_p_values_are_those_of_welchs_test() -> None:

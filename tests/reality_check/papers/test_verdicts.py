@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 import dataclasses
+import math
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import pytest
+from scipy import stats
 from support.paths import ROOT
 
 from reality_check.cli.main import main
 from reality_check.config import Experiment, compose
 from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import PRIMARY
+from reality_check.config.schema import count_trainings
 from reality_check.papers import verdicts as room
 from reality_check.papers.claims import Finding
 from reality_check.papers.tables import replications
 from reality_check.papers.verdicts import NOT_RUN, claim_rows, criterion, markdown
-from reality_check.results import ExperimentResults, MethodResults, ResultRow, TrialRecord
+from reality_check.results import Cost, ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import Difference
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.utils.errors import UsageError
@@ -150,6 +153,46 @@ def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) 
     better, codes = texts([ran(lost={"a": every, "b": every})])
     assert better == "**undecided**: every run of a and b diverged"
     assert codes.endswith("; `b`: every run of b diverged")
+
+
+def test_the_markdown_says_what_a_run_took_and_what_would_decide_the_undecided(
+    ran: Callable[..., Path], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three searches with two trainings each of both methods, which lie close together."""
+    protocol = experiment().plain()["protocol"]
+    protocol |= {"reproductions": 2, "search": protocol["search"] | {"repeats": 3}}
+    claims = [CLAIMS[0], CLAIMS[0] | {"name": "as_good", "test": "equal", "margin": 0.5}]
+    folder = ran(protocol=protocol, claims=claims)
+    locked = experiment(protocol=protocol, claims=claims)
+    measured = tuple(
+        ResultRow("made_up", method, "aggregate", 2 * k + r, PRIMARY, value, search=k, trial=0)
+        for method, level in {"a": 0.305, "b": 0.3}.items()
+        for k in range(3)
+        for r in range(2)
+        for value in [level + 0.01 * (k - 1) + 0.001 * (2 * r - 1)]
+    )
+    costs = tuple(Cost(method, "search", "cpu", 9, 1.5) for method in "ab")
+    methods = tuple(MethodResults(method, "L") for method in "ab")
+    results = ExperimentResults(
+        "made_up", "quick", "mlrc", True, methods, measured, config=locked.plain(), costs=costs
+    )
+    monkeypatch.setattr(room, "collect", lambda campaign: results)
+    rows = claim_rows([], [folder])
+    better, as_good = (row.verdict for row in rows)
+    assert better.startswith("**undecided**: +0.50 points")
+    found = re.search(r" \[about (\S+) times as many searches would decide it: (\d+) hours", better)
+    assert found is not None, better
+    # That it is within the margin of 1.5 points, of which 1 is left: a standard deviation.
+    needed = 2 * (stats.norm.ppf(1 - 0.05 / 8) + stats.norm.ppf(0.8)) ** 2
+    assert 3 * float(found[1]) == pytest.approx(needed, rel=0.15)
+    assert int(found[2]) == pytest.approx(3 * float(found[1]), rel=0.05)
+    assert as_good.endswith("[no number of searches that anybody would pay for would decide it]")
+    assert {row.run.trainings for row in rows if row.run} == {count_trainings(locked)}
+    between, within = math.sqrt(1 - 0.01), math.sqrt(2) / 10
+    assert markdown(rows).splitlines()[-1] == (
+        f"| made_up | {count_trainings(locked):,} | 3.00 hours of CPU processes "
+        f"| {between:.2f} | {within:.2f} |"
+    )
 
 
 def test_a_difference_that_rounds_to_0_has_no_sign() -> None:
