@@ -122,13 +122,13 @@ def test_strips_are_no_larger_than_memory(classes: int, monkeypatch: pytest.Monk
     monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
     x, labels = noisy(1500, classes)
     expected = RetrievalMetrics()(x, labels)
-    x, free = x.cuda(), 2**22
+    x, free = x.cuda(), 2**24
     monkeypatch.setattr(_strips, "free_memory", lambda device: free)
     torch.cuda.reset_peak_memory_stats()
     before = torch.cuda.memory_allocated()
     assert RetrievalMetrics()(x, labels) == pytest.approx(expected, abs=1e-5)
     taken = torch.cuda.max_memory_allocated() - before
-    assert taken <= free / 4 + 40 * x.numel() < 1500**2
+    assert taken <= free / 4 + 40 * x.numel() < 4 * 1500**2
 
 
 @ways

@@ -7,6 +7,7 @@ from typing import Any
 
 import pytest
 import torch
+from simulated_cuda import simulated_cuda
 from support.gpu_folds import fold_run
 
 from reality_check.config.metrics import METRICS
@@ -40,6 +41,16 @@ def test_the_first_epoch_is_that_of_the_cpu(tmp_path: Path) -> None:
     for on_gpu, on_cpu in zip(found["cuda"].curve, found["cpu"].curve, strict=True):
         for metric in METRICS:
             assert on_gpu[metric] == pytest.approx(on_cpu[metric], abs=0.02), metric
+
+
+@pytest.mark.usefixtures("simulated_gpu")
+def test_it_trains_on_another_than_the_first_gpu(tmp_path: Path) -> None:
+    """Samples, labels, network and loss on the GPU that was asked for, as on the first."""
+    with simulated_cuda(gpus=2):
+        expected = fold_run(tmp_path / "first", "cuda:0", max_epochs=1).run().curve[-1]["loss"]
+        run = fold_run(tmp_path / "second", "cuda:1", max_epochs=1)
+        assert run.run().curve[-1]["loss"] == pytest.approx(expected, rel=1e-5)
+        assert {p.device for p in run.network.parameters()} == {torch.device("cuda:1")}
 
 
 class Killed(Exception):
