@@ -50,7 +50,8 @@ def test_it_trains_on_another_than_the_first_gpu(tmp_path: Path) -> None:
         expected = fold_run(tmp_path / "first", "cuda:0", max_epochs=1).run().curve[-1]["loss"]
         run = fold_run(tmp_path / "second", "cuda:1", max_epochs=1)
         assert run.run().curve[-1]["loss"] == pytest.approx(expected, rel=1e-5)
-        assert {p.device for p in run.network.parameters()} == {torch.device("cuda:1")}
+        tensors = [*run.network.parameters(), *run.module.loss.parameters(), run.batches.labels]
+        assert {tensor.device for tensor in tensors} == {torch.device("cuda:1")}
 
 
 class Killed(Exception):
