@@ -22,13 +22,12 @@ from reality_check.report.sections.blocks import (
     Section,
 )
 from reality_check.report.sections.comparison import interval_figures, legend
-from reality_check.report.sections.cost import hours_text
 from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.groups import Group
 from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
 from reality_check.report.tables import overview_table
-from reality_check.report.text import NOTHING
+from reality_check.report.text import NOTHING, hours_text
 from reality_check.utils.errors import UsageError
 
 _HOW_TO_READ = (

@@ -1,4 +1,4 @@
-"""How numbers are written: percent, points, parameters."""
+"""How numbers are written: percent, points, parameters, hours."""
 
 from __future__ import annotations
 
@@ -9,6 +9,7 @@ from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from reality_check.results import Cost
     from reality_check.statistics import Centred
 
 #: What an empty cell shows.
@@ -94,3 +95,20 @@ def counted(number: int, noun: str) -> str:
 def listed(names: Sequence[str]) -> str:
     """``["a", "b", "c"]`` -> ``"a, b and c"``."""
     return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def hours_text(costs: Iterable[Cost]) -> str:
+    """``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty where nothing was recorded."""
+    spent: dict[str, float] = {}
+    for cost in costs:
+        spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
+    return listed([f"{hours:.2f} {_hours_of(kind)}" for kind, hours in sorted(spent.items())])
+
+
+def _hours_of(device: str) -> str:
+    """What the hours on a kind of device are hours of."""
+    return {
+        "cuda": "GPU hours",
+        "cpu": "hours of CPU processes",
+        "unknown": "hours of processes on a device that was not recorded",
+    }.get(device, f"hours of processes on {device}")

@@ -7,8 +7,7 @@ from collections.abc import Iterable, Sequence
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, listed
-from reality_check.results import Cost
+from reality_check.report.text import NOTHING, hours_text, listed
 
 #: Cost that belongs to no method.
 BASELINES = Stage.BASELINES.value
@@ -36,21 +35,6 @@ def cost_section(summary: Summary) -> Section | None:
     table = _table(summary, "Hours of processes.", "Device", "Attempts", spent)
     blocks = (sentence, table, Note(_HOURS_NOTE), *_energy_blocks(summary))
     return Section("cost", "Cost", blocks)
-
-
-def hours_text(costs: Iterable[Cost]) -> str:
-    """``"3.20 GPU hours and 0.15 hours of CPU processes"``; empty where nothing was recorded."""
-    spent = _totals((cost.device, cost.hours) for cost in costs)
-    return listed([f"{hours:.2f} {_hours_of(kind)}" for kind, hours in sorted(spent.items())])
-
-
-def _hours_of(device: str) -> str:
-    """What the hours on a kind of device are hours of."""
-    return {
-        "cuda": "GPU hours",
-        "cpu": "hours of CPU processes",
-        "unknown": "hours of processes on a device that was not recorded",
-    }.get(device, f"hours of processes on {device}")
 
 
 def _energy_blocks(summary: Summary) -> list[Block]:

@@ -17,7 +17,6 @@ from reality_check.report.sections.blocks import (
     Verdict,
 )
 from reality_check.report.sections.comparison import interval_figures, legend
-from reality_check.report.sections.cost import hours_text
 from reality_check.report.sections.verdict import (
     cautions,
     control_sentences,
@@ -26,7 +25,7 @@ from reality_check.report.sections.verdict import (
 )
 from reality_check.report.summary import Summary
 from reality_check.report.tables import overview_table
-from reality_check.report.text import listed, points
+from reality_check.report.text import hours_text, listed, points
 from reality_check.statistics import smallest_detectable
 
 
