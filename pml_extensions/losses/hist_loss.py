@@ -163,8 +163,8 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
 def _squared_distances(x: Tensor, mean: Tensor, log_variance: Tensor) -> Tensor:
     """Return d^2 of all pairs, shape (N, C), by two matrix products."""
     x, mean, precision = unit_vectors(x), unit_vectors(mean), (-F.relu6(log_variance)).exp()
-    constant = (mean.square() * precision).sum(dim=1)
-    return x.square() @ precision.t() - 2 * x @ (mean * precision).t() + constant
+    weighted = mean * precision
+    return x.square() @ precision.t() - 2 * x @ weighted.t() + (mean * weighted).sum(dim=1)
 
 
 def _linear(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:

@@ -15,6 +15,7 @@ from simulated_cuda._graphs import Recording, refuse_in_a_graph
 from simulated_cuda._memory import Memory
 from simulated_cuda._pinned import PageLocked
 from simulated_cuda._random import Generators
+from simulated_cuda._streams import Streams
 
 #: Packages whose lines are named as the place of a wait, the ones searched for first.
 _OURS = ("pml_extensions", "reality_check")
@@ -48,6 +49,7 @@ class Device:
         self.recording: Recording | None = None
         self.memory = [Memory(memory) for _ in range(gpus)]
         self.random = Generators(gpus)
+        self.streams = Streams(gpus)
         self.page_locked = PageLocked()
         self.waits: collections.Counter[tuple[str, str]] = collections.Counter()
         self.operations: collections.Counter[str] = collections.Counter()
@@ -75,6 +77,17 @@ class Device:
         for memory in self.memory:
             memory.reset()
 
+    def start(self, name: str, gpu: int) -> None:
+        """Note an operation of a GPU.
+
+        Raises:
+            RuntimeError: another stream of the GPU was told something that this one's does not wait
+                for. A real GPU may then read what is not there yet.
+        """
+        self.operations[name] += 1
+        if self.recording is None and not self.streams.start(gpu):
+            raise RuntimeError(f"a stream does not wait for another one ({name}, {where()})")
+
     def wait(self, what: str) -> None:
         """The host waits until the GPU has done all that it was told."""
         self.raise_if_broken()
@@ -82,6 +95,7 @@ class Device:
         refuse_in_a_graph(self, what, place)
         self.waits[what, place] += 1
         self.page_locked.arrive()
+        self.streams.arrive(None if what == "synchronize" else self.streams.in_use())
         if self._debug_mode == "error":
             raise RuntimeError(f"called a synchronizing CUDA operation ({what}, {place})")
         if self._debug_mode == "warn":

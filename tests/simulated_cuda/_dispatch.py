@@ -68,7 +68,7 @@ def _compute(
     if waits_for:
         device.wait(waits_for)
     if not operator.looks_only:
-        device.operations[operator.name] += 1
+        device.start(operator.name, home.index)
     plain_args = [_map(_plain, value) for value in args]
     plain_kwargs = {name: _map(_plain, value) for name, value in kwargs.items()}
     if "device" in kwargs:

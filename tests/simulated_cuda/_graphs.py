@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from simulated_cuda._streams import Stream
 from simulated_cuda._tensor import CudaTensor, active, plainly
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ class CUDAGraph:
     def replay(self) -> None:
         """Compute all of it again, in the same memory."""
         assert self.recorded is not None, "nothing was recorded"
-        active().operations["graph"] += 1
+        active().start("graph", active().current)
         for run, results in self.recorded.steps:
             with plainly():
                 for result, value in zip(results, _tensors(run()), strict=True):
@@ -97,32 +98,14 @@ def of_graphs(device: Device) -> dict[str, Any]:
             for generator, state in zip(device.random.generators, states, strict=True):
                 generator.set_state(state)
 
-    @contextmanager
-    def on_stream(stream: Stream) -> Iterator[None]:
-        yield
-
     return {
         "CUDAGraph": CUDAGraph,
         "graph": graph,
         "Stream": Stream,
-        "stream": on_stream,
-        "current_stream": Stream,
+        "stream": device.streams.use,
+        "current_stream": lambda gpu=None: device.streams.current(device.number(gpu)),
         "is_current_stream_capturing": lambda: device.recording is not None,
     }
-
-
-class Stream:
-    """All streams are one."""
-
-    def __init__(self, device: Any = None) -> None:
-        self.device = device
-
-    def wait_stream(self, other: Stream) -> None:
-        """There is nothing to wait for."""
-
-    def synchronize(self) -> None:
-        """The host waits."""
-        active().wait("synchronize")
 
 
 def computed(device: Device, run: Run, arguments: Sequence[Tensor], writes: bool = False) -> Any:

@@ -28,7 +28,7 @@ def copy_to(source: Tensor, **options: Any) -> Tensor:
         copy() if device.recording is None else device.recording.run(copy, [_plain(source)], False)
     )
     if target.type == "cuda":
-        device.operations["_to_copy"] += 1
+        device.start("_to_copy", target.index)
         device.note_doubles("_to_copy", [plain])
         return CudaTensor(plain, target)
     if not non_blocking:
@@ -53,7 +53,7 @@ def copy_into(target: Tensor, source: Tensor, non_blocking: bool = False) -> Ten
     if to_host:
         device.wait("copy to the host")
     else:
-        device.operations["copy_"] += 1
+        device.start("copy_", _home(target).index)
     copy = functools.partial(_plain(target).copy_, _plain(source))
     computed(device, copy, [_plain(target), _plain(source)], writes=True)
     return target

@@ -113,3 +113,27 @@ def test_gradients_lie_where_they_lay() -> None:
         graph.replay()
         expected = torch.autograd.grad(layer(x).square().sum(), layer.weight)[0]
         torch.testing.assert_close(gradient, expected)
+
+
+def _aside(side: Any, before: bool = True, after: bool = True) -> float:
+    x, current = torch.ones(4, device="cuda"), torch.cuda.current_stream()
+    if before:
+        side.wait_stream(current)
+    with torch.cuda.stream(side):
+        assert torch.cuda.current_stream() is side
+        y = x + 1
+    assert torch.cuda.current_stream() is current
+    if after:
+        current.wait_stream(side)
+    return (x + y).sum().item()
+
+
+def test_streams_wait_for_each_other() -> None:
+    side = torch.cuda.Stream()
+    for _ in range(2):
+        assert _aside(side) == 12
+    with pytest.raises(RuntimeError, match=r"does not wait for another one \(add, .*test_graphs"):
+        _aside(side, before=False)
+    torch.cuda.synchronize()
+    with pytest.raises(RuntimeError, match=r"does not wait for another one \(add, .*test_graphs"):
+        _aside(side, after=False)
