@@ -11,6 +11,7 @@ from reality_check.config.datasets import Dataset
 from reality_check.config.method import Method
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
+from reality_check.config.types import is_model
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -114,22 +115,17 @@ def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> li
     for depth, part in enumerate(location):
         if part == "dataset" and model is Experiment:
             model = _READERS[_step(_step(data, "dataset"), "reader")]
-        elif isinstance(part, str) and _is_model(model) and part in model.model_fields:
+        elif isinstance(part, str) and is_model(model) and part in model.model_fields:
             model = _inner_model(model.model_fields[part].annotation)
         elif depth == 0:
             break
-    if not _is_model(model):
+    if not is_model(model):
         return []
     return [field.alias or name for name, field in model.model_fields.items()]
 
 
-def _is_model(value: Any) -> bool:
-    # Python 3.10 takes list[X] for a type.
-    return get_origin(value) is None and isinstance(value, type) and issubclass(value, BaseModel)
-
-
 def _inner_model(annotation: Any) -> Any:
     """The model inside ``X``, ``X | None`` or ``list[X]``."""
-    if _is_model(annotation) or get_origin(annotation) is None:
+    if is_model(annotation) or get_origin(annotation) is None:
         return annotation
-    return next((arg for arg in get_args(annotation) if _is_model(arg)), annotation)
+    return next((arg for arg in get_args(annotation) if is_model(arg)), annotation)

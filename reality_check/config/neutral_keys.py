@@ -13,7 +13,7 @@ from typing import Any, get_args
 from pydantic import BaseModel
 
 from reality_check.config.schema import Experiment
-from reality_check.config.types import MayDiffer
+from reality_check.config.types import MayDiffer, is_model
 
 
 def is_result_neutral(key: str) -> bool:
@@ -53,4 +53,4 @@ def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]
 def _models(annotation: Any) -> list[type[BaseModel]]:
     """The models that a key may hold; lists of them are not followed."""
     kinds = get_args(annotation) or (annotation,)
-    return [kind for kind in kinds if isinstance(kind, type) and issubclass(kind, BaseModel)]
+    return [kind for kind in kinds if is_model(kind)]

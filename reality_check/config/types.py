@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Annotated, Any, Literal, TypeVar
+from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
 
-from pydantic import BeforeValidator, Field, PlainSerializer
+from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 
 from reality_check.config.values import Choices, Range, dump_value, parse_tunable, parse_value
 
@@ -49,6 +49,12 @@ Whole = Annotated[
     bool, Field(description="Whether the data set must be whole: all its classes and images.")
 ]
 DataName = Annotated[Name, Field(description="What reports call the data set.")]
+
+
+def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
+    """Whether a key's type is a model; Python 3.10 takes ``list[int]`` for a class."""
+    is_class = isinstance(annotation, type) and get_origin(annotation) is None
+    return is_class and issubclass(annotation, BaseModel)
 
 
 def check_learning_rate(value: Any) -> Any:

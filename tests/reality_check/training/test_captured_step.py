@@ -43,10 +43,12 @@ LOSSES: dict[str, dict[str, Any]] = {
 }
 
 
-def steps(folder: Path, gpu: dict[str, Any], **options: Any) -> tuple[Trainer, list[float]]:
+def steps(
+    folder: Path, gpu: dict[str, Any], device: str = "cuda", **options: Any
+) -> tuple[Trainer, list[float]]:
     """Some steps on vectors."""
     gpu = {**gpu, "fused_optimizers": options.pop("fused_optimizers", False)}
-    trainer = built(folder, "cuda", data=vectors(), augmentation={}, gpu=gpu, **options)
+    trainer = built(folder, device, data=vectors(), augmentation={}, gpu=gpu, **options)
     losses = []
     for images, labels in trainer.batches.take(STEPS):
         trainer.module.train()
@@ -135,21 +137,33 @@ def test_a_generator_of_its_own_is_noticed() -> None:
     assert found.startswith("the step draws from a generator of its own (aten.normal_")
 
 
+@pytest.mark.parametrize("device", ["cuda", "cuda:1"])
 def test_random_numbers_are_drawn_after_a_recording_that_failed(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, simulated_gpu: Device
+    device: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Some versions of torch do not draw any then, until another recording has succeeded."""
     from reality_check.training import captured_step
 
     monkeypatch.setattr(captured_step.CapturedStep, "_look", captured_step.CapturedStep._aside)
-    options = {"loss": "support.graph_losses.Waits"}
-    trainer, found = steps(tmp_path, GRAPH, **options)
-    (remark,) = trainer.module.remarks()
-    assert "cannot be recorded: " in remark
-    assert "stream is capturing" in remark
-    monkeypatch.undo()
-    assert found == steps(tmp_path, PLAIN, **options)[1]
-    assert not simulated_gpu.random.broken
+    options: dict[str, Any] = {"loss": "support.graph_losses.Waits", "dropout": 0.3}
+    with simulated_cuda.simulated_cuda(gpus=2) as gpus:
+        trainer, found = steps(tmp_path, GRAPH, device, **options)
+        (remark,) = trainer.module.remarks()
+        assert "cannot be recorded: " in remark
+        assert "stream is capturing" in remark
+        monkeypatch.undo()
+        assert found == steps(tmp_path, PLAIN, device, **options)[1]
+        assert not gpus.random.broken
+
+
+def test_a_batch_stays_as_it_is(tmp_path: Path) -> None:
+    """What is copied for each repetition goes to memory of the graph's own."""
+    trainer = built(tmp_path, "cuda", data=vectors(), augmentation={}, gpu=GRAPH)
+    batches = list(trainer.batches.take(STEPS))
+    before = [(images.clone(), labels.clone()) for images, labels in batches]
+    for images, labels in batches:
+        trainer.module.step(images, labels)
+    torch.testing.assert_close(batches, before, rtol=0, atol=0)
 
 
 def test_a_batch_of_another_shape_ends_it(tmp_path: Path) -> None:
