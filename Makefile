@@ -84,7 +84,7 @@ $(VENV)/.installed-dev: $(VENV)/.installed
 $(MINIMUM)/.installed: tests/minimum.txt setup.cfg
 	$(PYTHON310) -m venv $(MINIMUM)
 	$(MINIMUM)/bin/python -m pip install $(QUICKLY) -r tests/minimum.txt -e . \
-		"pytest>=9,<9.2" "pytest-xdist>=3.5" "hypothesis>=6.100" "jsonschema>=4.18"
+		"pytest>=9,<9.2" "pytest-xdist>=3.5" "hypothesis>=6.100" "jsonschema>=4.18" "tensorboard>=2.15"
 	touch $@
 
 clean:
