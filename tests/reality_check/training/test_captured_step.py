@@ -156,6 +156,19 @@ def test_random_numbers_are_drawn_after_a_recording_that_failed(
         assert not gpus.random.broken
 
 
+def test_the_first_step_prepares_the_stream_of_the_recording(
+    tmp_path: Path, simulated_gpu: Device
+) -> None:
+    """Autograd's nodes keep the stream that they were made on, and no recording may use another."""
+    trainer = built(tmp_path, "cuda", data=vectors(), augmentation={}, gpu=GRAPH)
+    ((images, labels),) = trainer.batches.take(1)
+    assert trainer.module.captured is not None
+    stream: Any = trainer.module.captured._stream
+    before = stream.told
+    trainer.module.step(images, labels)
+    assert stream.told > before == 0
+
+
 def test_a_batch_stays_as_it_is(tmp_path: Path) -> None:
     """What is copied for each repetition goes to memory of the graph's own."""
     trainer = built(tmp_path, "cuda", data=vectors(), augmentation={}, gpu=GRAPH)
