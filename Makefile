@@ -7,7 +7,7 @@
 # make docs      the documentation as a site, in site/
 #
 # TORCH names the torch to install, for example: make demo TORCH=torch==2.13.0
-# PROCESSES is how many processes test: if it is not given, as many as there are cores, and one more
+# PROCESSES is how many processes test: if it is not given, as many as there are cores, and two more
 # for all tests, since many of the slow ones wait.
 
 PYTHON ?= python3
@@ -36,7 +36,7 @@ test: SELECTED := -m "not slow"
 test: BESIDE := types
 test-all: SELECTED := -m "not gpu" --hypothesis-profile=thorough
 test-all: BESIDE := types test-gpu
-test-all: PROCESSES = $(shell expr $(CORES) + 1)
+test-all: PROCESSES = $(shell expr $(CORES) + 2)
 test test-all: style
 	@begin=$$(date +%s); output=$$(mktemp); \
 	$(MAKE) --no-print-directory --keep-going $(BESIDE) >$$output 2>&1 & beside=$$!; \
