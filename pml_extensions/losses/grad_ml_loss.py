@@ -24,7 +24,6 @@ from .._common import (
     paired_distances,
     pairwise_distances,
     unit_vectors,
-    without_autocast,
 )
 
 Quadruples = Literal["disjoint", "all"]
@@ -471,14 +470,13 @@ class _MeanSquares(torch.autograd.Function):
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         x, class_of, size, centred, shift = ctx.saved_tensors
         grad_within, grad_between = grads
-        with without_autocast(x):
-            both = grad_between + grad_between.t()
-            grad_spread = both.sum(dim=1)
-            grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(both, centred, alpha=-1)
-            scale = 2 * (grad_spread + grad_within * (2 * size / (size - 1))) / size
-            offset = grad_means * (2 / size).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)
-            grad_x = offset.index_select(0, class_of)
-            grad_x.addcmul_(scale.index_select(0, class_of).unsqueeze(1), x)
+        both = grad_between + grad_between.t()
+        grad_spread = both.sum(dim=1)
+        grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(both, centred, alpha=-1)
+        scale = 2 * (grad_spread + grad_within * (2 * size / (size - 1))) / size
+        offset = grad_means * (2 / size).unsqueeze(1) - scale.unsqueeze(1) * (centred + shift)
+        grad_x = offset.index_select(0, class_of)
+        grad_x.addcmul_(scale.index_select(0, class_of).unsqueeze(1), x)
         return grad_x, None, None
 
 

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from simulated_cuda import Device
+from simulated_cuda import Device, simulated_cuda
 from torch import Tensor
 
 from pml_extensions import evaluation
@@ -160,3 +160,12 @@ def test_what_the_allocator_keeps_is_free() -> None:
     del held
     assert torch.cuda.mem_get_info()[0] <= before - 2**28, "the driver counts it as taken"
     assert free_memory(torch.device("cuda")) == before
+
+
+def test_a_reference_follows_to_the_second_gpu() -> None:
+    measures: list[Callable[..., Any]] = [evaluation.hamming_retrieval, RetrievalMetrics()]
+    given = {"reference": X[:200], "reference_labels": Y[:200]}
+    for measure in measures:
+        with simulated_cuda(gpus=2):
+            found = measure(X[200:].to("cuda:1"), Y[200:], **given)
+        assert found == pytest.approx(measure(X[200:], Y[200:], **given), abs=1e-6)

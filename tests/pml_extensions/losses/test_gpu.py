@@ -224,3 +224,16 @@ def test_all_quadruples_wait_for_the_number_of_classes(k: float) -> None:
     with waits_counted() as waits:
         GradMLLoss(quadruples="all", k=k)(x.requires_grad_(), labels).backward()
     assert len(waits) == 1, waits
+
+
+@pytest.mark.parametrize("name", ["disjoint", "all quadruples"])
+def test_a_backward_pass_within_autocast_is_float32(name: str) -> None:
+    found = []
+    for device in ("cpu", "cuda"):
+        x = torch.randn(12, SIZE, generator=torch.Generator().manual_seed(3)).to(device)
+        loss, y = TUPLES[name](), (torch.arange(12) % 4).to(device)
+        with torch.autocast("cuda", torch.bfloat16, enabled=device == "cuda"):
+            loss(x.requires_grad_(), y).backward()
+        assert x.grad is not None
+        found.append(x.grad.cpu())
+    torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
