@@ -12,7 +12,7 @@ import pytest
 import support.losses
 import torch
 from pytorch_metric_learning import losses as pml_losses
-from pytorch_metric_learning import miners
+from pytorch_metric_learning import miners, reducers
 from support.losses import GPU_LOSSES, Make
 from support.waits import no_waits, waits_counted
 from torch import Tensor
@@ -237,3 +237,11 @@ def test_a_backward_pass_within_autocast_is_float32(name: str) -> None:
         assert x.grad is not None
         found.append(x.grad.cpu())
     torch.testing.assert_close(found[1], found[0], rtol=1e-4, atol=1e-5)
+
+
+def test_reducers_find_their_indices_on_the_gpu() -> None:
+    reducer = reducers.ClassWeightedReducer(torch.ones(4, device="cuda"))
+    loss = NormalizedSoftmaxLoss(4, SIZE, reducer=reducer).cuda()
+    x, y = torch.ones(12, SIZE, device="cuda"), (torch.arange(12) % 4).cuda()
+    with no_waits():
+        loss(x, y).backward()

@@ -306,6 +306,15 @@ def test_cuda_sees_the_same_numbers(options: dict[str, object]) -> None:
     torch.testing.assert_close(on_gpu.cpu(), augmentation(batch, generator()), atol=0.05, rtol=0)
 
 
+@pytest.mark.gpu
+def test_the_second_gpu_gets_what_it_needs() -> None:
+    batch, augmentation = noise(8, 16, 16, 3), plain(**EVERYTHING)
+    with simulated_cuda.simulated_cuda(gpus=2):
+        found = augmentation(batch.to("cuda:1"), generator())
+        assert found.device.index == 1
+    torch.testing.assert_close(found.cpu(), augmentation(batch, generator()), atol=0.05, rtol=0)
+
+
 @pytest.mark.parametrize(
     ("options", "text"),
     [
