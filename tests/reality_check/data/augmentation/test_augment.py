@@ -307,8 +307,9 @@ def test_cuda_sees_the_same_numbers(options: dict[str, object]) -> None:
 
 
 @pytest.mark.gpu
-def test_the_second_gpu_gets_what_it_needs() -> None:
-    batch, augmentation = noise(8, 16, 16, 3), plain(**EVERYTHING)
+@pytest.mark.parametrize("options", [EVERYTHING, {"resized_crop_scale": (0.3, 1.0), "hue": 0.5}])
+def test_the_second_gpu_gets_what_it_needs(options: dict[str, object]) -> None:
+    batch, augmentation = noise(8, 16, 16, 3), plain(**options)
     with simulated_cuda.simulated_cuda(gpus=2):
         found = augmentation(batch.to("cuda:1"), generator())
         assert found.device.index == 1
