@@ -49,8 +49,8 @@ _UNTIED_MEMBERS = 256
 #: Where a CPU sorts all of them, similarities of vectors of at least this size are computed once
 #: for both, in strips of so many rows, if no more have to wait for the later of both. Rows are then
 #: as wide as the largest class, which may hold 1 / _HALVED_SHARE of all.
-_HALVED_SIZE = 256
-_HALVED_ROWS = 384
+_HALVED_SIZE = 128
+_HALVED_ROWS = 256
 _HALVED_ENTRIES = 2**24
 _HALVED_SHARE = 16
 #: Numbers scaled to unit length at once.
