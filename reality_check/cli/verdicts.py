@@ -17,8 +17,8 @@ replications that ship with the package (docs/replications.md).
 
 examples:
   reality-check verdicts
-  reality-check verdicts runs/sgsl_omniglot
-  reality-check verdicts --markdown runs/*_omniglot runs/*_caltech101
+  reality-check verdicts runs/sgsl_features
+  reality-check verdicts --markdown runs/*_features runs/rbr_*
 """
 
 

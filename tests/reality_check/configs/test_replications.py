@@ -129,9 +129,9 @@ def test_every_method_but_points_of_curves_is_in_a_claim(name: str) -> None:
 
 def test_fixed_values_of_curves_are_the_only_difference_of_their_methods() -> None:
     for name, keys in {
-        "sgsl_curves_omniglot": {"gamma", "beta"},
-        "normsoftmax_temperature_omniglot": {"temperature"},
-        "gradml_curves_caltech101": {"k", "w"},
+        "sgsl_curves_features": {"gamma", "beta"},
+        "normsoftmax_temperature_features": {"temperature"},
+        "gradml_curves_features": {"k", "w"},
     }.items():
         methods = shipped(f"replications/{name}").methods
         plain = [method.model_dump(mode="json", exclude={"name"}) for method in methods]
@@ -139,14 +139,13 @@ def test_fixed_values_of_curves_are_the_only_difference_of_their_methods() -> No
             assert keys == {key for key in one["arguments"] if key in keys}
             one["arguments"] = {k: v for k, v in one["arguments"].items() if k not in keys}
         assert all(one == plain[0] for one in plain)
-    samples = shipped("replications/normsoftmax_samples_caltech101").methods
-    exclude = {"name", "samples_per_class"}
+    samples = shipped("replications/normsoftmax_samples_features").methods
+    exclude = {"name", "samples_per_class", "training"}
     assert len({str(method.model_dump(mode="json", exclude=exclude)) for method in samples}) == 1
 
 
-@pytest.mark.parametrize("name", ["warped_caltech101", "corruptions_caltech101"])
-def test_all_nine_corruptions_are_measured(name: str) -> None:
-    experiment = shipped(f"replications/{name}")
+def test_all_nine_corruptions_are_measured() -> None:
+    experiment = shipped("replications/corruptions_caltech101")
     assert len(by_corruption(experiment.protocol.final_metrics)) == 9
 
 
