@@ -70,7 +70,11 @@ def parameter(value: Any) -> str:
 
 def p_text(p_value: float) -> str:
     """``"p = 0.012"``, or ``"p < 0.001"``."""
-    return "p < 0.001" if p_value < 0.001 else f"p = {p_value:.2g}"
+    if p_value < 0.001:
+        return "p < 0.001"
+    # 0.0497 is below the level at which verdicts are decided, and 0.05 does not look it.
+    digits = 2 if abs(p_value - 0.05) > 0.0005 else 3
+    return f"p = {p_value:.{digits}g}"
 
 
 def file_name(name: str, names: Iterable[str]) -> str:
