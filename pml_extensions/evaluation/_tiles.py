@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from pml_extensions.evaluation._products import products
 from pml_extensions.evaluation._ranks import Ranks
 
 #: Called with queries (their rows), the ranks of their own references, shape (Q, K), and R.
@@ -34,10 +35,10 @@ class Side:
 
     def similarities(self, other: Side, out: Tensor | None = None) -> Tensor:
         """Return the similarity of all pairs, shape (N, M)."""
-        products = torch.mm(self.vectors, other.vectors.t(), out=out)
+        similarities = products(self.vectors, other.vectors, out)
         if self.offset is not None and other.offset is not None:
-            products.add_(self.offset.unsqueeze(1)).add_(other.offset)
-        return products
+            similarities.add_(self.offset.unsqueeze(1)).add_(other.offset)
+        return similarities
 
 
 @dataclass

@@ -38,7 +38,7 @@ _CHUNK_SIZE = 1024
 #: (Query, own reference) pairs kept at once, 20 bytes each; queries of larger classes are sorted.
 _KEPT_PAIRS = 2**22
 #: Similarities held at once while sorting on a CPU.
-_SORTED_ENTRIES_ON_CPU = 2**20
+_SORTED_ENTRIES_ON_CPU = 2**19
 #: So few references are sorted, as are those of classes with more than 1 / _SORTED_SHARE of them.
 _SORTED_ITEMS = 4096
 _SORTED_ITEMS_ON_CPU = 8192

@@ -1,0 +1,63 @@
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+from pml_extensions.evaluation import RetrievalMetrics, _products
+from pml_extensions.evaluation._products import onednn_is_faster, products
+
+
+@pytest.fixture
+def on_amd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setattr(_products, "_processor", lambda: "vendor_id : AuthenticAMD")
+    onednn_is_faster.cache_clear()
+    if not onednn_is_faster():
+        pytest.skip("this torch has no MKL, no oneDNN, or not the operation of oneDNN")
+    yield
+    onednn_is_faster.cache_clear()
+
+
+def test_intel_keeps_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(_products, "_processor", lambda: "vendor_id : GenuineIntel")
+    onednn_is_faster.cache_clear()
+    assert not onednn_is_faster()
+    onednn_is_faster.cache_clear()
+
+
+@pytest.mark.usefixtures("on_amd")
+@pytest.mark.parametrize("shape", [(1, 1, 1), (3, 500, 7), (257, 1025, 128), (40, 33, 1024)])
+@pytest.mark.parametrize("given", [False, True])
+def test_product_is_that_of_float64(shape: tuple[int, int, int], given: bool) -> None:
+    n, m, d = shape
+    x, y = torch.randn(n, d), torch.randn(m, d)
+    out = torch.full((n, 2 * m), torch.nan)[:, :m] if given else None
+    found = products(x, y, out)
+    torch.testing.assert_close(found.double(), x.double() @ y.double().t(), atol=1e-3, rtol=1e-5)
+    assert out is None or found.data_ptr() == out.data_ptr()
+
+
+@pytest.mark.usefixtures("on_amd")
+def test_equal_vectors_are_equally_similar() -> None:
+    generator = torch.Generator().manual_seed(0)
+    for n, m, d in ((50, 1500, 131), (256, 700, 64), (7, 301, 1024)):
+        which = torch.randint(m // 3, (m,), generator=generator)
+        y = torch.nn.functional.normalize(torch.randn(m, d, generator=generator))
+        similarities = products(y[:n], y[which])
+        first = torch.stack([(which == w).nonzero()[0, 0] for w in which])
+        assert torch.equal(similarities, similarities[:, first])
+
+
+@pytest.mark.usefixtures("on_amd")
+@pytest.mark.parametrize(("items", "size"), [(900, 16), (900, 256), (9000, 24)])
+def test_metrics_are_those_of_plain_products(
+    items: int, size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(1)
+    labels = torch.randint(items // 10, (items,), generator=generator)
+    x = torch.randn(items // 10, size, generator=generator)[labels]
+    x += torch.randn(items, size, generator=generator)
+    fast = RetrievalMetrics()(x, labels)
+    monkeypatch.setattr(_products, "onednn_is_faster", lambda: False)
+    assert fast == pytest.approx(RetrievalMetrics()(x, labels), abs=1e-5)
