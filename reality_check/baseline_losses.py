@@ -82,6 +82,69 @@ class RingLoss(BaseMetricLossFunction):
         return {"loss": {"losses": losses, "indices": indices, "reduction_type": "element"}}
 
 
+class LossAfterWarmUp(torch.nn.Module):
+    """One loss in the first phase of a training, another one from the second phase on.
+
+    For losses that need a network which has learned something, compared from equal starts: write
+    ``phase2: {arguments: {warm_up_weight: 0}}``.
+
+    Args:
+        warm_up: the loss of the first phase; miners have no say in it.
+        loss: the loss of the second phase.
+        warm_up_weight: 1 is the first phase, 0 the second one; numbers between weight the two.
+
+    Raises:
+        ValueError: ``warm_up_weight`` is not between 0 and 1.
+    """
+
+    def __init__(
+        self, warm_up: torch.nn.Module, loss: torch.nn.Module, warm_up_weight: float = 1.0
+    ) -> None:
+        super().__init__()
+        self.warm_up, self.loss = warm_up, loss
+        self.set_phase(warm_up_weight=warm_up_weight)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor,
+        indices_tuple: IndicesTuple = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss of the phase; arguments as those of PML's losses."""
+        parts = []
+        if self.warm_up_weight > 0:
+            warm = self.warm_up(embeddings, labels, None, ref_emb, ref_labels)
+            parts.append(self.warm_up_weight * warm)
+        if self.warm_up_weight < 1:
+            later = self.loss(embeddings, labels, indices_tuple, ref_emb, ref_labels)
+            parts.append((1 - self.warm_up_weight) * later)
+        return sum(parts[1:], parts[0])
+
+    def set_phase(self, **values: float) -> None:
+        """Set ``warm_up_weight``, and other values of ``loss`` if it has ``set_phase`` too."""
+        weight = values.pop("warm_up_weight", getattr(self, "warm_up_weight", 1.0))
+        if not 0 <= weight <= 1:
+            raise ValueError(f"warm_up_weight must be between 0 and 1, but got {weight}.")
+        if values and not hasattr(self.loss, "set_phase"):
+            raise ValueError(
+                f"{type(self.loss).__name__} has no phase value {min(values)!r}; "
+                "warm_up_weight is that of LossAfterWarmUp."
+            )
+        if values:
+            self.loss.set_phase(**values)  # type: ignore[operator]
+        self.warm_up_weight = float(weight)
+
+    def get_extra_state(self) -> Tensor:
+        """Return the phase for a checkpoint."""
+        return torch.tensor(self.warm_up_weight, dtype=torch.float64)
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the phase from a checkpoint."""
+        self.warm_up_weight = float(state)
+
+
 class CenterContrastiveLoss(NormalizedSoftmaxLoss):
     r"""CCL: a softmax over cosines to class centers, with a margin, and a pull to the own center.
 

@@ -35,6 +35,7 @@ _KINDS_OF_ARGUMENTS = {
     "embedding_regularizer": "regularizer",
     "weight_regularizer": "regularizer",
     "loss": "loss",
+    "warm_up": "loss",
     "miner": "miner",
 }
 #: Constructor arguments whose value lists classes (PML's MultipleLosses), by what each entry is.
@@ -122,6 +123,11 @@ def _find_registered(name: str, kind: str) -> Any:
     if name in names:
         return getattr(importlib.import_module(names[name]), name)
     example = name if name.isidentifier() else "MyClass"
+    if kind not in PLURALS:
+        raise UsageError(
+            f"the class of the argument {kind!r} is {name!r}, without the module that it is in; "
+            f"write an import path such as my_module.{example}."
+        )
     raise UsageError(
         f"there is no {kind} named {name!r}; write an import path such as my_module.{example}, or "
         f"one of the known names (reality-check show {PLURALS[kind]})."

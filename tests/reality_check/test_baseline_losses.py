@@ -3,23 +3,33 @@
 from __future__ import annotations
 
 import math
-from typing import Any
+from dataclasses import replace
+from typing import Any, ClassVar
 
 import pytest
 import torch
+from pytorch_metric_learning.losses import ContrastiveLoss, TripletMarginLoss
+from pytorch_metric_learning.miners import TripletMarginMiner
 from pytorch_metric_learning.reducers import DoNothingReducer
 from torch import Tensor
 
-from pml_extensions.testing import LossContract, ProxyLossContract
+from pml_extensions.losses import HeatedUpSoftmaxLoss
+from pml_extensions.testing import LossContract, PhaseContract, ProxyLossContract
 from reality_check.baseline_losses import (
     CenterContrastiveLoss,
     LinearSoftmaxLoss,
+    LossAfterWarmUp,
     PotentialFieldLoss,
     RingLoss,
     UniformByWidth,
 )
 from reality_check.config import compose
-from reality_check.training.methods import MethodSettings, build_loss
+from reality_check.training.methods import (
+    MethodSettings,
+    SecondPhaseSettings,
+    build_loss,
+    enter_second_phase,
+)
 from reality_check.utils.errors import UsageError
 
 
@@ -171,6 +181,42 @@ class TestPotentialField(Quick, LossContract):
         )
 
 
+class TestAfterWarmUp(PhaseContract):
+    phase: ClassVar = {"warm_up_weight": 0.25}
+    wrong_phase: ClassVar = {"warm_up_weight": 1.5}
+
+    def make_loss(self, **kwargs: Any) -> LossAfterWarmUp:
+        return LossAfterWarmUp(ContrastiveLoss(), TripletMarginLoss(margin=0.5), **kwargs)
+
+
+def test_the_warm_up_ends_with_the_first_phase() -> None:
+    x, labels = batch()
+    kinds = {
+        "warm_up": {"class": "ContrastiveLoss", "neg_margin": 0.7},
+        "loss": {"class": "pml_extensions.losses.HeatedUpSoftmaxLoss", "alpha": 4.0},
+    }
+    name = "reality_check.baseline_losses.LossAfterWarmUp"
+    loss = build_loss(replace(settings(**kinds), loss=name), 3, 4)
+    assert isinstance(loss, LossAfterWarmUp)
+    mined = TripletMarginMiner(margin=0.2)(x, labels)
+    warm = ContrastiveLoss(neg_margin=0.7)(x, labels)
+    torch.testing.assert_close(loss(x, labels, mined), warm)  # of all pairs, not the mined ones
+    values = {"warm_up_weight": 0.0, "alpha": 2.0}
+    enter_second_phase(loss, SecondPhaseSettings(values, {}, 1.0, 1.0))
+    later = HeatedUpSoftmaxLoss(3, 4, alpha=2.0)
+    later.load_state_dict({**later.state_dict(), "proxies": loss.loss.state_dict()["proxies"]})
+    torch.testing.assert_close(loss(x, labels), later(x, labels))
+
+
+def test_a_miner_has_a_say_after_the_warm_up() -> None:
+    x, labels = batch()
+    triplets = TripletMarginLoss(margin=0.5)
+    loss = LossAfterWarmUp(ContrastiveLoss(), triplets, warm_up_weight=0)
+    mined = TripletMarginMiner(margin=0.2, type_of_triplets="semihard")(x, labels)
+    torch.testing.assert_close(loss(x, labels, mined), triplets(x, labels, mined))
+    assert not torch.isclose(loss(x, labels, mined), loss(x, labels))
+
+
 def settings(**arguments: object) -> MethodSettings:
     return MethodSettings("m", "MultipleLosses", arguments, None, 2, {}, 0.0, True)
 
@@ -195,6 +241,12 @@ def test_a_wrong_argument_within_a_list_names_the_class() -> None:
     wrong = [{"class": "TripletMarginLoss", "margn": 0.3}]
     with pytest.raises(UsageError, match=r"TripletMarginLoss has no argument 'margn'.*'margin'"):
         build_loss(settings(losses=wrong), 3, 4)
+
+
+def test_a_class_of_an_unknown_kind_needs_its_module() -> None:
+    kinds = {"losses": [{"class": "TripletMarginLoss", "pairs": {"class": "Pairs"}}]}
+    with pytest.raises(UsageError, match=r"'pairs' is 'Pairs'.* write .*my_module\.Pairs"):
+        build_loss(settings(**kinds), 3, 4)
 
 
 def test_the_code_of_classes_within_a_list_counts() -> None:
