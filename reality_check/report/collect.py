@@ -48,9 +48,8 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         importance: whether that of the parameters is computed, which takes most of the time.
     """
     experiment = campaign.experiment
-    stages = {
-        (work.method, work.stage, work.search): work.study for work in campaign.ready_stages()
-    }
+    stages = campaign.studies()
+
     methods = tuple(_method(campaign, method, stages, importance) for method in experiment.methods)
     rows = tuple(
         row

@@ -104,6 +104,10 @@ class Campaign:
         if self._may_open(Stage.BASELINES):
             yield StageWork("", Stage.BASELINES, self.baselines())
 
+    def studies(self) -> dict[tuple[str, Stage, int], Study]:
+        """The studies of these stages by method, stage and search."""
+        return {(work.method, work.stage, work.search): work.study for work in self.ready_stages()}
+
     @property
     def searches(self) -> int:
         """How many searches a method has; with looks, up to the one that it is at."""
@@ -137,8 +141,9 @@ class Campaign:
         return wanted <= names and all(work.study.is_complete() for work in ready)
 
     def stages_of(self, method: Method) -> tuple[Stage, ...]:
-        """The stages a method goes through."""
-        if self._all_diverged(method):
+        """The stages a method goes through; after searches that all diverged, there is no more."""
+        searches = [self.study(method, Stage.SEARCH, number) for number in range(self.searches)]
+        if all(one is not None and one.is_complete() and one.best() is None for one in searches):
             return (Stage.SEARCH,)
         return self.experiment.protocol.stages
 
@@ -326,12 +331,6 @@ class Campaign:
                 for params in fixed
             ],
             objective=self.experiment.protocol.objective(stage),
-        )
-
-    def _all_diverged(self, method: Method) -> bool:
-        searches = [self.study(method, Stage.SEARCH, number) for number in range(self.searches)]
-        return all(
-            study is not None and study.is_complete() and study.best() is None for study in searches
         )
 
 

@@ -12,18 +12,16 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Container, Sequence
+from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
 
 import optuna
 import sqlalchemy
-from optuna.distributions import BaseDistribution
 from optuna.storages import BaseStorage, RDBStorage, _CachedStorage
 from optuna.storages._heartbeat import BaseHeartbeat
 from optuna.storages._rdb.models import TrialModel
 from optuna.study import StudyDirection
-from optuna.study._frozen import FrozenStudy
 from optuna.trial import FrozenTrial, TrialState
 from sqlalchemy.orm import Session
 
@@ -43,6 +41,15 @@ _HEARTBEATS = sqlalchemy.text(
 
 class NothingWaits(Exception):
     """Other workers were faster: no trial waits to be run any more."""
+
+
+def _repeated(name: str) -> Any:
+    """A call of Optuna's cache, repeated while the server is away."""
+
+    def call(self: PatientStorage, *args: Any, **kwargs: Any) -> Any:
+        return self._retries.call(getattr(self._cache, name), *args, **kwargs)
+
+    return call
 
 
 class PatientStorage(BaseStorage, BaseHeartbeat):
@@ -117,48 +124,14 @@ class PatientStorage(BaseStorage, BaseHeartbeat):
         told = None if trial.values is None else list(trial.values)
         return trial.state is state and told == (None if values is None else list(values))
 
-    def set_trial_param(
-        self,
-        trial_id: int,
-        param_name: str,
-        param_value_internal: float,
-        distribution: BaseDistribution,
-    ) -> None:
-        self._retries.call(
-            self._cache.set_trial_param, trial_id, param_name, param_value_internal, distribution
-        )
-
-    def set_trial_intermediate_value(
-        self, trial_id: int, step: int, intermediate_value: float
-    ) -> None:
-        self._retries.call(
-            self._cache.set_trial_intermediate_value, trial_id, step, intermediate_value
-        )
-
-    def set_trial_user_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._retries.call(self._cache.set_trial_user_attr, trial_id, key, value)
-
-    def set_trial_system_attr(self, trial_id: int, key: str, value: Any) -> None:
-        self._retries.call(self._cache.set_trial_system_attr, trial_id, key, value)
-
-    def get_trial_id_from_study_id_trial_number(self, study_id: int, trial_number: int) -> int:
-        return self._retries.call(
-            self._cache.get_trial_id_from_study_id_trial_number, study_id, trial_number
-        )
-
-    def get_trial(self, trial_id: int) -> FrozenTrial:
-        return self._retries.call(self._cache.get_trial, trial_id)
-
-    def get_all_trials(
-        self,
-        study_id: int,
-        deepcopy: bool = True,
-        states: Container[TrialState] | None = None,
-    ) -> list[FrozenTrial]:
-        return self._retries.call(self._cache.get_all_trials, study_id, deepcopy, states)
-
-    def get_best_trial(self, study_id: int) -> FrozenTrial:
-        return self._retries.call(self._cache.get_best_trial, study_id)
+    set_trial_param = _repeated("set_trial_param")
+    set_trial_intermediate_value = _repeated("set_trial_intermediate_value")
+    set_trial_user_attr = _repeated("set_trial_user_attr")
+    set_trial_system_attr = _repeated("set_trial_system_attr")
+    get_trial_id_from_study_id_trial_number = _repeated("get_trial_id_from_study_id_trial_number")
+    get_trial = _repeated("get_trial")
+    get_all_trials = _repeated("get_all_trials")
+    get_best_trial = _repeated("get_best_trial")
 
     # -- studies ----------------------------------------------------------------------------
 
@@ -172,32 +145,15 @@ class PatientStorage(BaseStorage, BaseHeartbeat):
                 raise optuna.exceptions.DuplicatedStudyError(f"{study_name} exists")
         return self._retries.call(self._cache.create_new_study, directions, study_name)
 
-    def delete_study(self, study_id: int) -> None:
-        self._retries.call(self._cache.delete_study, study_id)
-
-    def set_study_user_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._retries.call(self._cache.set_study_user_attr, study_id, key, value)
-
-    def set_study_system_attr(self, study_id: int, key: str, value: Any) -> None:
-        self._retries.call(self._cache.set_study_system_attr, study_id, key, value)
-
-    def get_study_id_from_name(self, study_name: str) -> int:
-        return self._retries.call(self._cache.get_study_id_from_name, study_name)
-
-    def get_study_name_from_id(self, study_id: int) -> str:
-        return self._retries.call(self._cache.get_study_name_from_id, study_id)
-
-    def get_study_directions(self, study_id: int) -> list[StudyDirection]:
-        return self._retries.call(self._cache.get_study_directions, study_id)
-
-    def get_study_user_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._retries.call(self._cache.get_study_user_attrs, study_id)
-
-    def get_study_system_attrs(self, study_id: int) -> dict[str, Any]:
-        return self._retries.call(self._cache.get_study_system_attrs, study_id)
-
-    def get_all_studies(self) -> list[FrozenStudy]:
-        return self._retries.call(self._cache.get_all_studies)
+    delete_study = _repeated("delete_study")
+    set_study_user_attr = _repeated("set_study_user_attr")
+    set_study_system_attr = _repeated("set_study_system_attr")
+    get_study_id_from_name = _repeated("get_study_id_from_name")
+    get_study_name_from_id = _repeated("get_study_name_from_id")
+    get_study_directions = _repeated("get_study_directions")
+    get_study_user_attrs = _repeated("get_study_user_attrs")
+    get_study_system_attrs = _repeated("get_study_system_attrs")
+    get_all_studies = _repeated("get_all_studies")
 
     # -- heartbeats -------------------------------------------------------------------------
 

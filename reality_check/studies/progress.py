@@ -7,7 +7,7 @@ import itertools
 import json
 import time
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -16,17 +16,13 @@ from reality_check.config import load_experiment
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.finished import UNIT_NAMES
-from reality_check.studies.study import Study
+from reality_check.studies.study import Studies, Study
 from reality_check.studies.trial import StoredTrial, complete_by_index
 from reality_check.utils.errors import UsageError
 from reality_check.utils.processes import is_alive, shares_process_ids
 
 #: Seconds after which a worker of another machine that says nothing is taken to be gone.
 _STALE_SECONDS = 3600.0
-
-
-#: A method's name, or none for the baselines, a stage of it, and the number of its search.
-_StudyKey = tuple[str, Stage, int]
 
 
 def unit_name(stage: str, work: Mapping[str, Any]) -> str:
@@ -46,19 +42,12 @@ class Row:
     done: int
     wanted: int
     best: float | None
-    seconds: float | None  # mean of the complete units
+    mean_seconds: float | None  # of the complete units
 
 
-def stage_rows(campaign: Campaign) -> list[Row]:
-    """The state of every stage of every method, from the storage."""
-    return _rows(campaign, _studies(campaign))
-
-
-def _studies(campaign: Campaign) -> dict[_StudyKey, Study]:
-    return {(work.method, work.stage, work.search): work.study for work in campaign.ready_stages()}
-
-
-def _rows(campaign: Campaign, begun: Mapping[_StudyKey, Study]) -> list[Row]:
+def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
+    """The state of every stage of every method, from the storage or from its studies."""
+    begun = campaign.studies() if begun is None else begun
     protocol = campaign.planned.protocol
     rows = []
     for method in campaign.experiment.methods:
@@ -91,13 +80,13 @@ def _row(method: str, stage: Stage, search: int, wanted: int, study: Study | Non
 
 def seconds_left(rows: Sequence[Row], workers: int) -> float | None:
     """A guess of the time to the end; ``None`` before the first unit is complete."""
-    known = {row.stage: row.seconds for row in rows if row.seconds is not None}
+    known = {row.stage: row.mean_seconds for row in rows if row.mean_seconds is not None}
     if not known:
         return None
     search = known.get(Stage.SEARCH) or max(known.values())
     guess = {Stage.SEARCH: search, Stage.REPRODUCTIONS: search, Stage.FINAL: search / 2}
     total = sum(
-        (row.wanted - row.done) * (row.seconds or known.get(row.stage) or guess[row.stage])
+        (row.wanted - row.done) * (row.mean_seconds or known.get(row.stage) or guess[row.stage])
         for row in rows
     )
     return total / max(workers, 1)
@@ -137,20 +126,14 @@ def find_folder(given: str) -> Path:
 def status(campaign: Campaign) -> dict[str, Any]:
     """The state of an experiment; docs/status.md lists the keys."""
     told = {_key(state["worker"]): state for state in worker_states(campaign.out_dir)}
-    studies = _studies(campaign)
+    studies = campaign.studies()
     # Each study is read once: reading is what the command spends its time on.
     attempts = {key: study.trials() for key, study in studies.items()}
     failures = {key: failure for key, study in studies.items() if (failure := study.failure())}
-    rows = _rows(campaign, studies)
+    rows = stage_rows(campaign, studies)
     stages = [
         {
-            "method": row.method,
-            "stage": row.stage,
-            "search": row.search,
-            "wanted": row.wanted,
-            "done": row.done,
-            "best": row.best,
-            "mean_seconds": row.seconds,
+            **asdict(row),
             "failure": failures.get((row.method, row.stage, row.search), {}).get("message"),
             **_attempts(attempts.get((row.method, row.stage, row.search), []), row.wanted),
         }
@@ -221,7 +204,7 @@ def _attempts(trials: Sequence[StoredTrial], wanted: int) -> dict[str, Any]:
 
 def _running(
     campaign: Campaign,
-    key: _StudyKey,
+    key: tuple[str, Stage, int],
     trial: StoredTrial,
     told: dict[tuple[str, str | None, int], dict[str, Any]],
 ) -> dict[str, Any]:
