@@ -117,7 +117,6 @@ NO_WAITS: dict[str, Callable[[Tensor], Any]] = {
     "full": lambda x: x.new_full((), 3),
     "a number": lambda x: x * 3 + x[0],
     "set by a number": lambda x: x.__setitem__(x > 0, 3),
-    "set one by a number": lambda x: x.__setitem__(0, 3),
     "index": lambda x: x[x.long()],
     "slice": lambda x: x[1:3],
     "mask": lambda x: x.masked_fill(x > 0, 2),
