@@ -35,7 +35,7 @@ from torch import Tensor
 
 from pml_extensions.evaluation import RetrievalMetrics, RetrievalResult
 from pml_extensions.functional import allow_tf32
-from pml_extensions.losses import ClassSampler, NormalizedSoftmaxLoss
+from pml_extensions.losses import ChunkedSoftmax, ClassSampler, NormalizedSoftmaxLoss
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.training import LEVERS, GpuSettings, Optimizer, Optimizers
 from reality_check.evaluation.metrics import embed
@@ -52,6 +52,7 @@ MEASURING, IN_ALL = 330.0, 590.0
 CASES = ("conv4-28", "resnet18-64", "resnet50-224", "bn_inception-224")
 SETS = ((1466, 50, 128), (5924, 100, 128), (14_888, 2829, 128), (60_502, 11_316, 128))
 CLASSES = (11_000, 100_000, 500_000)
+CHUNKS = (2048, 16_384, 131_072)
 BATCH = 32
 
 
@@ -383,6 +384,9 @@ def softmax(bench: Bench, classes: int) -> None:
         loss(x, labels).backward()
 
     kinds: dict[str, Callable[..., Tensor]] = {"ours": ours, "ours, 10 % of classes": sampled}
+    for size in [100] if bench.tiny else CHUNKS:
+        chunked = NormalizedSoftmaxLoss(classes, 128, softmax=ChunkedSoftmax(size)).to(GPU)
+        kinds[f"ours, {size:,} classes at a time"] = chunked
     if not bench.tiny:
         kinds |= {"plain, compiled": torch.compile(plain), "ours, compiled": torch.compile(ours)}
     name = f"{classes:,} classes"
