@@ -10,8 +10,8 @@ Recall@K to 1,000), by PML's ``AccuracyCalculator`` (faiss, ``k="max_bin_count"`
 the matrix product of all queries with all references alone, in one process: ``--repeats`` times in
 turn, of which medians are printed, with the ratio to PML's. Memory is what is needed beyond the
 embeddings and labels themselves; where there are several repeats, it is measured in a turn before
-them, since the heap has to be emptied for it. Embeddings are noisy class centres, in random order; ``--noise``
-sets how noisy, and P@1 is printed to show what that means.
+them, since the heap has to be emptied for it. Embeddings are noisy class centres, in random order;
+``--noise`` sets how noisy, and P@1 is printed to show what that means.
 """
 
 from __future__ import annotations
