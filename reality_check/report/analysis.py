@@ -5,7 +5,7 @@ Everything is about MAP@R. Fixed seeds: the same results always give the same nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,13 +117,6 @@ class AgainstBest:
         return tuple(pair.other for pair in self.pairs if pair.difference.mean < 0)
 
 
-def _against(best: str, others: Sequence[str], pairs: Sequence[Pair]) -> AgainstBest:
-    own = [pair for pair in pairs if best in (pair.better, pair.other)]
-    first = tuple(pair if pair.better == best else pair.turned() for pair in own)
-    shared = {pair.other for pair in first}
-    return AgainstBest(best, first, tuple(name for name in others if name not in shared))
-
-
 @dataclass(frozen=True)
 class Uncertainty:
     """One method in one category: its mean, and how far it may be off for which reason.
@@ -163,12 +156,15 @@ class Analysis:
     @cached_property
     def against_best(self) -> dict[str, AgainstBest]:
         """The best method against the others, by category with at least two methods."""
-        ranked = {category: self._ranked(category) for category in self.summary.categories}
-        return {
-            category: _against(names[0], names[1:], self.pairs[category])
-            for category, names in ranked.items()
-            if len(names) > 1
-        }
+        found = {}
+        for category, pairs in self.pairs.items():
+            best, *others = self._ranked(category) or [""]
+            if others:
+                own = [pair for pair in pairs if best in (pair.better, pair.other)]
+                first = tuple(pair if pair.better == best else pair.turned() for pair in own)
+                apart = [name for name in others if name not in {pair.other for pair in first}]
+                found[category] = AgainstBest(best, first, tuple(apart))
+        return found
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:
@@ -213,19 +209,12 @@ class Analysis:
             estimate = self.summary.estimates(category)[method]
             mean = estimate.mean
             draws, classes = self._class_draws[:, place], len(self._counts)
-            both = None
-            known = estimate.error is not None and estimate.degrees is not None
-            if known and self.summary.look is None:
-                assert estimate.error is not None
-                assert estimate.degrees is not None
-                noisy = with_noise(draws, estimate.error, estimate.degrees)
-                both = percentile_interval(noisy, mean, classes)
             scores = self._scores[method, category]
             sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
                 estimate,
                 percentile_interval(draws, mean, classes),
-                both,
+                self._trained_again(draws, estimate),
                 float(np.std(draws, ddof=1)),
                 percentile_interval(self._query_draws[:, place], mean, len(scores)),
                 design_effect(sums[0], self._counts, sums[1]),
@@ -343,11 +332,15 @@ class Analysis:
         keys = list(self._scores)
         if not {(a, category), (b, category)} <= set(keys):
             return None
-        if difference.error is None or difference.degrees is None or self.summary.look is not None:
-            return None
         first, second = (self._class_draws[:, keys.index((m, category))] for m in (a, b))
-        draws = with_noise(first - second, difference.error, difference.degrees)
-        return percentile_interval(draws, difference.mean, len(self._counts))
+        return self._trained_again(first - second, difference)
+
+    def _trained_again(self, draws: Array, number: Estimate | Difference) -> Bounds | None:
+        """The interval over drawn classes with the luck of the training; none with looks."""
+        if number.error is None or number.degrees is None or self.summary.look is not None:
+            return None
+        noisy = with_noise(draws, number.error, number.degrees)
+        return percentile_interval(noisy, number.mean, len(self._counts))
 
     def _runs(self, category: str) -> dict[str, dict[int, float]]:
         """MAP@R by method and reproduction, of the methods that have some, all of them finite."""

@@ -33,7 +33,6 @@ from reality_check.studies.growth import read_steps
 from reality_check.studies.importance import parameter_importance
 from reality_check.studies.output_folder import gallery_path, query_scores_path
 from reality_check.studies.study import Studies, Study
-from reality_check.studies.trial import StoredTrial
 from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
@@ -193,34 +192,27 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
         return ()
     trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
-    latest = {trial.trial_index: trial for trial in trials} | study.complete()
-    num_trials = sorted(trial_index for trial_index in latest if trial_index is not None)
+    latest = {t.trial_index: t for t in trials if t.trial_index is not None} | study.complete()
+
     return tuple(
-        _record(method, stage, latest[trial_index], attempts[trial_index], study)
-        for trial_index in num_trials
-    )
-
-
-def _record(
-    method: str, stage: Stage, trial: StoredTrial, attempts: int, study: Study
-) -> TrialRecord:
-    assert trial.trial_index is not None
-    return TrialRecord(
-        method=method,
-        stage=stage,
-        trial_index=trial.trial_index,
-        state=trial.state,
-        value=trial.value,
-        params=study.params_of(trial.trial_index) or dict(trial.params),
-        fold_values=tuple(trial.fold_values),
-        fold_epochs=tuple(trial.fold_epochs),
-        cut_short=tuple(map(tuple, trial.cut_short)),
-        diverged=trial.diverged,
-        seconds=trial.seconds,
-        attempts=attempts,
-        curves=tuple(
-            tuple((int(epoch), float(value)) for epoch, value in curve) for curve in trial.curves
-        ),
+        TrialRecord(
+            method=method,
+            stage=stage,
+            trial_index=index,
+            state=trial.state,
+            value=trial.value,
+            params=study.params_of(index) or dict(trial.params),
+            fold_values=tuple(trial.fold_values),
+            fold_epochs=tuple(trial.fold_epochs),
+            cut_short=tuple(map(tuple, trial.cut_short)),
+            diverged=trial.diverged,
+            seconds=trial.seconds,
+            attempts=attempts[index],
+            curves=tuple(
+                tuple((int(epoch), float(value)) for epoch, value in c) for c in trial.curves
+            ),
+        )
+        for index, trial in sorted(latest.items())
     )
 
 

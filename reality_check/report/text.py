@@ -14,6 +14,12 @@ if TYPE_CHECKING:
 
 #: What an empty cell shows.
 NOTHING = "—"
+#: What the hours on a kind of device are hours of.
+_HOURS = {
+    "cuda": "GPU hours",
+    "cpu": "hours of CPU processes",
+    "unknown": "hours of processes on a device that was not recorded",
+}
 
 
 def rounded(value: float, digits: int, plus: bool = False) -> str:
@@ -45,11 +51,6 @@ def points(difference: float, plus: bool = False) -> str:
     return true_minus(100 * difference, plus=plus)
 
 
-def number(value: float) -> str:
-    """``1.23456`` -> ``"1.235"``: what is no fraction, and so not printed in percent."""
-    return rounded(value, 3)
-
-
 def interval_text(interval: Centred, fraction: bool = True) -> str:
     """``"25.25 ± 0.13"``, or the mean alone where no interval can be given.
 
@@ -57,10 +58,10 @@ def interval_text(interval: Centred, fraction: bool = True) -> str:
         interval: of fractions, which are printed in percent, or of plain numbers.
         fraction: which of the two.
     """
-    written = percent if fraction else number
-    if interval.half_width is None:
-        return written(interval.mean)
-    return f"{written(interval.mean)} ± {written(interval.half_width)}"
+    numbers = (
+        [interval.mean] if interval.half_width is None else [interval.mean, interval.half_width]
+    )
+    return " ± ".join(percent(n) if fraction else rounded(n, 3) for n in numbers)
 
 
 def parameter(value: Any) -> str:
@@ -106,13 +107,9 @@ def hours_text(costs: Iterable[Cost]) -> str:
     spent: dict[str, float] = {}
     for cost in costs:
         spent[cost.device] = spent.get(cost.device, 0.0) + cost.hours
-    return listed([f"{hours:.2f} {_hours_of(kind)}" for kind, hours in sorted(spent.items())])
-
-
-def _hours_of(device: str) -> str:
-    """What the hours on a kind of device are hours of."""
-    return {
-        "cuda": "GPU hours",
-        "cpu": "hours of CPU processes",
-        "unknown": "hours of processes on a device that was not recorded",
-    }.get(device, f"hours of processes on {device}")
+    return listed(
+        [
+            f"{hours:.2f} {_HOURS.get(kind, f'hours of processes on {kind}')}"
+            for kind, hours in sorted(spent.items())
+        ]
+    )

@@ -98,13 +98,6 @@ def _crosses(axes: Axes, places: list[Any]) -> None:
     axes.plot(places, [0.0] * len(places), "x", color=INK, transform=edge, clip_on=False)
 
 
-def mark_best(axes: Axes, points: Sequence[tuple[int, float]], **style: Any) -> None:
-    """Draw a dot on the highest point of a curve that training may choose: of epochs from 1 on."""
-    trained = [point for point in points if point[0] > 0]
-    if trained:
-        axes.plot(*max(trained, key=lambda point: point[1]), "o", **style)
-
-
 def _validation(metric: str) -> str:
     return f"validation {metric} (%)"
 
@@ -221,7 +214,8 @@ def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
-    """A fold's validation by epoch, without what is not finite, and a dot at its best epoch."""
+    """A fold's finite validation values by epoch, and a dot at its best trained epoch."""
+
     curve = run.curves[fold] if fold < len(run.curves) else ()
     points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
     if points:
@@ -229,7 +223,9 @@ def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
         if won:
             style = {"color": COLOURS[1], "linewidth": 1.4, "linestyle": (0, (4, 2))}
         axes.plot(*zip(*points, strict=True), **style)
-        mark_best(axes, points, **_BEST_EPOCH | {"color": style["color"]})
+        if trained := [point for point in points if point[0] > 0]:
+            dot = max(trained, key=lambda point: point[1])
+            axes.plot(*dot, "o", **_BEST_EPOCH | {"color": style["color"]})
 
 
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:

@@ -61,7 +61,10 @@ def files_of_report(folder: Path) -> set[Path]:
 
 def _own(folder: Path) -> set[Path]:
     """The files of one whole report, which ``summary.json`` tells from files of the same names."""
-    if _is_output_folder(folder) or not _is_summary(folder / "summary.json"):
+    summary = folder / "summary.json"
+    if _is_output_folder(folder) or not summary.is_file():
+        return set()
+    if b'"schema": "reality-check-summary"' not in summary.read_bytes()[:200]:
         return set()
     drawn = (path for path in (folder / "figures").glob("*") if _FIGURE.fullmatch(path.name))
     named = (folder / name for name in (*_PAGES, *_NUMBERS))
@@ -70,10 +73,6 @@ def _own(folder: Path) -> set[Path]:
 
 def _is_output_folder(folder: Path) -> bool:
     return (folder / "experiment.yaml").exists()
-
-
-def _is_summary(file: Path) -> bool:
-    return file.is_file() and b'"schema": "reality-check-summary"' in file.read_bytes()[:200]
 
 
 def check_no_output_folder(folders: Iterable[Path]) -> None:

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections import blocks as kinds
-from reality_check.report.sections.blocks import Block, Code, PlainTable, Section, Strong, Text
+from reality_check.report.sections.blocks import Block, PlainTable, Section, Strong, Text
 from reality_check.report.tables import CLOSE_MARK, Cell, ComparisonTable
 from reality_check.report.text import NOTHING
 
@@ -50,7 +50,8 @@ def _block(block: Block) -> Iterator[str]:
             for table in block.tables:
                 yield from (f"**{_escape(table.category)}**", _comparison_table(table))
         case kinds.Code():
-            yield _fenced(block)
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+            yield f"{fence}{block.language}\n{block.text.rstrip()}\n{fence}"
         case ReportFigure():
             yield f"![{_escape(block.alt)}]({block.folder}figures/{block.stem}.svg)"
         case kinds.Gallery():
@@ -76,11 +77,6 @@ def _line(text: Text) -> str:
         f"**{_escape(piece)}**" if isinstance(piece, Strong) else _escape(piece)
         for piece in pieces
     )  # fmt: skip
-
-
-def _fenced(code: Code) -> str:
-    fence = "`" * max(3, 1 + max(map(len, re.findall("`+", code.text)), default=0))
-    return f"{fence}{code.language}\n{code.text.rstrip()}\n{fence}"
 
 
 def _comparison_table(table: ComparisonTable) -> str:

@@ -64,8 +64,7 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "cost": _spent(results.costs),
         "energy": _spent(results.energy),
     }
-    plain: dict[str, Any] = _plain(data)
-    return plain
+    return dict(_plain(data))
 
 
 def _looks(summary: Summary) -> dict[str, Any] | None:

@@ -6,7 +6,7 @@ import math
 import shlex
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.analysis import Analysis, Uncertainty
+from reality_check.report.analysis import Analysis
 from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
 from reality_check.report.text import NOTHING, interval_text, listed, percent
 from reality_check.statistics import Bounds
@@ -62,27 +62,22 @@ def _table(analysis: Analysis) -> PlainTable:
     intervals = ("Other classes", "Classes and training", "Single queries")
     header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
     rows = tuple(
-        _row(method, category, uncertainty)
-        for (method, category), uncertainty in analysis.uncertainties.items()
+        (
+            method,
+            category,
+            interval_text(found.training),
+            _range(found.classes),
+            NOTHING if found.both is None else _range(found.both),
+            _range(found.queries),
+            f"{found.design_effect:.1f}" if math.isfinite(found.design_effect) else NOTHING,
+        )
+        for (method, category), found in analysis.uncertainties.items()
     )
     caption = (
         f"{METRICS[PRIMARY]} in percent: mean ± t-interval over reproductions on these classes, "
         "and 95 % bootstrap intervals."
     )
     return PlainTable(caption, header, rows, words=("Method", "Category"))
-
-
-def _row(method: str, category: str, uncertainty: Uncertainty) -> tuple[str, ...]:
-    effect = uncertainty.design_effect
-    return (
-        method,
-        category,
-        interval_text(uncertainty.training),
-        _range(uncertainty.classes),
-        NOTHING if uncertainty.both is None else _range(uncertainty.both),
-        _range(uncertainty.queries),
-        f"{effect:.1f}" if math.isfinite(effect) else NOTHING,
-    )
 
 
 def _range(bounds: Bounds) -> str:

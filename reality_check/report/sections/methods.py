@@ -113,15 +113,12 @@ def _figure(
         )
         folds = max((len(run.curves) for run in runs), default=0)
         reached = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]
-        means = [f"fold {n} {percent(_mean(values))}" for n, values in enumerate(reached)]
+        averages = [sum(values) / len(values) if values else None for values in reached]
+        means = [f"fold {n} {percent(average)}" for n, average in enumerate(averages)]
         best_of = f"; mean best validation in percent: {listed(means)}" if means else ""
         alt.append(f"Learning curves of {counted(len(runs), 'reproduction')}{best_of}.")
     draw = partial(method_figure, method, runs, metric)
     return ReportFigure(stem, " ".join(caption), " ".join(alt), draw, paper=False)
-
-
-def _mean(values: list[float]) -> float | None:
-    return sum(values) / len(values) if values else None
 
 
 def _complete(summary: Summary, method: MethodResults) -> str:

@@ -59,7 +59,11 @@ def paired_section(analysis: Analysis) -> Section | None:
     blocks: list[Block] = [_INTRODUCTIONS[analysis.summary.basis]]
     if figure := _figure(analysis):
         blocks.append(figure)
-    lines = [line for category in shown for line in _of_the_best(analysis, category)]
+    lines: list[str] = []
+    for category in shown:  # the best method and the next one, and what seeds make of the best
+        against, basis = analysis.against_best[category], analysis.summary.basis
+        lines += [f"{category}: {pair_sentence(pair, basis)}" for pair in against.pairs[:1]]
+        lines += seed_sentences(category, against)
     blocks.append(Bullets(tuple(lines)))
     for category, pairs in shown.items():
         further = analysis.against_best[category].pairs[1:]
@@ -71,13 +75,6 @@ def paired_section(analysis: Analysis) -> Section | None:
     if any(pair.anywhere for pairs in shown.values() for pair in pairs):
         blocks.append(Note(_CLASSES_NOTE))
     return Section("paired", "Seed by seed", tuple(blocks))
-
-
-def _of_the_best(analysis: Analysis, category: str) -> list[str]:
-    """The best method and the next one with common seeds, and what seeds make of the best."""
-    against, basis = analysis.against_best[category], analysis.summary.basis
-    first = [f"{category}: {pair_sentence(pair, basis)}" for pair in against.pairs[:1]]
-    return [*first, *seed_sentences(category, against)]
 
 
 def seed_sentences(category: str, against: AgainstBest) -> list[str]:

@@ -28,11 +28,10 @@ def ranks_section(analysis: Analysis) -> Section | None:
         return None
     rankings = {c: r for c, r in analysis.rankings.items() if len(r.methods) >= _FEWEST}
     blocks: list[Block] = [Bullets(tuple(rank_sentence(c, r) for c, r in rankings.items()))]
-    enough = {category: ranking for category, ranking in rankings.items() if ranking.enough}
-    if enough:
+    if enough := {category: ranking for category, ranking in rankings.items() if ranking.enough}:
         blocks.append(_figure(enough))
-    blocks.append(Folded("Ranks by metric and category", (_table(analysis),)))
-    blocks.append(Note(_NOTE))
+    blocks += [Folded("Ranks by metric and category", (_table(analysis),)), Note(_NOTE)]
+
     return Section("ranks", "Ranks", tuple(blocks))
 
 

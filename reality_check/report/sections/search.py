@@ -10,7 +10,7 @@ from reality_check.report.figures.search import importance_figure, search_figure
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
 from reality_check.report.summary import Progress, Summary, completed, winner
 from reality_check.report.text import NOTHING, counted, listed, parameter, percent
-from reality_check.results import Importance, MethodResults
+from reality_check.results import MethodResults
 from reality_check.utils.text import duration
 
 #: Fewer trials make no slice.
@@ -147,7 +147,7 @@ def importance_sentence(method: MethodResults) -> str:
             f"{method.name}: {counted(len(_shown(method)), 'sound trial')} of "
             f"{len(method.searched)} parameters are too few to tell which of them mattered."
         )
-    clear = _clear(importance)
+    clear = [name for name, share in importance.shares.items() if share > importance.noise]
     if not clear:
         return (
             f"{method.name}: no parameter stands out in {importance.trials} trials; with shuffled "
@@ -160,11 +160,6 @@ def importance_sentence(method: MethodResults) -> str:
         f"{method.name}: the score varied with {listed(shares)} in {importance.trials} "
         f"trials{others}."
     )
-
-
-def _clear(importance: Importance) -> list[str]:
-    """Parameters whose share is above what shuffled scores give."""
-    return [name for name, share in importance.shares.items() if share > importance.noise]
 
 
 def _importance(methods: list[MethodResults]) -> ReportFigure:

@@ -51,12 +51,6 @@ def tuning_section(analysis: Analysis) -> Section | None:
     return Section("tuning", "Score and tuning budget", blocks)
 
 
-def luck_section(analysis: Analysis) -> Section | None:
-    """Return how much searches, trainings and test classes move the scores; ``None`` if unknown."""
-    table = _shares(analysis)
-    return Section("luck", "What moves the scores", (table,)) if table is not None else None
-
-
 def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
     """Say who leads with how many trials."""
     common = sorted(set.intersection(*map(set, curves.values())))
@@ -75,8 +69,8 @@ def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
     ]
 
 
-def _shares(analysis: Analysis) -> PlainTable | None:
-    """Where the variance of the primary metric comes from, by method and category."""
+def luck_section(analysis: Analysis) -> Section | None:
+    """Return how much searches, trainings and test classes move the scores; ``None`` if unknown."""
     summary = analysis.summary
     if summary.basis is Basis.SEARCHES:
         sources = ["Searches", "Training"]
@@ -100,7 +94,8 @@ def _shares(analysis: Analysis) -> PlainTable | None:
         "test classes."
     )
     header = ("Method", "Category", *sources, "Test classes")
-    return PlainTable(caption, header, tuple(rows), words=("Method", "Category")) if rows else None
+    table = PlainTable(caption, header, tuple(rows), words=("Method", "Category"))
+    return Section("luck", "What moves the scores", (table,)) if rows else None
 
 
 def _deviation(variance: float | None) -> str:

@@ -7,7 +7,7 @@ import math
 import pytest
 
 from reality_check.report.sections.published import _difference
-from reality_check.report.text import number, percent, points, rounded, true_minus
+from reality_check.report.text import percent, points, rounded, true_minus
 from reality_check.statistics import over_searches
 
 
@@ -19,8 +19,8 @@ from reality_check.statistics import over_searches
         (percent(-0.00006), "-0.01"),
         (percent(-0.004, 0), "0"),
         (percent(0.2525), "25.25"),
-        (number(-1e-5), "0.000"),
-        (number(-0.0006), "-0.001"),
+        (rounded(-1e-5, 3), "0.000"),
+        (rounded(-0.0006, 3), "-0.001"),
         (points(-1e-6), "0.00"),
         (points(-0.0125), "−1.25"),
         (points(-0.1), "−10.00"),
