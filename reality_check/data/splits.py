@@ -116,8 +116,9 @@ def class_splits(
     if test_classes is not None:
         return _official_splits(num_classes, folds, rule, test_classes)
     if num_classes < 4 * parts:
+        given = "1 class is" if num_classes == 1 else f"{num_classes} classes are"
         raise UsageError(
-            f"{num_classes} classes are too few for {folds} folds: half of them are for testing "
+            f"{given} too few for {folds} folds: half of them are for testing "
             f"and each fold needs 2 classes to validate on, so give at least {4 * parts} classes"
             + (f" or write folds: {num_classes // 4}." if num_classes >= 8 else ".")
         )
