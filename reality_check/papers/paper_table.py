@@ -100,18 +100,13 @@ def load_table(name: str) -> PaperTable:
     """
     if Path(name).suffix == ".csv":
         return read_csv(Path(name))
-    known = shipped_tables()
+    known = [*(f"published/{name}" for name in shipped_files("published")), *sorted(paper_files())]
     if name in known:
         return _shipped(name)
     raise UsageError(
         f"there is no table {name!r}; give a .csv with the columns {', '.join(COLUMNS)}, or a "
         f"published table such as {known[0]}.{nearest(name, known)}"
     )
-
-
-def shipped_tables() -> list[str]:
-    """Names of the tables that ship: the Reality Check's, and the papers' with printed figures."""
-    return [*(f"published/{name}" for name in shipped_files("published")), *sorted(paper_files())]
 
 
 def _shipped(name: str) -> PaperTable:

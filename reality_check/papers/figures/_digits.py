@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -194,10 +195,7 @@ def rows_where(table: Mapping[str, Sequence[Any]], **wanted: Any) -> dict[str, l
         all(table[name][row] == value for name, value in wanted.items())
         for row in range(len(next(iter(table.values()))))
     ]
-    return {
-        name: [value for value, kept in zip(values, keep, strict=True) if kept]
-        for name, values in table.items()
-    }
+    return {name: list(itertools.compress(values, keep)) for name, values in table.items()}
 
 
 def arrays_where(table: Mapping[str, Sequence[Any]], **wanted: Any) -> dict[str, np.ndarray]:

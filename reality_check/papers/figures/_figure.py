@@ -95,11 +95,9 @@ def write_figure(figure: PaperFigure, settings: Settings, ending: str) -> list[P
     }
     for name, columns in data.tables.items():
         written[f"{figure.name}{name and '_'}{name}.csv"] = csv_text(columns)
-    paths = []
     for name, content in written.items():
         atomic_write(settings.folder / name, content)
-        paths.append(settings.folder / name)
-    return paths
+    return [settings.folder / name for name in written]
 
 
 def with_palette(png: bytes) -> bytes:

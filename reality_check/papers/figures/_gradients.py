@@ -15,8 +15,9 @@ def normalized_gradients(
     """Return gradients of the softmax over scaled cosines (Heated-Up Softmax, Eq. 3, and Eq. 5).
 
     Args:
-        units: StageWork embeddings, shape (N, D).
-        weights: StageWork class weights, shape (C, D).
+        units: Unit embeddings, shape (N, D).
+        weights: Unit class weights, shape (C, D).
+
         labels: Shape (N,).
         alphas: Scales of the cosines, shape (A,).
 

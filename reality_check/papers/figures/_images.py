@@ -66,7 +66,8 @@ def ten_classes(quick: bool, fashion: bool) -> tuple[Images, Images]:
         return tuple(_shuffled("glyphs (made up)", glyphs, rows) for rows in (~test, test))  # type: ignore[return-value]
     folder = data_folder()
     name = "fashion_mnist" if fashion and (folder / "fashion_mnist").is_dir() else "mnist"
-    digits = _read_digits(folder, name)
+    packed = folder / name / f"{name}_28.npz"
+    digits = _packed(packed) if packed.is_file() else read_mnist(folder / name, name)
     train = np.arange(len(digits)) < TRAINING_IMAGES
     title = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}[name]
     return _shuffled(title, digits, train), _shuffled(title, digits, ~train)
@@ -84,11 +85,13 @@ def many_classes(quick: bool) -> tuple[Images, Images]:
     if quick:
         glyphs = make_glyphs(48, 8, 28)
         return tuple(  # type: ignore[return-value]
-            _all("glyphs (made up)", glyphs.subset(range(first, first + 24))) for first in (0, 24)
+            _tensors("glyphs (made up)", glyphs.subset(range(first, first + 24)), slice(None))
+            for first in (0, 24)
         )
+
     file = data_folder() / "omniglot" / "omniglot_28.npz"
     return tuple(  # type: ignore[return-value]
-        _all("Omniglot", _packed(file, {"split": part})) for part in (0, 1)
+        _tensors("Omniglot", _packed(file, {"split": part}), slice(None)) for part in (0, 1)
     )
 
 
@@ -108,11 +111,6 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def _read_digits(folder: Path, name: str) -> ImageSet:
-    packed = folder / name / f"{name}_28.npz"
-    return _packed(packed) if packed.is_file() else read_mnist(folder / name, name)
-
-
 def _packed(file: Path, where: dict[str, int] | None = None) -> ImageSet:
     images = read_tensors(file, where=where)
     assert isinstance(images, ImageSet)
@@ -125,11 +123,8 @@ def _shuffled(name: str, images: ImageSet, rows: np.ndarray) -> Images:
     return _tensors(name, images, chosen)
 
 
-def _all(name: str, images: ImageSet) -> Images:
-    return _tensors(name, images, np.arange(len(images)))
+def _tensors(name: str, images: ImageSet, rows: np.ndarray | slice) -> Images:
 
-
-def _tensors(name: str, images: ImageSet, rows: np.ndarray) -> Images:
     pixels = images.images[rows].array()[..., 0]
     # Omniglot and the glyphs are dark on light, the digits light on dark.
     bright = pixels if pixels.mean() < 128 else 255 - pixels

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from reality_check.papers.figures._figure import FigureData, PaperFigure, Settings
+from reality_check.papers.figures._figure import PaperFigure
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -16,11 +16,9 @@ def _of_module(name: str, source: str, shows: str, needs: str = "") -> PaperFigu
     def module() -> Any:
         return import_module(f"reality_check.papers.figures.{name}")
 
-    def compute(settings: Settings) -> FigureData:
-        data: FigureData = module().compute(settings)
-        return data
-
-    return PaperFigure(name, source, shows, needs, compute, lambda data: module().draw(data))
+    return PaperFigure(
+        name, source, shows, needs, lambda s: module().compute(s), lambda data: module().draw(data)
+    )
 
 
 #: Paper by paper.

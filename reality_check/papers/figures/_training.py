@@ -104,7 +104,6 @@ class Trained:
     history: list[float]
     diverged: int | None = None
 
-    @torch.no_grad()
     def embed(self, images: Images) -> Tensor:
         """Return the embeddings of images, float32 on the CPU, shape (N, D)."""
         return embed(self.network, images)

@@ -64,8 +64,7 @@ def grad_ml(points: Tensor) -> Tensor:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")  # that it has no lower bound there
         loss = GradMLLoss(k=K, w=W, normalize_embeddings=False)
-    value: Tensor = loss(points, torch.tensor([0, 0, 1, 1]))
-    return value
+    return loss(points, torch.tensor([0, 0, 1, 1]))
 
 
 LOSSES: dict[str, Loss] = {

@@ -43,7 +43,10 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
         title(axes, category)
         for row, method in enumerate(methods):
             if method in samples:
-                _interval_row(axes, row, samples[method], estimates[method])
+                values = [100 * value for value in samples[method] if math.isfinite(value)]
+                _dots(axes, row, values)
+                if math.isfinite(estimates[method].mean):
+                    _interval(axes, row, estimates[method])
             elif samples:
                 _text(axes, row + 0.15, "no results yet", style="italic")
         if not samples:
@@ -72,18 +75,10 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
     )  # fmt: skip
 
 
-def _interval_row(axes: Axes, row: int, values: Sequence[float], interval: Estimate) -> None:
-    """One method in one category: its dots above its interval."""
-    colour, _ = look(row)
-    _dots(axes, row, [100 * value for value in values if math.isfinite(value)], colour)
-    if math.isfinite(interval.mean):
-        _interval(axes, row, interval)
-
-
-def _dots(axes: Axes, row: int, values: Sequence[float], colour: str) -> None:
+def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
     """Single runs, every other one a little lower, since many are close together."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
-    axes.plot(values, heights, "o", color=colour, **_DOT)
+    axes.plot(values, heights, "o", color=look(row)[0], **_DOT)
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
@@ -110,12 +105,11 @@ def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
 def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
     """One pair: the differences at its seeds above their mean with its intervals."""
     runs = [summary.values[pair.category, PRIMARY, name] for name in (pair.better, pair.other)]
-    colour, _ = look(row)
-    gaps = [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]]
-    _dots(axes, row, gaps, colour)
+    _dots(axes, row, [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]])
     if pair.anywhere is not None:
         ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
-        axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=0.9)
+        axes.plot(ends, [row + 0.28] * 2, color=look(row)[0], linewidth=0.9)
+
     _interval(axes, row, pair.difference)
 
 

@@ -72,12 +72,10 @@ def escape(text: str) -> str:
     Letters that pdflatex would need further packages for, and control characters, become question
     marks.
     """
-    return "".join(map(_escaped, " ".join(text.split())))
-
-
-def _escaped(character: str) -> str:
-    known = character <= _LAST_LETTER and character not in _MISSING
-    return _ESCAPES.get(character, character if known else "?")
+    return "".join(
+        _ESCAPES.get(c, c if c <= _LAST_LETTER and c not in _MISSING else "?")
+        for c in " ".join(text.split())
+    )
 
 
 def tables_tex(summary: Summary) -> str:

@@ -100,18 +100,12 @@ def _of_a_method(name: str, plain: Mapping[str, Any]) -> Iterator[tuple[str, lis
     for part in (plain.get("arguments") or {}, miner):
         classes += [(cls, kind) for cls, kind in named_classes(part) if kind in _PARTS]
     for cls, kind in classes:
-        keys = _keys_of_class(cls, kind)
+        module, _, last = cls.rpartition(".")
+        known = not module or module.partition(".")[0] in _KNOWN_MODULES
+        keys = _data()[_PARTS[kind]].get(last) if known else None
         if keys is None and kind == "distance":
             continue  # a distance is rarely anybody's contribution
         yield f"{kind} of {name}" if keys is not None else f"{kind} of {name}: {cls}", keys
-
-
-def _keys_of_class(path: str, kind: str) -> list[str] | None:
-    module, _, name = path.rpartition(".")
-    if module and module.partition(".")[0] not in _KNOWN_MODULES:
-        return None
-    known: dict[str, list[str]] = _data()[_PARTS[kind]]
-    return known.get(name)
 
 
 def _trunks(models: Iterable[Mapping[str, Any]]) -> Iterator[tuple[str, list[str] | None]]:

@@ -114,24 +114,15 @@ def _curse(method: MethodResults) -> Curse | None:
 
 def _table(curses: list[Curse]) -> PlainTable:
     header = ("Method", "Winner in the search", "Retrained", "Gap", "One more retraining", "n")
-    rows = tuple(_row(*curse) for curse in curses)
+    rows = []
+    for method, best, gap, again in curses:
+        reach = prediction_interval(again)
+        half = "" if gap.half_width is None else f" ± {points(gap.half_width)}"
+        one_more = NOTHING if reach is None else f"{percent(reach[0])} to {percent(reach[1])}"
+        retrained, difference = interval_text(t_interval(again)), f"{points(gap.mean)}{half}"
+        rows.append((method.name, percent(best), retrained, difference, one_more, str(gap.n)))
     caption = (
         "Validation score in percent. Gap: the winner's value minus the mean of its "
         "retrainings, in points; “one more retraining”: where 95 % of them are expected."
     )
-    return PlainTable(caption, header, rows)
-
-
-def _row(
-    method: MethodResults, best: float, gap: Interval, again: tuple[float, ...]
-) -> tuple[str, ...]:
-    reach = prediction_interval(again)
-    half = "" if gap.half_width is None else f" ± {points(gap.half_width)}"
-    return (
-        method.name,
-        percent(best),
-        interval_text(t_interval(again)),
-        f"{points(gap.mean)}{half}",
-        NOTHING if reach is None else f"{percent(reach[0])} to {percent(reach[1])}",
-        str(gap.n),
-    )
+    return PlainTable(caption, header, tuple(rows))

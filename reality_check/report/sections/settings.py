@@ -85,7 +85,9 @@ def reproductions_section(summary: Summary) -> Section:
 def _reproduction_row(
     summary: Summary, method: str, category: str, reproduction: int
 ) -> tuple[str, ...]:
-    record = _record(summary, method, category, reproduction)
+    entry = summary.records.get(method)
+    runs: tuple[TrialRecord, ...] = getattr(entry, stage_of(category)) if entry else ()
+    record = next((run for run in runs if run.trial_index == reproduction), None)
     values = [summary.runs.get((category, m, method), {}).get(reproduction) for m in METRICS]
     row = next(
         row
@@ -94,14 +96,8 @@ def _reproduction_row(
         if row.reproduction == reproduction
     )
     place = [NOTHING if number is None else str(number) for number in (row.search, row.trial)]
-    run = (NOTHING, NOTHING, "")
+    last = (NOTHING, NOTHING, "")
     if record is not None:
         remark = f"diverged: {record.diverged}" if record.diverged else ""
-        run = (duration(record.seconds), str(record.attempts), remark)
-    return (method, category, *place, str(reproduction), *map(percent, values), *run)
-
-
-def _record(summary: Summary, method: str, category: str, reproduction: int) -> TrialRecord | None:
-    entry = summary.records.get(method)
-    runs: tuple[TrialRecord, ...] = getattr(entry, stage_of(category)) if entry else ()
-    return next((run for run in runs if run.trial_index == reproduction), None)
+        last = (duration(record.seconds), str(record.attempts), remark)
+    return (method, category, *place, str(reproduction), *map(percent, values), *last)
