@@ -19,7 +19,7 @@ _DETAILS = """\
 Reads the YAML and the images, builds each loss, runs it forward and backward on
 random embeddings, checks that gradients reach the embeddings and the loss's own
 parameters, and estimates the cost of the run. Nothing is trained or written.
-Each mistake is one sentence that says what to write instead.
+Each mistake is reported in one sentence that says what to write instead.
 
 examples:
   reality-check check experiment.yaml
@@ -32,13 +32,13 @@ exit status: 0 everything can run, 2 something cannot
 
 
 def add_parser(commands: Commands) -> None:
-    title = "validate an experiment and its losses; no training"
+    title = "validate an experiment and its losses without training"
     parser = add_command(commands, "check", run, title, _DETAILS)
     add_experiment(parser)
     parser.add_argument(
         "--like",
         metavar="DIR",
-        help="finished output folder whose variances of searches and trainings are expected here "
+        help="take the variances of searches and trainings from this finished output folder "
         "(default: those of docs/calibration.md)",
     )
 

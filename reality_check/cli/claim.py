@@ -12,12 +12,11 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
-TABLE.csv has the columns method, metric and mean (in points), and where the
-paper prints them n (retrainings), sd (of one), searches, trials (of each
-search), networks (of which one retraining is the mean) and selected_on
-(validation or test). What is not printed is taken from measurements:
-docs/claim.md says which, and what the answers are worth on tables whose truth
-is known.
+TABLE.csv has the columns method, metric and mean (in points) and, if the paper
+prints them, n (number of retrainings), sd (of one retraining), searches, trials
+(per search), networks (averaged in one retraining) and selected_on (validation
+or test). Where no sd is printed, measured ones are used: docs/claim.md says
+which, and how often the answers are right on simulated tables.
 
 examples:
   reality-check claim table.csv --proposed ours
@@ -38,30 +37,39 @@ def add_parser(commands: Commands) -> None:
         help="a .csv file, or the name of a published table that ships with the package",
     )
     command.add_argument(
-        "--proposed", metavar="METHOD", help="compare it with each other one (default: every pair)"
+        "--proposed",
+        metavar="METHOD",
+        help="compare this method with each of the others (default: compare every pair)",
     )
-    command.add_argument("--metric", metavar="METRIC", help="of the table (default: R@1 or MAP@R)")
+    command.add_argument(
+        "--metric", metavar="METRIC", help="metric to compare (default: R@1 or MAP@R)"
+    )
     command.add_argument(
         "--seed-sd",
         type=_positive,
         metavar="POINTS",
-        help="standard deviation of training one network (default: as printed, or as measured by "
-        "others on the data set)",
+        help="standard deviation over trainings of one network (default: as printed, or as "
+        "measured by others on the data set)",
     )
     command.add_argument(
         "--selected-on",
         choices=("validation", "test"),
-        help="what chose epochs and values, of all rows (default: as the table says)",
+        help="classes on which epochs and hyper-parameters were selected, for all rows (default: "
+        "as in the table)",
     )
     command.add_argument(
         "--classes",
         type=positive,
         metavar="N",
-        help="number of test classes: also consider other test classes (default: these alone)",
+        help="number of test classes, to account for other test classes too (default: these "
+        "classes only)",
     )
     command.add_argument("--json", action="store_true", help="print the answer as JSON")
     command.add_argument(
-        "--figure", type=_picture, metavar="PICTURE", help="also draw it: .png, .pdf or .svg"
+        "--figure",
+        type=_picture,
+        metavar="PICTURE",
+        help="also draw the differences, as .png, .pdf or .svg",
     )
 
 

@@ -19,9 +19,9 @@ from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
-Completes commands, options, experiments, output folders and names of data sets,
-models and protocols with the Tab key. Add the line of your shell to its start
-file:
+With it, the Tab key completes commands, options, experiments, output folders,
+and names of data sets, models and protocols. Add your shell's line to its
+startup file:
 
   bash   ~/.bashrc                    eval "$(reality-check completion bash)"
   zsh    ~/.zshrc, after compinit     eval "$(reality-check completion zsh)"
@@ -47,7 +47,7 @@ _OVERRIDES: dict[str, Callable[[], Iterable[str]]] = {
 
 
 def add_parser(commands: Commands) -> None:
-    title = "print the tab completion of a shell"
+    title = "print the tab-completion script for a shell"
     command = add_command(commands, "completion", run, title, _DETAILS)
     command.add_argument("shell", metavar="SHELL", help=", ".join(SHELLS))
 

@@ -17,26 +17,26 @@ if TYPE_CHECKING:
 
 _DETAILS = """\
 Embeds every sample of DATA once and writes an .npz file of the features, with
-labels, names and origin. A comparison of losses on them takes minutes:
+labels, names and origin. Comparing losses on them takes minutes:
 `dataset: FILE.npz` with `model: identity` and `protocol: features`. After an
 interruption, the same command resumes.
 
-Without --weights, trunks of torchvision and timm get their published weights,
-all others random ones or those that their own code loads.
+Without --weights, trunks of torchvision and timm get their published weights;
+all others get random ones or those that their own code loads.
 
 examples:
   reality-check embed ./birds --trunk timm:vit_small_patch14_dinov2 --out birds.npz
   reality-check embed cub200 dataset.path=/my/CUB_200_2011 --trunk resnet50 --out cub.npz
   reality-check embed omniglot --trunk my_models.MyTrunk --weights mine.pth --out o.npz
 
-exit status: 0 written, or already there, 2 something cannot be used
+exit status: 0 written or already there, 2 an input cannot be used
 """
 #: Side of the crops where neither the user nor the weights say one.
 _CROP = 224
 
 
 def add_parser(commands: Commands) -> None:
-    title = "run images or tensors through a frozen trunk once, into a file of features"
+    title = "embed images or tensors with a frozen trunk, into a file of features"
     command = add_command(commands, "embed", run, title, _DETAILS)
     command.add_argument(
         "data",
@@ -56,7 +56,7 @@ def add_parser(commands: Commands) -> None:
     )
     command.add_argument("--out", required=True, metavar="FILE", help="the .npz file to write")
     command.add_argument(
-        "--weights", metavar="WEIGHTS", help="imagenet, none, a tag or the path of a file"
+        "--weights", metavar="WEIGHTS", help="imagenet, none, a tag, or the path of a file"
     )
     command.add_argument(
         "--pooling",
@@ -68,16 +68,34 @@ def add_parser(commands: Commands) -> None:
         "--crop-size",
         type=positive,
         metavar="PIXELS",
-        help="side of the centre crop (default: what the published weights were evaluated with; "
-        "224 for others of torchvision and timm; else the size of the images)",
+        help="side of the centre crop (default: that with which the published weights were "
+        "evaluated; 224 for other weights of torchvision and timm; otherwise the images' size)",
     )
     command.add_argument(
         "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
     )
-    command.add_argument("--batch-size", type=positive, default=64, metavar="N", help="default: 64")
-    command.add_argument("--device", default="auto", help="auto, cpu, mps, cuda or cuda:N")
-    command.add_argument("--autocast", default="none", choices=("none", "bf16", "fp16"))
-    command.add_argument("--dtype", default="float32", choices=("float16", "float32"))
+    command.add_argument(
+        "--batch-size",
+        type=positive,
+        default=64,
+        metavar="N",
+        help="samples per batch (default: 64)",
+    )
+    command.add_argument(
+        "--device", default="auto", help="auto, cpu, mps, cuda or cuda:N (default: auto)"
+    )
+    command.add_argument(
+        "--autocast",
+        default="none",
+        choices=("none", "bf16", "fp16"),
+        help="precision of the forward pass (default: none, i.e. float32)",
+    )
+    command.add_argument(
+        "--dtype",
+        default="float32",
+        choices=("float16", "float32"),
+        help="data type of the features (default: float32)",
+    )
 
 
 def run(options: argparse.Namespace) -> int:

@@ -12,12 +12,12 @@ from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import DONE, FAILED, INTERRUPTED, STATUSES
 
 _DETAILS = f"""\
-Writes NAME.png (or .pdf), NAME.csv with the numbers that are drawn and NAME.txt
-with what was run. `reality-check show figures` lists the names. Some figures
-come from formulas alone. Others train small networks on MNIST or Omniglot in
-the folder REALITY_CHECK_DATA, for minutes on one core; finished and unfinished
-trainings are kept in DIR/runs, so the same command resumes where it was
-stopped and trains nothing twice.
+Writes NAME.png (or .pdf), NAME.csv with the plotted numbers and NAME.txt with
+what was run. `reality-check show figures` lists the names. Some figures are
+computed from formulas. Others train small networks on MNIST or Omniglot in the
+folder REALITY_CHECK_DATA, which takes minutes on one core; finished and
+unfinished trainings are kept in DIR/runs, so the same command resumes where it
+was stopped and trains nothing twice.
 
 examples:
   reality-check figure warped_softmax_landscape
@@ -46,7 +46,7 @@ def add_parser(commands: Commands) -> None:
         choices=FORMATS,
         default=FORMATS[0],
         metavar="|".join(FORMATS),
-        help=f"of the figure (default: {FORMATS[0]})",
+        help=f"file format (default: {FORMATS[0]})",
     )
     budget = command.add_mutually_exclusive_group()
     budget.add_argument(
@@ -55,14 +55,14 @@ def add_parser(commands: Commands) -> None:
         dest="budget",
         const="quick",
         default="default",
-        help="a preview within seconds: tiny trainings on synthetic images, no data needed",
+        help="a preview in seconds: tiny trainings on synthetic images, no data needed",
     )
     budget.add_argument(
         "--full",
         action="store_const",
         dest="budget",
         const="full",
-        help="all images and as many epochs as the paper prints: hours without a GPU",
+        help="all images and the paper's number of epochs: takes hours without a GPU",
     )
 
 

@@ -13,8 +13,8 @@ from reality_check.utils.exit_status import DONE
 _DETAILS = """\
 Writes FILE, an experiment with every usual key explained, and next to it
 my_losses.py, a loss to change into your own, and reality-check.schema.json,
-from which editors complete and check FILE. An existing FILE is refused, an
-existing my_losses.py is kept.
+from which editors complete and check FILE. An existing FILE is never
+overwritten, and an existing my_losses.py is kept.
 
 examples:
   reality-check init
@@ -33,12 +33,12 @@ def add_parser(commands: Commands) -> None:
         nargs="?",
         default="experiment.yaml",
         metavar="FILE",
-        help="the YAML, in this or another folder (default: experiment.yaml)",
+        help="the YAML to write, in this or another folder (default: experiment.yaml)",
     )
     command.add_argument(
         "--features",
         metavar="FILE",
-        help="compare losses on the vectors of this file, from reality-check embed",
+        help="compare losses on the vectors in this file, e.g. from reality-check embed",
     )
 
 

@@ -14,30 +14,29 @@ _PACK_DETAILS = """\
 Writes a finished output folder as one zip file: the experiment, every trial,
 the scores of every query, software versions, checksums. It contains the sources
 of your own losses, and the gallery of test images if there is one, but neither
-networks nor paths of your machine. The same folder gives the same bytes.
+networks nor paths on your machine. The same folder gives the same bytes.
 
 example:
   reality-check pack runs/mine --out mine.pack
 
 Others can report on it (reality-check report mine.pack theirs.pack --out DIR),
-merge it with runs of theirs, or compare a loss of theirs with it without
-training yours: methods: [{from: mine.pack}, their_loss] in their YAML.
+merge it with their own runs, or compare their own loss with it without training
+yours again: methods: [{from: mine.pack}, their_loss] in their YAML.
 """
 _MERGE_DETAILS = """\
 Joins finished runs of different methods (output folders or packs) into one new
 output folder, as if one run had trained them all. Nothing is trained. Data set,
 split, network, protocol and seed must be the same; otherwise the differing keys
-are named and nothing is written. For runs with other seeds, or with a method of
-the same name, use reality-check report A B --out DIR.
+are named and nothing is written. For runs with different seeds, or with methods
+of the same name, use reality-check report A B --out DIR.
 
 example:
   reality-check merge runs/mine theirs.pack --out runs/all
 """
 _LEADERBOARD_DETAILS = """\
-Writes one HTML page with a table for each data set and protocol: all methods
-with their intervals, raw input and untrained networks, cost, deviations. A
-method that several runs searched with different seeds is one row, with all its
-searches.
+The page is one HTML file. Each table has all methods with their intervals, raw
+input and untrained networks, cost and deviations. A method that several runs
+searched with different seeds is one row, with all its searches.
 
 example:
   reality-check leaderboard registry/*.pack runs/mine --out leaderboard.html
@@ -45,16 +44,17 @@ example:
 
 
 def add_pack_parser(commands: Commands) -> None:
-    title = "write a finished run as one file, for others to compare with"
+    title = "write a finished run to one file that others can compare with"
     command = add_command(commands, "pack", run_pack, title, _PACK_DETAILS)
     command.add_argument("dir", type=Path, metavar="DIR", help="output folder of a finished run")
     command.add_argument(
-        "--out", type=Path, metavar="FILE", help="the file to write; by default DIR.pack"
+        "--out", type=Path, metavar="FILE", help="the file to write (default: DIR.pack)"
     )
     command.add_argument(
         "--without-queries",
         action="store_true",
-        help="a tenth of the size; test classes cannot be resampled without them",
+        help="leave out the scores of queries: a tenth of the size, but test classes can no longer "
+        "be resampled",
     )
 
 
@@ -63,16 +63,20 @@ def add_merge_parser(commands: Commands) -> None:
     command = add_command(commands, "merge", run_merge, title, _MERGE_DETAILS)
     _add_runs(command)
     command.add_argument(
-        "--out", type=Path, metavar="DIR", required=True, help="a new or empty folder"
+        "--out", type=Path, metavar="DIR", required=True, help="output folder, new or empty"
     )
 
 
 def add_leaderboard_parser(commands: Commands) -> None:
-    title = "write a page that ranks finished runs, for each data set and protocol"
+    title = "rank finished runs on one page, with a table for each data set and protocol"
     command = add_command(commands, "leaderboard", run_leaderboard, title, _LEADERBOARD_DETAILS)
     _add_runs(command)
     command.add_argument(
-        "--out", type=Path, metavar="FILE", required=True, help="the page, e.g. leaderboard.html"
+        "--out",
+        type=Path,
+        metavar="FILE",
+        required=True,
+        help="the page to write, e.g. leaderboard.html",
     )
 
 

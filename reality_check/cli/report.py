@@ -14,27 +14,27 @@ from reality_check.utils.exit_status import DONE, FAILED
 _DETAILS = """\
 Rewrites report.html, report.md, tables.tex, references.bib, summary.json, the
 CSV files and figures/ from studies.db, the record of all trainings. Works at
-any time; the report of an unfinished experiment says so at its top.
+any time; the report of an unfinished experiment says so at the top.
 
 examples:
   reality-check report runs/quickstart
   reality-check report runs/cub200_mlrc --compare published
   reality-check report runs/mine runs/baselines --out runs/both
 
-Several folders give one report, in the folder that --out names. A pack stands
-for the folder that it was packed from, and always needs --out. With the same
-data set, split, network and protocol all methods are in one table; otherwise
-each group has its own, and the report lists the differences.
+Several folders give one report, in the folder given by --out. A pack can take
+the place of an output folder, but always needs --out. If data set, split,
+network and protocol are the same, all methods are in one table; otherwise each
+group has its own, and the report lists the differences.
 """
 _SCORE_DETAILS = """\
-Embeds the test samples with the networks that every reproduction keeps, writes
-the score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired
-comparisons and bootstraps over the test classes need, and then the report.
-A run does this already; use it for missing or damaged files. Nothing is
-trained, and no recorded result changes.
+Embeds the test samples with the kept networks of every reproduction, writes the
+score of every query (METHOD/STAGE/NUMBER/queries.npz), which paired comparisons
+and bootstraps over the test classes need, and then rewrites the report. A run
+does this by itself; use this command if files are missing or damaged. Nothing
+is trained, and no recorded result changes.
 
 With --map it also draws a t-SNE of up to 2,000 test samples (one reproduction
-of each method, some seconds each); every later report shows it.
+of each method, a few seconds each); every later report shows it.
 
 example: reality-check score runs/quickstart
 """
@@ -51,13 +51,12 @@ def add_parser(commands: Commands) -> None:
         help="output folder, e.g. runs/quickstart; or several, with --out",
     )
     command.add_argument(
-        "--out", type=Path, metavar="DIR", help="folder for the report of several folders"
+        "--out", type=Path, metavar="DIR", help="folder for a report of several folders"
     )
     command.add_argument(
         "--compare",
         choices=("published",),
-        help="published: compare with the tables of the Reality Check and of Appendix D for the "
-        "same data set",
+        help="compare with the tables of the Reality Check and of Appendix D for the same data set",
     )
 
 
@@ -68,7 +67,7 @@ def add_score_parser(commands: Commands) -> None:
         "dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart"
     )
     command.add_argument(
-        "--map", action="store_true", help="also a t-SNE of test samples by each method"
+        "--map", action="store_true", help="also draw a t-SNE of test samples for each method"
     )
 
 

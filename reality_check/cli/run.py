@@ -24,18 +24,18 @@ examples:
   reality-check run experiment.yaml protocol=mlrc --out runs/whole
   reality-check run cub200_mlrc --devices 0,1,2,3 --folds-at-once 4
 
-Everything is checked before the first training: a mistake is one sentence, and
-nothing is written. DIR then holds experiment.yaml (all settings),
-results.csv (a row per method, category, reproduction and metric), report.html,
-report.md, tables.tex, figures/, logs/, studies.db (the searches) and, for each
-method, a folder of checkpoints. Ctrl-C or a kill loses nothing: the same
-command resumes from the last checkpoint; once all is done, it only writes the
-report. With more trials, searches, reproductions, final metrics or methods it
-adds what is new; any other change is refused.
+Everything is checked before the first training. A mistake is reported in one
+sentence, and nothing is written. Afterwards DIR holds experiment.yaml (all
+settings), results.csv (a row per method, category, reproduction and metric),
+report.html, report.md, tables.tex, figures/, logs/, studies.db (the searches)
+and, for each method, a folder of checkpoints. After Ctrl-C or a kill, the same
+command resumes from the last checkpoint; once everything is done, it only
+writes the report. With more trials, searches, reproductions, final metrics or
+methods it adds what is new; any other change is refused.
 
-On a terminal a live table shows the progress; elsewhere a line is printed for
+On a terminal a live table shows the progress; otherwise a line is printed for
 each finished trial, reproduction and stage, with its duration and the best
-score so far. The logs of the workers have these lines too.
+score so far. These lines are also in the logs of the workers.
 
 {STATUSES}
 """
@@ -44,14 +44,14 @@ _MOST_NAMED = 8
 
 
 def add_parser(commands: Commands) -> None:
-    title = "run an experiment to its end, or continue it"
+    title = "run an experiment to the end, or resume it"
     command = add_command(commands, "run", run, title, _DETAILS)
     add_experiment(command)
     command.add_argument(
         "--out",
         type=Path,
         metavar="DIR",
-        help="output folder (default: runs/NAME, with the name of the experiment)",
+        help="output folder (default: runs/NAME, where NAME is that of the experiment)",
     )
     _add_workers(command)
     _add_launcher(command)
@@ -61,14 +61,14 @@ def add_parser(commands: Commands) -> None:
         action="append",
         default=[],
         help="send finished trials to a tracker: tensorboard, mlflow, wandb, database; repeatable "
-        "(`reality-check track` does it later)",
+        "(`reality-check track` sends them afterwards)",
     )
     said = command.add_mutually_exclusive_group()
     said.add_argument("--quiet", action="store_true", help="print nothing but errors")
     said.add_argument(
         "--json",
         action="store_true",
-        help="print a line of JSON for each finished trial and stage (keys: docs/status.md)",
+        help="print one line of JSON per finished trial and stage (keys: docs/status.md)",
     )
 
 
@@ -77,32 +77,32 @@ def _add_workers(command: Parser) -> None:
         "--workers",
         type=positive,
         metavar="N",
-        help="trials at a time, each a process of its own, which takes one CPU core or shares the "
-        "GPU (default: 1, or one for each of --devices)",
+        help="number of trials to train in parallel, each in its own process, which takes one CPU "
+        "core or shares the GPU (default: 1, or one for each of --devices)",
     )
     command.add_argument(
         "--devices",
         type=lambda text: text.split(","),
         default=[],
         metavar="0,1,...",
-        help="what the workers train on, in turn: numbers of GPUs, or cpu (default: the "
-        "experiment's device, which all share)",
+        help="devices, assigned to the workers in turn: GPU numbers, or cpu (default: all workers "
+        "share the experiment's device)",
     )
     command.add_argument(
         "--folds-at-once",
         type=positive,
         default=1,
         metavar="N",
-        help="folds of a trial that a worker trains at a time, each a process (default: 1); "
-        "several share a GPU well, and the results are the same",
+        help="number of folds of a trial that a worker trains in parallel, each in its own process "
+        "(default: 1); several can share a GPU, and the results are the same",
     )
     command.add_argument(
         "--processes-per-network",
         type=positive,
         default=1,
         metavar="N",
-        help="processes that train each network together, on N GPUs (default: 1); for large "
-        "networks and batches",
+        help="number of processes that train each network together, on N GPUs (default: 1); for "
+        "large networks and batches",
     )
 
 
@@ -111,17 +111,17 @@ def _add_launcher(command: Parser) -> None:
         "--launcher",
         choices=("local", "slurm"),
         default="local",
-        help="who starts the workers: this machine, or SLURM as an array of jobs, which keep "
-        "running when this command or the login ends; the same command finds them again (default: "
-        "local)",
+        help="run the workers on this machine, or as an array of SLURM jobs, which keep running "
+        "when this command or the login session ends; the same command finds them again "
+        "(default: local)",
     )
     command.add_argument(
         "--slurm",
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="what a job asks for, as in the experiment's block slurm: partition, hours, gpus, "
-        "cpus, memory, account, qos, ...; may be given several times",
+        help="what each job requests, as in the experiment's slurm block: partition, hours, gpus, "
+        "cpus, memory, account, qos, ...; repeatable",
     )
 
 

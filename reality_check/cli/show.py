@@ -17,7 +17,7 @@ examples:
   reality-check show experiment.yaml protocol=mlrc
   reality-check show schema > reality-check.schema.json
 
-Classes of installed packages are listed with the name of the package.
+Classes of installed packages are listed with the package's name.
 """
 
 
@@ -32,7 +32,7 @@ def add_parser(commands: Commands) -> None:
         "or the name of an experiment, data set, model, method or protocol (its resolved YAML)",
     )
     command.add_argument(
-        "--markdown", action="store_true", help="with papers: the table of docs/papers.md"
+        "--markdown", action="store_true", help="with papers: print the table of docs/papers.md"
     )
     add_overrides(command, "overrides, as for run")
 

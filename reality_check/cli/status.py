@@ -11,9 +11,9 @@ from reality_check.utils.exit_status import DONE, FAILED
 _DETAILS = """\
 Shows for each method how many trials, reproductions and final trainings are
 done and the best validation score so far; for each worker its current work,
-machine and log; failures and losses; the hours of GPUs and CPU processes used,
-and the estimated time left. Works at any time, on any machine that sees the
-folder and the storage.
+machine and log; failures and lost workers; the hours of GPUs and CPU processes
+used; and the estimated time left. Works at any time, on any machine that can
+read the folder and the storage.
 
 examples:
   reality-check status runs/quickstart
@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "dir",
         metavar="DIR",
-        help="output folder, e.g. runs/quickstart, or the experiment that was run here",
+        help="output folder, e.g. runs/quickstart, or the YAML or name of an experiment run here",
     )
     command.add_argument(
         "--json", action="store_true", help="print one line of JSON (keys: docs/status.md)"

@@ -9,7 +9,7 @@ from reality_check.report.text import counted
 from reality_check.utils.exit_status import DONE, FAILED
 
 _DETAILS = """\
-Sends the trials, reproductions and final trainings of an output folder that a
+Sends those trials, reproductions and final trainings of an output folder that a
 tracker does not have yet: curves, hyper-parameters, test scores. Nothing is
 trained. `reality-check run --track NAME` sends them as they finish.
 
@@ -22,7 +22,7 @@ examples:
   reality-check track runs/quickstart tensorboard
   MLFLOW_TRACKING_URI=http://host:5000 reality-check track runs/quickstart mlflow
 
-exit status: 0 everything is sent, 1 something could not be sent, 2 no such
+exit status: 0 everything was sent, 1 something could not be sent, 2 no such
 folder or tracker
 """
 
@@ -31,7 +31,7 @@ def add_parser(commands: Commands) -> None:
     title = "send finished trials to TensorBoard, MLflow or Weights & Biases"
     command = add_command(commands, "track", run, title, _DETAILS)
     command.add_argument("dir", metavar="DIR", help="output folder, e.g. runs/quickstart")
-    command.add_argument("trackers", metavar="NAME", nargs="+", help="a tracker, see below")
+    command.add_argument("trackers", metavar="NAME", nargs="+", help="one of the trackers below")
 
 
 def run(options: argparse.Namespace) -> int:

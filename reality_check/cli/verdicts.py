@@ -10,9 +10,9 @@ from reality_check.cli.parsing import Commands, add_command
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
-An experiment may state before it runs what it should show (claims: ... in its
-YAML). With output folders, this decides their claims from the records:
-supported, contradicted or neither. Without, it lists the claims of the
+An experiment may state, before it runs, what it should show (claims: ... in its
+YAML). Given output folders, this command decides their claims from the records:
+supported, contradicted or neither. Given none, it lists the claims of the
 replications that ship with the package (docs/replications.md).
 
 examples:
@@ -31,8 +31,8 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "--markdown",
         action="store_true",
-        help="all replications as the table of docs/replications.md, with the verdicts of the "
-        "folders",
+        help="print all replications as the table of docs/replications.md, with the verdicts of "
+        "the folders",
     )
 
 
