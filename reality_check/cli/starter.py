@@ -28,9 +28,9 @@ YAML = """\
 methods:
   - name: my_loss
     loss: {module}.{cls}         # a file in this folder, or any importable path
-    arguments:                       # of its constructor; num_classes and embedding_size are
-      margin: {{low: 0.0, high: 0.5}}  # passed by themselves when it takes them. A range is
-      scale: {{low: 4, high: 64, log: true}}  # searched, a plain value is fixed.
+    arguments:                       # of its constructor; num_classes and embedding_size are added
+      margin: {{low: 0.0, high: 0.5}}  # where it takes them. A range is searched,
+      scale: {{low: 4, high: 64, log: true}}  # a plain value is fixed.
     learning_rates:
       loss: {{low: 0.001, high: 0.1, log: true}}  # of the loss's own parameters, if it has any
     {samples}
@@ -51,18 +51,18 @@ dataset: glyphs        # names: reality-check show datasets. Your own images:
                        # dataset: {name: mine, reader: image_folder, path: ./images, size: 64,
                        #           resize: square}
 model: conv4           # names: reality-check show models
-protocol: quick        # a small budget to try things out; the real one is mlrc (days on a GPU)
+protocol: quick        # a small budget to try things out; for a claim mlrc_subsets (days on a GPU)
 """
 FEATURES = """\
 dataset: {features}   # .npz, .npy, .safetensors or .parquet: samples x, labels y
 model: identity           # one linear layer on them; a perceptron:
                           # {{base: identity, embedder: {{layers: 2, hidden_size: 512}}}}
                           # {{base: identity, embedder: {{init: pca}}}} starts from components
-protocol: features_quick  # a small budget to try things out; the real one is features (minutes)
+protocol: features_quick  # a small budget to try things out; for a claim features (minutes)
 """
 
 #: How batches are made of images; and of features, which often have few classes.
-SAMPLES = "samples_per_class: 1             # images of each class in a batch; pair losses want 4"
+SAMPLES = "samples_per_class: 1             # images of each class in a batch; 4 for losses of pairs"
 FEW_SAMPLES = (
     "samples_per_class: 4             # of each class in a batch; 1 needs 32 classes and more"
 )

@@ -26,7 +26,6 @@ PACKAGES = ("reality_check", "pml_extensions")
 #: What pages let a reader write; it is not in this repository.
 READERS = {
     "configs/methods/mine.yaml",
-    "make_toys.py",
     "my_data.py",
     "my_losses.py",
     "my_miners.py",
