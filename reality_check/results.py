@@ -322,8 +322,7 @@ class ExperimentResults:
     def settings_of(self, method: str) -> dict[str, Any]:
         """A method's part of ``config``; empty where there is none."""
         every = self.config.get("methods") or []
-        settings: dict[str, Any] = next((one for one in every if one.get("name") == method), {})
-        return settings
+        return next((one for one in every if one.get("name") == method), {})
 
     def records(self, baselines: bool = False) -> list[Record]:
         """The measured values as a list of dicts, one per line of ``results.csv``.

@@ -49,8 +49,7 @@ class SourceImages:
             return None
         if [data.class_names[label] for label in data.labels[self.rows]] != list(classes):
             return None
-        images: Images = data.images[self.rows]
-        return images
+        return data.images[self.rows]
 
 
 def described(config: Any) -> str:

@@ -85,7 +85,10 @@ def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.devi
             (method, _measure(prepared, method, device, comparison))
             for method in experiment.methods
         ]
-    fixed += _seconds_of_baselines(prepared, measured[0][1])
+    # Of baselines: trunk and embedder of every fold, and once the raw input and its components.
+    networks = 1 + min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
+    times = measured[0][1]
+    fixed += networks * (times.build + 2 * times.evaluation(len(prepared.test_set), 1, 1))
     least, most = (
         fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
         for longest in (False, True)
@@ -115,12 +118,6 @@ def _seconds_of(
     counts = dict.fromkeys((Stage.REPRODUCTIONS, Stage.FINAL), protocol.runs)
     counts[Stage.SEARCH] = experiment.trials_of(method) * protocol.search.repeats
     return float(sum(counts[stage] * each[stage] for stage in protocol.stages))
-
-
-def _seconds_of_baselines(prepared: PreparedExperiment, times: _Times) -> float:
-    """Trunk and embedder of every fold, and once the raw input and its components."""
-    networks = min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
-    return (networks + 1) * (times.build + 2 * times.evaluation(len(prepared.test_set), 1, 1))
 
 
 def _fewest_epochs(experiment: Experiment, method: Method) -> int:

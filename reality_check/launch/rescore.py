@@ -10,7 +10,6 @@ from pathlib import Path
 
 import numpy as np
 
-from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.embedding_map import map_path, perplexity, sample_rows, tsne
@@ -123,8 +122,14 @@ def draw_maps(
     scorer = Scorer(prepared, campaign.out_dir)
     rows, problems = sample_rows(prepared.test_set), []
     for method in campaign.experiment.methods:
-        run = _sound_run(campaign, method)
-        if run is None:
+        sound = (
+            (work.stage, index)
+            for work in _scored_stages(campaign)
+            if work.method == method.name
+            for index, trial in work.study.complete().items()
+            if trial.diverged is None
+        )
+        if (run := next(sound, None)) is None:
             problems.append(f"{method.name}: no sound reproduction is complete, so it has no map.")
             continue
         stage, index = run
@@ -155,13 +160,3 @@ def _check_images(prepared: PreparedExperiment, out_dir: Path) -> None:
             f"{out_dir} were trained on, so a map would mislead; name the same images with "
             "dataset.path in its experiment.yaml."
         )
-
-
-def _sound_run(campaign: Campaign, method: Method) -> tuple[Stage, int] | None:
-    """Stage and number of the first complete reproduction that did not diverge."""
-    for work in _scored_stages(campaign):
-        if work.method == method.name:
-            for index, trial in work.study.complete().items():
-                if trial.diverged is None:
-                    return work.stage, index
-    return None

@@ -44,7 +44,8 @@ class FoldedNetwork:
             norm, name = modules[str(node.target)], str(before.target)
             layer: Any = modules[name]
             alone = len(before.users) == uses[name] == uses[str(node.target)] == 1
-            if not alone or not isinstance(layer, _LAYERS) or not _can_fold(norm):
+            foldable = type(norm) in _NORMS and norm.running_mean is not None
+            if not alone or not isinstance(layer, _LAYERS) or not foldable:
                 continue
             folded = copy.deepcopy(layer).requires_grad_(False)
             if folded.bias is None:
@@ -71,8 +72,7 @@ class FoldedNetwork:
             folded.bias.copy_(shift * scale if norm.bias is None else shift * scale + norm.bias)
 
     def __call__(self, images: Tensor) -> Tensor:
-        embeddings: Tensor = self._traced(images)
-        return embeddings
+        return self._traced(images)
 
 
 class _Tracer(torch.fx.Tracer):
@@ -81,7 +81,3 @@ class _Tracer(torch.fx.Tracer):
     def is_leaf_module(self, m: nn.Module, module_qualified_name: str) -> bool:
         inside = any(isinstance(part, _NORMS) for part in m.modules())
         return isinstance(m, _NORMS) or not inside
-
-
-def _can_fold(norm: nn.Module) -> bool:
-    return type(norm) in _NORMS and norm.running_mean is not None

@@ -86,12 +86,10 @@ class Network(nn.Module):
 
     def features(self, images: Tensor) -> Tensor:
         """The output of the head, before the embedder: (B, F)."""
-        vectors: Tensor = self.head(self.trunk(images))
-        return vectors
+        return self.head(self.trunk(images))
 
     def forward(self, images: Tensor) -> Tensor:
-        embeddings: Tensor = self.embedder(self.features(images))
-        return embeddings
+        return self.embedder(self.features(images))
 
 
 def build_network(

@@ -55,8 +55,7 @@ class OwnTrunk:
 
     def build(self, arguments: Mapping[str, Any], shape: InputShape) -> nn.Module:
         cls = TRUNKS[self.name] if self.name in TRUNKS else find_class(self.name, "trunk")
-        trunk: nn.Module = build(cls, arguments, self.title, _told(shape))
-        return trunk
+        return build(cls, arguments, self.title, _told(shape))
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         if self.name != "bn_inception" or weights != "imagenet":

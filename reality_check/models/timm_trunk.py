@@ -95,15 +95,13 @@ class TimmTrunk:
             fixed["global_pool"] = ""
 
         def make(**given: Any) -> nn.Module:
-            network: nn.Module = self._timm.create_model(
+            return self._timm.create_model(
                 weights or self.name, pretrained=weights is not None, **fixed, **given
             )
-            return network
 
         if weights is not None:
             return make(**arguments)  # whoever calls tells a download from a wrong argument
-        network: nn.Module = build(make, arguments, self.title, {})
-        return network
+        return build(make, arguments, self.title, {})
 
 
 @lru_cache(maxsize=16)
@@ -113,10 +111,7 @@ def _returns_maps(name: str, arguments: str, shape: tuple[int, int, int]) -> boo
     timm, title, given = import_library("timm", ""), f"trunk timm:{name}", json.loads(arguments)
 
     def make(**given: Any) -> nn.Module:
-        network: nn.Module = timm.create_model(
-            name, num_classes=0, global_pool="", in_chans=shape[2], **given
-        )
-        return network
+        return timm.create_model(name, num_classes=0, global_pool="", in_chans=shape[2], **given)
 
     with torch.random.fork_rng(devices=[]):
         network = build(make, given, title, {}).eval()

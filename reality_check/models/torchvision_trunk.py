@@ -86,16 +86,14 @@ class TorchvisionTrunk:
         builder = self._models.get_model_builder(self.name)
 
         def make(**given: Any) -> nn.Module:
-            network: nn.Module = builder(weights=weights, progress=sys.stderr.isatty(), **given)
-            return network
+            return builder(weights=weights, progress=sys.stderr.isatty(), **given)
 
         with warnings.catch_warnings():
             # GoogLeNet and Inception announce a change of their initialisation.
             warnings.simplefilter("ignore", FutureWarning)
             if weights is not None:
                 return make(**arguments)  # whoever calls tells a download from a wrong argument
-            network: nn.Module = build(make, arguments, self.title, {})
-            return network
+            return build(make, arguments, self.title, {})
 
 
 def torchvision_names(models: Any) -> list[str]:

@@ -144,8 +144,7 @@ class IndexedSampler(BaseSampler):
         points = Sobol(len(self._names), rng=derive(self._seed_of_draws, "sobol"))
         if self._trial_index:  # scipy 1.17 fails to go forward by none
             points.fast_forward(self._trial_index)
-        point: list[float] = points.random(1)[0].tolist()
-        return point
+        return points.random(1)[0].tolist()
 
     def after_trial(
         self,

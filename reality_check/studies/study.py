@@ -178,8 +178,7 @@ class Study:
 
     def failure(self) -> dict[str, Any] | None:
         """Why the study was stopped by an exception, if it was."""
-        failure: dict[str, Any] | None = self.noted("failure")
-        return failure
+        return self.noted("failure")
 
     def clear_failures(self) -> None:
         """Forget earlier failures and lost workers: the user runs the same command again."""

@@ -121,16 +121,15 @@ def find_tracker(name: str) -> Factory:
         UsageError: there is none, or its package is missing.
     """
     if name not in BUILT_IN:
-        others = plugins("tracker")
-        if name not in others:
-            known = sorted({*BUILT_IN, *others})
+        plugin = find_plugin("tracker", name)
+        if plugin is None:
+            known = sorted({*BUILT_IN, *plugins("tracker")})
             raise UsageError(
                 f"there is no tracker named {name!r}; write one of {', '.join(known)}."
                 f"{nearest(name, known)}"
             )
-        plugin = find_plugin("tracker", name)
-        assert plugin is not None
         return cast(Factory, plugin.load())
+
     module, attribute = BUILT_IN[name]
     try:
         return cast(Factory, getattr(importlib.import_module(module), attribute))

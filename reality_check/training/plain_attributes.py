@@ -5,6 +5,7 @@ PML's cross-batch memory, for example, counts in a plain number how far its queu
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -48,15 +49,14 @@ class PlainAttributes:
 
     def state_dict(self) -> State:
         """What has changed, as plain data of its own."""
-        state: State = {}
-        for key, part in self._parts.items():
-            first = self._first[key]
-            state[key] = {
+        return {
+            key: {
                 name: checkpoints.clone(value)
                 for name, value in _attributes(part).items()
-                if name not in first or not _same(first[name], value)
+                if name not in self._first[key] or not _same(self._first[key][name], value)
             }
-        return state
+            for key, part in self._parts.items()
+        }
 
     def load_state_dict(self, state: Mapping[str, Mapping[str, Any]]) -> None:
         """The inverse of :meth:`state_dict`; what is not in the state is as it was at first."""
@@ -87,10 +87,8 @@ def _attributes(part: Any) -> dict[str, Any]:
         values[name] = getattr(part, name)
     packed = {}
     for name, value in values.items():
-        try:
+        with contextlib.suppress(_NotPlain):
             packed[name] = _packed(value)
-        except _NotPlain:
-            continue
     return packed
 
 
@@ -105,7 +103,10 @@ def _packed(value: Any) -> Any:
     if type(value) in _ATOMS:
         return value
     if isinstance(value, Tensor):
-        return _packed_tensor(value)
+        if isinstance(value, nn.Parameter) or value.layout != torch.strided:
+            raise _NotPlain
+        value = value.detach()
+        return value if value.device.type == "cpu" else {"on the device": value}
     if isinstance(value, np.ndarray | np.generic):
         try:
             return {"array": torch.from_numpy(np.array(value))}
@@ -116,13 +117,6 @@ def _packed(value: Any) -> Any:
     if type(value) is dict and all(type(key) in _ATOMS for key in value):
         return {"dict": {key: _packed(element) for key, element in value.items()}}
     raise _NotPlain
-
-
-def _packed_tensor(value: Tensor) -> Any:
-    if isinstance(value, nn.Parameter) or value.layout != torch.strided:
-        raise _NotPlain
-    value = value.detach()
-    return value if value.device.type == "cpu" else {"on the device": value}
 
 
 def _unpacked(packed: Any, device: torch.device) -> Any:

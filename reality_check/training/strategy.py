@@ -66,8 +66,7 @@ class DistributedStrategy(Strategy):
         """The main process's value, on all processes; plain data."""
         box: list[Any] = [value]
         distributed.broadcast_object_list(box, src=0)
-        received: T = box[0]
-        return received
+        return box[0]
 
     def local_batch_slice(self, count: int) -> slice:
         """The rank's part of a batch."""

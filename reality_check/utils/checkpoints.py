@@ -45,23 +45,18 @@ def load(path: Path) -> dict[str, Any] | None:
     """
     if not path.exists():
         return None
-    content = _read(path)
-    loaded: dict[str, Any] = torch.load(io.BytesIO(content), map_location="cpu", weights_only=True)
-    return loaded
+    return torch.load(io.BytesIO(check(path)), map_location="cpu", weights_only=True)
 
 
-def check(path: Path) -> None:
-    """Compare a checkpoint with its checksum.
+def check(path: Path) -> bytes:
+    """Compare a checkpoint with its checksum, and return its bytes.
 
     Raises:
         FileNotFoundError: there is no such file.
         Damaged: the file is not what was written.
     """
-    _read(path)
-
-
-def _read(path: Path) -> bytes:
     content = path.read_bytes()
+
     body, seal = content[:-_SEAL], content[-_SEAL:]
     if seal != _seal(body):
         problem = "wrong" if seal.startswith(_PREFIX) else "missing"

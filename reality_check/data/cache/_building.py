@@ -111,7 +111,9 @@ def _lock(folder: Path, name: str) -> contextlib.AbstractContextManager[bool]:
 
 
 def _build(folder: Path, job: Job, held: bool) -> None:
-    _remove_leftovers(folder.parent)
+    leftovers = [*folder.parent.glob(".building-*"), *folder.parent.glob(".removing-*")]
+    for leftover in _older_than(_STALE_SECONDS, leftovers):
+        shutil.rmtree(leftover, ignore_errors=True)
     building = _abandoned(folder) if held else None
     if building is None:
         building = folder.with_name(_building_name(folder, _host(), secrets.token_hex(4)))
@@ -202,12 +204,6 @@ def _abandoned(folder: Path) -> Path | None:
     others = folder.parent.glob(_building_name(folder, "*", "*"))
     abandoned = {*ours, *_older_than(_ABANDONED_SECONDS, others)}
     return max(abandoned, key=lambda path: size_of(path / PIXELS), default=None)
-
-
-def _remove_leftovers(cache: Path) -> None:
-    leftovers = [*cache.glob(".building-*"), *cache.glob(".removing-*")]
-    for folder in _older_than(_STALE_SECONDS, leftovers):
-        shutil.rmtree(folder, ignore_errors=True)
 
 
 def _older_than(seconds: float, folders: Iterable[Path]) -> Iterator[Path]:
