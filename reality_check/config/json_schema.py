@@ -74,7 +74,6 @@ def json_schema(beside: Path | None = None) -> Schema:
         "type": "object",
         "additionalProperties": _ref("Experiment"),
     }
-    plain: Schema = _draft_7(definitions)
     return {
         "$schema": "http://json-schema.org/draft-07/schema#",
         "title": "An experiment of reality-check",
@@ -84,7 +83,7 @@ def json_schema(beside: Path | None = None) -> Schema:
             {"required": ["base"]},
             {"required": ["variants"]},
         ],
-        "definitions": plain,
+        "definitions": _draft_7(definitions),
     }
 
 
@@ -130,8 +129,7 @@ def _mappings(value: Schema) -> list[Schema]:
     if "$ref" in value:
         return [{"$ref": value.pop("$ref")}]
     # Pydantic 2.7 wraps a reference that has a neighbour.
-    mappings: list[Schema] = value.pop("oneOf", None) or value.pop("allOf", [])
-    return mappings
+    return value.pop("oneOf", None) or value.pop("allOf", [])
 
 
 def _names(files: Iterable[str], key: str) -> list[Schema]:

@@ -116,19 +116,14 @@ def _expand_methods(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
     """What stands for one method, or for those of a pack."""
     if isinstance(entry, Mapping) and "from" in entry:
         return packed_methods(entry, beside)
-    return [_expand_method(entry, beside)]
-
-
-def _expand_method(entry: Any, beside: Path | None) -> dict[str, Any]:
     if isinstance(entry, Mapping) and "base" not in entry and "loss" not in entry:
         raise UsageError(
             "a method needs a loss (loss: my_losses.MyLoss), a base (base: proxy_nca) or a pack "
             f"(from: theirs.pack); got the keys {sorted(map(str, entry))}."
         )
     method = expand(entry, "method", "methods", beside)
-    if "name" not in method:
-        method["name"] = str(method.get("loss", "")).rpartition(".")[2]
-    return method
+    method.setdefault("name", str(method.get("loss", "")).rpartition(".")[2])
+    return [method]
 
 
 def expand(

@@ -30,8 +30,7 @@ class _NoKeyTwice:
                     problem = f"the key {key.value!r} is given twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
                 seen.add((key.tag, key.value))
-        plain: dict[Any, Any] = super().construct_mapping(node, deep)  # type: ignore[misc]
-        return plain
+        return super().construct_mapping(node, deep)  # type: ignore[misc]
 
 
 class _Loader(_NoKeyTwice, yaml.SafeLoader):

@@ -104,11 +104,6 @@ class Images:
         """Bytes of each image: int64, shape (N,)."""
         return np.asarray(self.heights * self.widths * self.channels)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all images of this view."""
-        return int(self.sizes.sum())
-
     def image(self, index: int) -> np.ndarray:
         """One image: uint8, shape (H, W, C), not copied."""
         start = int(self.offsets[index])

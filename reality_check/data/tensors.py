@@ -97,11 +97,6 @@ class Tensors:
         dtype = torch.float32 if kind.kind == "f" else getattr(torch, kind.name)
         return TensorShape(self.shape, dtype)
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all samples of this view."""
-        return len(self) * self.values[:1].nbytes
-
     def array(self) -> np.ndarray:
         """All samples: shape (N, ...); a copy only where rows were chosen."""
         return self.values[self._slice_or_rows(self.rows)]

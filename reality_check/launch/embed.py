@@ -212,23 +212,18 @@ def _already_there(out: Path, made_of: dict[str, Any]) -> tuple[int, int]:
     return samples, width
 
 
-def origin_text(made_of: dict[str, Any]) -> str:
-    """Where features come from, in a sentence for reports."""
-    crop = "" if made_of["crop_size"] is None else f", crops of {made_of['crop_size']} pixels"
-    return (
-        f"{made_of['data']} through {made_of['trunk']}, weights {made_of['weights']} (sha256 "
-        f"{made_of['state'][:12]}), {made_of['head']}{crop}"
-    )
-
-
 def _write(
     data: SampleSet, vectors: np.ndarray, out: Path, made_of: dict[str, Any], source: str | None
 ) -> None:
+    crop = "" if made_of["crop_size"] is None else f", crops of {made_of['crop_size']} pixels"
     arrays: dict[str, np.ndarray] = {
         "x": vectors,
         "y": data.labels,
         "class_names": np.array(data.class_names),
-        "origin": np.array(origin_text(made_of)),
+        "origin": np.array(
+            f"{made_of['data']} through {made_of['trunk']}, weights {made_of['weights']} (sha256 "
+            f"{made_of['state'][:12]}), {made_of['head']}{crop}"
+        ),
         "made_of": np.array(json.dumps(made_of)),
     }
     if data.sample_names is not None:

@@ -153,10 +153,9 @@ def write_failure(out_dir: Path, number: int, status: int, message: str) -> None
 def read_failure(out_dir: Path, number: int) -> dict[str, Any] | None:
     """Why a worker stopped: ``status`` and ``message``; None if it was killed."""
     try:
-        failure: dict[str, Any] = json.loads(_failure_path(out_dir, number).read_text())
+        return json.loads(_failure_path(out_dir, number).read_text())
     except (OSError, ValueError):
         return None
-    return failure
 
 
 def raise_failure(out_dir: Path, number: int) -> None:

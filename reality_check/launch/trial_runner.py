@@ -42,7 +42,6 @@ from reality_check.training.methods import MethodSettings
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
 from reality_check.utils.environment import describe_gpu
-from reality_check.utils.lease import LeaseCheck
 from reality_check.utils.seeds import derive
 
 Progress = Callable[[dict[str, Any]], None]
@@ -151,6 +150,7 @@ class TrialRunner:
         return self._result(self._train_folds(trial))
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
+
         results = self._train_folds(trial)
         method, index = trial.method, trial.context.trial_index
         scores, embeddings = self.scorer.score(method, trial.stage, index)
@@ -258,9 +258,8 @@ class TrialRunner:
         return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
-        renew_lease: LeaseCheck = trial.context.renew_lease
         jobs, words = self._for_gpu(trial.method, jobs)
-        results = self.executor.run(jobs, trial.on_progress, renew_lease)
+        results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
         if words is not None:
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
             trial.about_gpu["gpu_settings"] = "; ".join((words, *remarks))

@@ -121,8 +121,7 @@ def midranks(row: NDArray[np.float64]) -> NDArray[np.float64]:
     """Return ascending ranks from 1; ties share their mean."""
     _, place, counts = np.unique(row, return_inverse=True, return_counts=True)
     ends = counts.cumsum()
-    means: NDArray[np.float64] = (ends - counts + 1 + ends) / 2
-    return means[place]
+    return ((ends - counts + 1 + ends) / 2)[place]
 
 
 def _friedman(ranks: NDArray[np.float64]) -> tuple[float, float]:

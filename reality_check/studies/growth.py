@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.config.differences import value_at
+from reality_check.config.overrides import set_value
 from reality_check.config.schema import Experiment
 from reality_check.utils.files import atomic_write
 
@@ -119,9 +120,9 @@ def without_growth(
         if old != new and set(old) <= set(new):
             changes[key] = (old, new)
     if _draws_alike(there["protocol"]["search"], ours["protocol"]["search"]):
-        _set(plain, _STARTUP, value_at(there, _STARTUP))
+        set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():
-        _set(plain, key, old)
+        set_value(plain, key.split("."), old)
     names = [[method["name"] for method in one["methods"]] for one in (there, ours)]
     if set(names[0]) <= set(names[1]):
         by_name = {method["name"]: method for method in plain["methods"]}
@@ -151,13 +152,6 @@ def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[st
         code.pop(_WEIGHTS, None)
         code.update({_WEIGHTS: there[_WEIGHTS]} if _WEIGHTS in there else {})
     return code
-
-
-def _set(plain: dict[str, Any], key: str, value: Any) -> None:
-    *parts, last = key.split(".")
-    for part in parts:
-        plain = plain[part]
-    plain[last] = value
 
 
 def describe_changes(changes: Mapping[str, Any]) -> str:

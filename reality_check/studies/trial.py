@@ -154,23 +154,17 @@ def note(trial: Any, **attributes: Any) -> None:
         if key not in _NOTED:
             raise TypeError(f"a trial has no attribute {key!r}")
         if key == "scores":
-            for name, score in _flat(value).items():
-                trial.set_user_attr(name, score)
+            # One attribute each, as Optuna's own tools can sort trials by.
+            for category, metrics in value.items():
+                for metric, score in metrics.items():
+                    trial.set_user_attr(f"{_SCORE}{category}/{metric}", score)
         else:
             trial.set_user_attr(key, value)
 
 
-def _flat(scores: Mapping[str, Mapping[str, float]]) -> dict[str, float]:
-    """Scores as Optuna's own tools can sort trials by: one attribute each."""
-    return {
-        f"{_SCORE}{category}/{metric}": value
-        for category, metrics in scores.items()
-        for metric, value in metrics.items()
-    }
-
-
 def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
-    """The inverse of :func:`_flat`, of all attributes of a trial; ``None`` without scores."""
+    """The scores among all attributes of a trial, as :func:`note` wrote them; ``None`` without."""
+
     scores: dict[str, dict[str, float]] = {}
     for name, value in attributes.items():
         if name.startswith(_SCORE):

@@ -48,16 +48,11 @@ class LossCheck:
     Attributes:
         parameters: names and shapes of the loss's own parameters.
         value: of the loss on the toy batch.
-        gradient: whether every embedding dimension batch-wide got a finite, non-zero gradient.
-        parameter_gradients: whether the loss's own parameters got gradients; None without any.
         problem: one sentence when something is wrong, else None.
     """
 
-    method: str
     value: float
-    gradient: bool
     parameters: dict[str, tuple[int, ...]]
-    parameter_gradients: bool | None
     problem: str | None = None
 
 
@@ -104,7 +99,7 @@ def _loss_check(
     own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
     gradient = leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
     flows = gradient and leaf.grad is not None and bool((leaf.grad != 0).any())
-    reached = all(p.grad is not None for p in own.values()) if own else None
+    missing = [name for name, p in own.items() if p.grad is None]
     problem = None
     if not bool(torch.isfinite(value)):
         problem = f"the loss of a random batch is {float(value.detach())}; it must be finite"
@@ -115,19 +110,12 @@ def _loss_check(
             "the gradient of every embedding is 0 on a random batch with "
             f"samples_per_class={method.samples_per_class or _IN_A_RANDOM_BATCH}"
         )
-    elif reached is False:
-        missing = [name for name, p in own.items() if p.grad is None]
+    elif missing:
         problem = f"the parameter {missing[0]!r} of the loss gets no gradient"
     elif any(p.dtype != torch.float32 for p in own.values()):
         problem = "the loss changed the type of its own parameters"
-    return LossCheck(
-        method=method.name,
-        value=float(value.detach()),
-        gradient=flows,
-        parameters={name: tuple(p.shape) for name, p in own.items()},
-        parameter_gradients=reached,
-        problem=problem,
-    )
+    shapes = {name: tuple(p.shape) for name, p in own.items()}
+    return LossCheck(float(value.detach()), shapes, problem)
 
 
 def check_data(experiment: Experiment, dataset: SampleSet) -> None:

@@ -48,7 +48,9 @@ def list_csv(path: str | Path) -> ImageFiles:
     file = expand_path(path)
     lines = _read(file)
     _check_listed_once(file, lines)
-    names = _sorted_labels({line.label for line in lines})
+    labels = {line.label for line in lines}
+    numbers = all(label.isascii() and label.isdigit() for label in labels)
+    names = tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
     rank = {name: label for label, name in enumerate(names)}
     test_classes, queries = _official_test(file, lines, rank)
     return ImageFiles(
@@ -132,12 +134,6 @@ def _check_listed_once(file: Path, lines: list[_Line]) -> None:
                 f"Line {line.number} of {str(file)!r} lists {line.path!r} again, which line "
                 f"{first[path]} has; an image would find itself, so remove one of them."
             )
-
-
-def _sorted_labels(labels: set[str]) -> tuple[str, ...]:
-    if all(label.isascii() and label.isdigit() for label in labels):
-        return tuple(sorted(labels, key=lambda label: (int(label), label)))
-    return tuple(sorted(labels))
 
 
 def _official_test(

@@ -231,8 +231,7 @@ def _npz(place: Path) -> Columns:
     columns: dict[str, Any] = {}
     with zipfile.ZipFile(place) as archive, np.load(place, allow_pickle=False) as arrays:
         for name in arrays.files:
-            info = archive.getinfo(f"{name}.npy")
-            mapped = _mapped(place, info)
+            mapped = _mapped(place, archive.getinfo(f"{name}.npy"))
             columns[name] = arrays[name] if mapped is None else mapped
     return {name: str(a) if a.ndim == 0 else a for name, a in columns.items()}
 
@@ -306,8 +305,7 @@ def _safetensors(place: Path) -> Columns:
 
 
 def _parquet(place: Path) -> Columns:
-    library = _import("pyarrow.parquet", place)
-    return _arrow(library.read_table(place), str(place))
+    return _arrow(_import("pyarrow.parquet", place).read_table(place), str(place))
 
 
 def _huggingface(place: Path) -> Columns:
