@@ -42,9 +42,7 @@ class Rescored:
 
 
 def rescore(
-    campaign: Campaign,
-    prepared: PreparedExperiment,
-    log: Callable[[str], None] = lambda text: None,
+    campaign: Campaign, prepared: PreparedExperiment, log: Callable[[str], None] = lambda text: None
 ) -> Rescored:
     """Write the scores of every query of all complete reproductions that lack them.
 
@@ -106,9 +104,7 @@ def _score(
 
 
 def draw_maps(
-    campaign: Campaign,
-    prepared: PreparedExperiment,
-    log: Callable[[str], None] = lambda text: None,
+    campaign: Campaign, prepared: PreparedExperiment, log: Callable[[str], None] = lambda text: None
 ) -> list[str]:
     """Write the map of every method that has a complete, sound reproduction.
 

@@ -17,14 +17,7 @@ from numpy.typing import NDArray
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.report.looks import sizes
-from reality_check.report.pooling import (
-    Source,
-    joined,
-    pooled,
-    searches_before,
-    texts,
-    unlike,
-)
+from reality_check.report.pooling import Source, joined, pooled, searches_before, texts, unlike
 from reality_check.results import (
     Cost,
     Deviation,

@@ -30,9 +30,7 @@ MOST_CUT_SHORT = 0.25
 _MOST_NAMED, _FIRST_NAMED = 8, 3
 
 #: Keys that mean nothing without another one.
-_NEEDS = {
-    "training.augmentation.resized_crop_ratio": "training.augmentation.resized_crop_scale",
-}
+_NEEDS = {"training.augmentation.resized_crop_ratio": "training.augmentation.resized_crop_scale"}
 
 
 def find_deviations(

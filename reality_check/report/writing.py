@@ -7,12 +7,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from reality_check.report.analysis import Analysis
-from reality_check.report.render.files import (
-    Files,
-    check_no_output_folder,
-    files_of_report,
-    remove,
-)
+from reality_check.report.render.files import Files, check_no_output_folder, files_of_report, remove
 from reality_check.report.render.html import report_html
 from reality_check.report.render.latex import paired_tex, tables_tex
 from reality_check.report.render.markdown import report_md

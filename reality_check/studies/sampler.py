@@ -118,10 +118,7 @@ class IndexedSampler(BaseSampler):
         return self._sampler.infer_relative_search_space(study, trial)
 
     def sample_relative(
-        self,
-        study: optuna.Study,
-        trial: FrozenTrial,
-        search_space: dict[str, BaseDistribution],
+        self, study: optuna.Study, trial: FrozenTrial, search_space: dict[str, BaseDistribution]
     ) -> dict[str, Any]:
         return self._sampler.sample_relative(study, trial, search_space)
 

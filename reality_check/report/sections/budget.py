@@ -16,12 +16,7 @@ from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTabl
 from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
 from reality_check.report.text import NOTHING, counted, listed, percent, points
 from reality_check.results import MethodResults
-from reality_check.statistics import (
-    Lead,
-    expected_best,
-    expected_best_band,
-    leaders_by_budget,
-)
+from reality_check.statistics import Lead, expected_best, expected_best_band, leaders_by_budget
 
 _METRIC = METRICS[PRIMARY]
 #: From fewer trials nothing can be told about others that were not made.

@@ -40,10 +40,7 @@ def comparison_section(summary: Summary) -> Section:
     if not summary.results.rows:
         return Section("comparison", "All metrics", ("No results yet.",))
     tables, others = tuple(comparison_tables(summary)), tuple(other_tables(summary))
-    blocks: list[Block] = [
-        Filter((*tables, *others)),
-        ComparisonTables(tables, summary.origins),
-    ]
+    blocks: list[Block] = [Filter((*tables, *others)), ComparisonTables(tables, summary.origins)]
     if figures := interval_figures(summary)[1:]:
         labels = [label for metric, label in METRICS.items() if metric != PRIMARY]
         blocks.append(Folded(f"Intervals of {listed(labels)}", tuple(figures)))

@@ -90,11 +90,7 @@ def _extent(method: MethodResults, name: str) -> str:
 
 
 def _figure(
-    method: MethodResults,
-    runs: list[TrialRecord],
-    best: TrialRecord | None,
-    metric: str,
-    stem: str,
+    method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None, metric: str, stem: str
 ) -> ReportFigure:
     """Every trial against each parameter, then the learning curves."""
     caption, alt = [f"{method.name}: validation {metric}."], [f"{method.name}:"]

@@ -17,12 +17,7 @@ from reality_check.report.sections.blocks import (
     Verdict,
 )
 from reality_check.report.sections.comparison import interval_figures, legend
-from reality_check.report.sections.verdict import (
-    cautions,
-    control_sentences,
-    headline,
-    leaders,
-)
+from reality_check.report.sections.verdict import cautions, control_sentences, headline, leaders
 from reality_check.report.summary import Summary
 from reality_check.report.tables import overview_table
 from reality_check.report.text import hours_text, listed, points
