@@ -62,7 +62,7 @@ protocol: features_quick  # a small budget to try things out; for a claim featur
 """
 
 #: How batches are made of images; and of features, which often have few classes.
-SAMPLES = "samples_per_class: 1             # images of each class in a batch; 4 for losses of pairs"
+SAMPLES = "samples_per_class: 1             # images of a class in a batch; 4 for losses of pairs"
 FEW_SAMPLES = (
     "samples_per_class: 4             # of each class in a batch; 1 needs 32 classes and more"
 )
