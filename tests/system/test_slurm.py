@@ -142,7 +142,7 @@ class TestArray:
     @takes_minutes
     def test_a_real_time_limit(self, slurm: Any, tmp_path: Path) -> None:
         """SLURM may send the notice a minute early: not while the worker still starts."""
-        made = compose(plain(epochs=400, hours=1 / 30, notice_seconds=35))
+        made = compose(plain(epochs=1500, hours=1 / 30, notice_seconds=35))
         out, told = tmp_path / "out", []
         run(made, out, jobs(1), log=told.append)
         assert any(trial.stopped for trial in search_trials(out))
