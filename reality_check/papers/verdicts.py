@@ -151,7 +151,7 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
     was, now = (one.model_dump(mode="json", exclude=_OF_RUNS) for one in (planned, locked))
     keys = [key for key in differing_keys(was, now) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
-    return f" [run with another {', '.join(keys[:3])}{more}]" if keys else ""
+    return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
 
 
 def _verdicts(locked: Experiment, folder: Path) -> tuple[list[tuple[str, str]], Run | None]:
@@ -178,13 +178,13 @@ def _more(verdict: ClaimVerdict, summary: Summary) -> str:
     times = [one.times for one in verdict.findings if one.verdict == "undecided"]
     known = [one for one in times if one is not None]
     if len(known) < len(times):
-        return " [no number of searches that anybody would pay for would decide it]"
+        return " (no number of searches that anybody would pay for would decide it)"
     unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
     methods = {one.method for f in verdict.findings for one in (f.first, f.second)}
     hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
     return (
-        f" [about {max(known):.2g} times as many {unit} would decide it: "
-        f"{max(known) * hours:.2g} hours of processes]"
+        f" (about {max(known):.2g} times as many {unit} would decide it: "
+        f"{max(known) * hours:.2g} hours of processes)"
     )
 
 
@@ -194,7 +194,7 @@ def _notes(claim: Claim, notes: Mapping[str, Collection[str]]) -> str:
     texts = []
     for what, names in notes.items():
         if which := [f"`{method}`" for method in methods if method in names]:
-            texts.append(f" [{what}: {listed(which)}]")
+            texts.append(f" ({what}: {listed(which)})")
     return "".join(texts)
 
 

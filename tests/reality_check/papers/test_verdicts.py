@@ -142,10 +142,10 @@ def test_a_verdict_names_the_runs_that_diverged(ran: Callable[..., Path]) -> Non
 def test_a_verdict_names_who_is_not_above_the_untrained_network(ran: Callable[..., Path]) -> None:
     better, codes = texts([ran(untrained=0.31)])
     assert better.startswith("**supported**: +2.00 points")
-    assert better.endswith("n = 5 [not better than the untrained network: `b`]")
-    assert codes.endswith("[not better than the untrained network: `b`]")
+    assert better.endswith("n = 5 (not better than the untrained network: `b`)")
+    assert codes.endswith("(not better than the untrained network: `b`)")
     for text in texts([ran(untrained=0.9)]):
-        assert text.endswith("[not better than the untrained network: `a` and `b`]")
+        assert text.endswith("(not better than the untrained network: `a` and `b`)")
 
 
 def test_methods_that_always_diverged_have_no_verdict(ran: Callable[..., Path]) -> None:
@@ -180,13 +180,13 @@ def test_the_markdown_says_what_a_run_took_and_what_would_decide_the_undecided(
     rows = claim_rows([], [folder])
     better, as_good = (row.verdict for row in rows)
     assert better.startswith("**undecided**: +0.50 points")
-    found = re.search(r" \[about (\S+) times as many searches would decide it: (\d+) hours", better)
+    found = re.search(r" \(about (\S+) times as many searches would decide it: (\d+) hours", better)
     assert found is not None, better
     # That it is within the margin of 1.5 points, of which 1 is left: a standard deviation.
     needed = 2 * (stats.norm.ppf(1 - 0.05 / 8) + stats.norm.ppf(0.8)) ** 2
     assert 3 * float(found[1]) == pytest.approx(needed, rel=0.15)
     assert int(found[2]) == pytest.approx(3 * float(found[1]), rel=0.05)
-    assert as_good.endswith("[no number of searches that anybody would pay for would decide it]")
+    assert as_good.endswith("(no number of searches that anybody would pay for would decide it)")
     assert {row.run.trainings for row in rows if row.run} == {count_trainings(locked)}
     between, within = math.sqrt(1 - 0.01), math.sqrt(2) / 10
     assert markdown(rows).splitlines()[-1] == (
@@ -228,7 +228,7 @@ def test_an_unfinished_run_has_no_verdict(ran: Callable[..., Path]) -> None:
 def test_a_run_with_another_budget_says_so(ran: Callable[..., Path]) -> None:
     protocol = experiment().plain()["protocol"] | {"reproductions": 2}
     found = texts([ran(protocol=protocol)], experiment())
-    assert all(text.endswith("[run with another protocol.reproductions]") for text in found)
+    assert all(text.endswith("(run with another protocol.reproductions)") for text in found)
 
 
 def test_claims_cannot_be_changed_after_the_run(ran: Callable[..., Path]) -> None:
