@@ -464,14 +464,53 @@ def _float32(x: Tensor) -> Tensor:
     return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
 
 
-class ProxyLoss(Float32Loss):
+class Phased:
+    """Numbers that can change between the phases of a training, each with its check.
+
+    They are plain floats, exact whatever the dtype of the module, and part of the checkpoint.
+    """
+
+    phase_checks: ClassVar[Mapping[str, Callable[[str, Any], float]]] = {}
+
+    def set_phase(self, **values: float) -> None:
+        """Change the named numbers from the next forward pass on; the others stay.
+
+        Args:
+            **values: New numbers by name.
+
+        Raises:
+            ValueError: A name is unknown or a value is not allowed; then nothing is changed.
+        """
+        for name, number in self._checked(values).items():
+            setattr(self, name, number)
+
+    def _checked(self, values: Mapping[str, Any]) -> dict[str, float]:
+        unknown = [name for name in values if name not in self.phase_checks]
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no phase value {unknown[0]!r}; "
+                f"the names are {', '.join(self.phase_checks)}."
+            )
+        return {name: self.phase_checks[name](name, value) for name, value in values.items()}
+
+    def get_extra_state(self) -> Tensor:
+        """Return the numbers of the phase for a checkpoint, exact."""
+        return torch.tensor(
+            [getattr(self, name) for name in self.phase_checks], dtype=torch.float64
+        )
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the numbers of the phase from a checkpoint."""
+        for name, number in zip(self.phase_checks, state.tolist(), strict=True):
+            setattr(self, name, number)
+
+
+class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
     classes, and ``compute_loss``, which get float32 or float64 tensors and run without autocast; no
-    parameter ever changes its dtype. Its numbers that can change between the phases of a training,
-    each with its check, are named in ``phase_checks``: they are plain floats, exact whatever the
-    dtype of the module, and part of the checkpoint.
+    parameter ever changes its dtype.
 
     Args:
         num_classes: Number of classes C.
@@ -491,7 +530,6 @@ class ProxyLoss(Float32Loss):
         ValueError: An argument is out of range.
     """
 
-    phase_checks: ClassVar[Mapping[str, Callable[[str, Any], float]]] = {}
     sub_losses: ClassVar[tuple[str, ...]] = ("loss",)
     proxies: torch.nn.Parameter
     logits: Logits
@@ -608,38 +646,6 @@ class ProxyLoss(Float32Loss):
         sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
         seen = torch.bincount(labels, minlength=self.num_classes) > 0
         self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(sums), self.proxies))
-
-    def set_phase(self, **values: float) -> None:
-        """Change the named numbers from the next forward pass on; the others stay.
-
-        Args:
-            **values: New numbers by name.
-
-        Raises:
-            ValueError: A name is unknown or a value is not allowed; then nothing is changed.
-        """
-        for name, number in self._checked(values).items():
-            setattr(self, name, number)
-
-    def _checked(self, values: Mapping[str, Any]) -> dict[str, float]:
-        unknown = [name for name in values if name not in self.phase_checks]
-        if unknown:
-            raise ValueError(
-                f"{type(self).__name__} has no phase value {unknown[0]!r}; "
-                f"the names are {', '.join(self.phase_checks)}."
-            )
-        return {name: self.phase_checks[name](name, value) for name, value in values.items()}
-
-    def get_extra_state(self) -> Tensor:
-        """Return the numbers of the phase for a checkpoint, exact."""
-        return torch.tensor(
-            [getattr(self, name) for name in self.phase_checks], dtype=torch.float64
-        )
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take over the numbers of the phase from a checkpoint."""
-        for name, number in zip(self.phase_checks, state.tolist(), strict=True):
-            setattr(self, name, number)
 
 
 def _object(name: str, value: Any, method: str, example: str) -> Any:

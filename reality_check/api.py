@@ -144,9 +144,7 @@ def _work(
         if parallelism.launcher == "local":
             # Another machine, which cannot see the stopped workers, continues at once, and draws
             # the same trials as this machine would.
-            for work in campaign.ready_stages():
-                work.study.release_lost()
-
+            campaign.release_lost()
         raise
     finally:
         workers.stop()

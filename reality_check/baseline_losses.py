@@ -5,14 +5,22 @@ Named in a YAML by their import path, e.g. ``reality_check.baseline_losses.Linea
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, ClassVar
 
 import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from pml_extensions._common import Float32Loss, IndicesTuple, LossDict, positive, softplus
+from pml_extensions._common import (
+    Float32Loss,
+    IndicesTuple,
+    LossDict,
+    Number,
+    Phased,
+    positive,
+    softplus,
+)
 from pml_extensions.functional import pairwise_distances, unit_vectors
 from pml_extensions.losses import NormalizedSoftmaxLoss
 
@@ -82,7 +90,7 @@ class RingLoss(BaseMetricLossFunction):
         return {"loss": {"losses": losses, "indices": indices, "reduction_type": "element"}}
 
 
-class LossAfterWarmUp(torch.nn.Module):
+class LossAfterWarmUp(Phased, torch.nn.Module):
     """One loss in the first phase of a training, another one from the second phase on.
 
     For losses that need a network which has learned something, compared from equal starts: write
@@ -96,6 +104,9 @@ class LossAfterWarmUp(torch.nn.Module):
     Raises:
         ValueError: ``warm_up_weight`` is not between 0 and 1.
     """
+
+    phase_checks: ClassVar = {"warm_up_weight": Number("between 0 and 1", lambda x: 0 <= x <= 1)}
+    warm_up_weight: float
 
     def __init__(
         self, warm_up: torch.nn.Module, loss: torch.nn.Module, warm_up_weight: float = 1.0
@@ -123,26 +134,17 @@ class LossAfterWarmUp(torch.nn.Module):
         return sum(parts[1:], parts[0])
 
     def set_phase(self, **values: float) -> None:
-        """Set ``warm_up_weight``, and other values of ``loss`` if it has ``set_phase`` too."""
-        weight = values.pop("warm_up_weight", getattr(self, "warm_up_weight", 1.0))
-        if not 0 <= weight <= 1:
-            raise ValueError(f"warm_up_weight must be between 0 and 1, but got {weight}.")
-        if values and not hasattr(self.loss, "set_phase"):
-            raise ValueError(
-                f"{type(self.loss).__name__} has no phase value {min(values)!r}; "
-                "warm_up_weight is that of LossAfterWarmUp."
-            )
-        if values:
-            self.loss.set_phase(**values)  # type: ignore[operator]
-        self.warm_up_weight = float(weight)
+        """Set ``warm_up_weight``, and other values of ``loss`` if it has ``set_phase`` too.
 
-    def get_extra_state(self) -> Tensor:
-        """Return the phase for a checkpoint."""
-        return torch.tensor(self.warm_up_weight, dtype=torch.float64)
-
-    def set_extra_state(self, state: Tensor) -> None:
-        """Take over the phase from a checkpoint."""
-        self.warm_up_weight = float(state)
+        Raises:
+            ValueError: A name is unknown or a value is not allowed; then nothing is changed.
+        """
+        later: Any = getattr(self.loss, "set_phase", None)
+        own = {k: v for k, v in values.items() if later is None or k in self.phase_checks}
+        self._checked(own)
+        if len(own) < len(values):
+            later(**{k: v for k, v in values.items() if k not in own})
+        super().set_phase(**own)
 
 
 class CenterContrastiveLoss(NormalizedSoftmaxLoss):

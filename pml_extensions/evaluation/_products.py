@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 
-def products(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
+def dot_products(x: Tensor, y: Tensor, out: Tensor | None = None) -> Tensor:
     """Return ``x @ y.t()``, shape (N, M).
 
     Args:

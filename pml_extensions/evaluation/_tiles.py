@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation._products import products
+from pml_extensions.evaluation._products import dot_products
 from pml_extensions.evaluation._ranks import Ranks
 
 #: Called with queries (their rows), the ranks of their own references, shape (Q, K), and R.
@@ -35,7 +35,7 @@ class Side:
 
     def similarities(self, other: Side, out: Tensor | None = None) -> Tensor:
         """Return the similarity of all pairs, shape (N, M)."""
-        similarities = products(self.vectors, other.vectors, out)
+        similarities = dot_products(self.vectors, other.vectors, out)
         if self.offset is not None and other.offset is not None:
             similarities.add_(self.offset.unsqueeze(1)).add_(other.offset)
         return similarities

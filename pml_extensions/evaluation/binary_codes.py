@@ -11,6 +11,7 @@ from torch import Tensor
 
 from pml_extensions import _common
 from pml_extensions.evaluation import _inputs
+from pml_extensions.evaluation._products import dot_products
 from pml_extensions.functional import without_autocast
 from pml_extensions.modules import BinaryEmbedding
 
@@ -107,7 +108,7 @@ def expected_hamming_recall(
     for rows in order.split(chunk_size):
         # The larger the product of signs, the smaller the Hamming distance.
         with without_autocast(signs):
-            products = _signs(task.codes[rows]) @ signs.t()
+            products = dot_products(_signs(task.codes[rows]), signs)
         if task.self_retrieval:
             products.scatter_(1, rows.unsqueeze(1), -torch.inf)
         same = task.reference_labels == task.labels[rows].unsqueeze(1)

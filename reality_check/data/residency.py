@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import warnings
 import weakref
 
@@ -50,8 +49,7 @@ def place(array: np.ndarray, device: torch.device) -> Placed:
     if key in _resident:
         return _resident[key]
     placed = Placed(array)
-    limit = _SHARE * free_memory(device) if device.type == "cuda" else math.inf
-    if device.type != "cpu" and key not in _taken_off and array.nbytes * _sharing <= limit:
+    if device.type != "cpu" and key not in _taken_off and _fits(array.nbytes, device):
         # Where others were faster there is no room any more.
         with contextlib.suppress(torch.OutOfMemoryError):
             placed.tensor = placed.tensor.to(device)
@@ -92,3 +90,9 @@ def as_tensor(array: np.ndarray) -> Tensor:
         # A read-only array warns; nothing here writes to it.
         warnings.filterwarnings("ignore", message="The given NumPy array is not writable")
         return torch.from_numpy(np.asarray(array))
+
+
+def _fits(nbytes: int, device: torch.device) -> bool:
+    if device.type != "cuda":
+        return True
+    return nbytes * _sharing <= _SHARE * free_memory(device)

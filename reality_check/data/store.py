@@ -44,9 +44,7 @@ class PixelStore:
     def batch(self, rows: np.ndarray) -> PixelBatch:
         """The images of some rows of the view, int64 (B,), on the device."""
         if self._frame is not None:
-            count = len(self._pixels) // (size := int(np.prod(self._frame)))
-            frames = self._pixels[: count * size].view(count, *self._frame)
-            chosen = self._rows[torch.from_numpy(rows)]
+            frames, chosen = _frames(self._pixels, self._frame), self._rows[torch.from_numpy(rows)]
             return PixelBatch(gather(frames, chosen, self.device))
         heights, widths = self._heights[rows], self._widths[rows]
         sizes = torch.from_numpy(np.stack([heights, widths], axis=1))
@@ -124,3 +122,10 @@ def _frame(images: Images) -> tuple[int, int, int] | None:
     if images.shape is None or (images.offsets % int(np.prod(images.shape))).any():
         return None
     return images.shape
+
+
+def _frames(pixels: Tensor, shape: tuple[int, int, int]) -> Tensor:
+    """The flat array as (M, H, W, C)."""
+    size = int(np.prod(shape))
+    count = len(pixels) // size
+    return pixels[: count * size].view(count, *shape)

@@ -150,7 +150,6 @@ class TrialRunner:
         return self._result(self._train_folds(trial))
 
     def _reproduce(self, trial: _Trial) -> TrialResult:
-
         results = self._train_folds(trial)
         method, index = trial.method, trial.context.trial_index
         scores, embeddings = self.scorer.score(method, trial.stage, index)

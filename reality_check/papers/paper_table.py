@@ -100,7 +100,7 @@ def load_table(name: str) -> PaperTable:
     """
     if Path(name).suffix == ".csv":
         return read_csv(Path(name))
-    known = [*(f"published/{name}" for name in shipped_files("published")), *sorted(paper_files())]
+    known = [*(f"published/{one}" for one in shipped_files("published")), *sorted(paper_files())]
     if name in known:
         return _shipped(name)
     raise UsageError(

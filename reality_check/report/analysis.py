@@ -5,7 +5,7 @@ Everything is about MAP@R. Fixed seeds: the same results always give the same nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -117,6 +117,13 @@ class AgainstBest:
         return tuple(pair.other for pair in self.pairs if pair.difference.mean < 0)
 
 
+def _against(best: str, others: Sequence[str], pairs: Sequence[Pair]) -> AgainstBest:
+    own = [pair for pair in pairs if best in (pair.better, pair.other)]
+    first = tuple(pair if pair.better == best else pair.turned() for pair in own)
+    shared = {pair.other for pair in first}
+    return AgainstBest(best, first, tuple(name for name in others if name not in shared))
+
+
 @dataclass(frozen=True)
 class Uncertainty:
     """One method in one category: its mean, and how far it may be off for which reason.
@@ -156,15 +163,12 @@ class Analysis:
     @cached_property
     def against_best(self) -> dict[str, AgainstBest]:
         """The best method against the others, by category with at least two methods."""
-        found = {}
-        for category, pairs in self.pairs.items():
-            best, *others = self._ranked(category) or [""]
-            if others:
-                own = [pair for pair in pairs if best in (pair.better, pair.other)]
-                first = tuple(pair if pair.better == best else pair.turned() for pair in own)
-                apart = [name for name in others if name not in {pair.other for pair in first}]
-                found[category] = AgainstBest(best, first, tuple(apart))
-        return found
+        ranked = {category: self._ranked(category) for category in self.summary.categories}
+        return {
+            category: _against(names[0], names[1:], self.pairs[category])
+            for category, names in ranked.items()
+            if len(names) > 1
+        }
 
     @cached_property
     def rankings(self) -> dict[str, Ranking]:

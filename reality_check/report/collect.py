@@ -48,7 +48,6 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     """
     experiment = campaign.experiment
     stages = campaign.studies()
-
     methods = tuple(_method(campaign, method, stages, importance) for method in experiment.methods)
     rows = tuple(
         row

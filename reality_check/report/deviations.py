@@ -59,16 +59,8 @@ def find_deviations(
         *own_ranges(experiment),
         *_searches(experiment, methods),
         *_restarts(methods),
+        *_parallel_search(parallel),
     ]
-    if parallel:
-        deviations.append(
-            Deviation(
-                "parallel search",
-                f"Search trials of {', '.join(parallel)} ran at the same time (several workers), "
-                "so which parameters were tried depends on their timing; the published search "
-                "tried one at a time.",
-            )
-        )
     return sorted(deviations, key=lambda deviation: not deviation.serious)
 
 
@@ -118,6 +110,16 @@ def _diverged(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
                 "and intervals.",
                 True,
             )
+
+
+def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
+    if methods:
+        yield Deviation(
+            "parallel search",
+            f"Search trials of {', '.join(methods)} ran at the same time (several workers), so "
+            "which parameters were tried depends on their timing; the published search tried one "
+            "at a time.",
+        )
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:

@@ -152,6 +152,11 @@ class Campaign:
         for work in self.ready_stages():
             work.study.clear_failures()
 
+    def release_lost(self) -> None:
+        """Free what lost workers had."""
+        for work in self.ready_stages():
+            work.study.release_lost()
+
     def release_all(self, only_of_runs: bool = False) -> None:
         """Free what other workers had: there is none but this one, or none that a run started."""
         for work in self.ready_stages():

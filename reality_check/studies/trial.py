@@ -164,7 +164,6 @@ def note(trial: Any, **attributes: Any) -> None:
 
 def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
     """The scores among all attributes of a trial, as :func:`note` wrote them; ``None`` without."""
-
     scores: dict[str, dict[str, float]] = {}
     for name, value in attributes.items():
         if name.startswith(_SCORE):

@@ -129,7 +129,6 @@ def find_tracker(name: str) -> Factory:
                 f"{nearest(name, known)}"
             )
         return cast(Factory, plugin.load())
-
     module, attribute = BUILT_IN[name]
     try:
         return cast(Factory, getattr(importlib.import_module(module), attribute))

@@ -147,10 +147,7 @@ class Trainer:
                     self._evaluate()
                     self.checkpoints.save_if_due(self._state)
                 self.on_progress(self.progress.report())
-                # Several processes cannot stop: they see the signal in different epochs.
-                if interrupt.requested() and self.strategy.size == 1:
-                    self.checkpoints.save(self._state())
-                    raise interrupt.Stopped
+                self._stop_if_asked()
             self.progress.end_phase()
             if self.progress.position.phase == 2 or not self.progress.has_second_phase():
                 return
@@ -191,6 +188,12 @@ class Trainer:
             epoch = self.progress.position.epoch + 1
             raise Diverged(f"the loss became {number} in epoch {epoch}")
         return number
+
+    def _stop_if_asked(self) -> None:
+        # Several processes cannot stop: they see the signal in different epochs.
+        if interrupt.requested() and self.strategy.size == 1:
+            self.checkpoints.save(self._state())
+            raise interrupt.Stopped
 
     def _begin_second_phase(self) -> None:
         """Continue with the second-phase values, from the best weights of the first phase.

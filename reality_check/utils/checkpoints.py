@@ -56,7 +56,6 @@ def check(path: Path) -> bytes:
         Damaged: the file is not what was written.
     """
     content = path.read_bytes()
-
     body, seal = content[:-_SEAL], content[-_SEAL:]
     if seal != _seal(body):
         problem = "wrong" if seal.startswith(_PREFIX) else "missing"

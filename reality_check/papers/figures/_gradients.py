@@ -17,7 +17,6 @@ def normalized_gradients(
     Args:
         units: Unit embeddings, shape (N, D).
         weights: Unit class weights, shape (C, D).
-
         labels: Shape (N,).
         alphas: Scales of the cosines, shape (A,).
 

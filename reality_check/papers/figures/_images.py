@@ -88,7 +88,6 @@ def many_classes(quick: bool) -> tuple[Images, Images]:
             _tensors("glyphs (made up)", glyphs.subset(range(first, first + 24)), slice(None))
             for first in (0, 24)
         )
-
     file = data_folder() / "omniglot" / "omniglot_28.npz"
     return tuple(  # type: ignore[return-value]
         _tensors("Omniglot", _packed(file, {"split": part}), slice(None)) for part in (0, 1)
@@ -124,7 +123,6 @@ def _shuffled(name: str, images: ImageSet, rows: np.ndarray) -> Images:
 
 
 def _tensors(name: str, images: ImageSet, rows: np.ndarray | slice) -> Images:
-
     pixels = images.images[rows].array()[..., 0]
     # Omniglot and the glyphs are dark on light, the digits light on dark.
     bright = pixels if pixels.mean() < 128 else 255 - pixels

@@ -109,7 +109,6 @@ def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
     if pair.anywhere is not None:
         ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
         axes.plot(ends, [row + 0.28] * 2, color=look(row)[0], linewidth=0.9)
-
     _interval(axes, row, pair.difference)
 
 

@@ -215,7 +215,6 @@ def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
     """A fold's finite validation values by epoch, and a dot at its best trained epoch."""
-
     curve = run.curves[fold] if fold < len(run.curves) else ()
     points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
     if points:

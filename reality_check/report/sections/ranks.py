@@ -31,7 +31,6 @@ def ranks_section(analysis: Analysis) -> Section | None:
     if enough := {category: ranking for category, ranking in rankings.items() if ranking.enough}:
         blocks.append(_figure(enough))
     blocks += [Folded("Ranks by metric and category", (_table(analysis),)), Note(_NOTE)]
-
     return Section("ranks", "Ranks", tuple(blocks))
 
 

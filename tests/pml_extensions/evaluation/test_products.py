@@ -1,29 +1,36 @@
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 import torch
 
 from pml_extensions.evaluation import RetrievalMetrics, _products
-from pml_extensions.evaluation._products import onednn_is_faster, products
+from pml_extensions.evaluation._products import dot_products, onednn_is_faster
 
 
 @pytest.fixture
-def on_amd(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
-    monkeypatch.setattr(_products, "_processor", lambda: "vendor_id : AuthenticAMD")
+def made_by(monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[[str], None]]:
+    """Name the maker of the processor."""
+
+    def name(maker: str) -> None:
+        monkeypatch.setattr(_products, "_processor", lambda: f"vendor_id : {maker}")
+        onednn_is_faster.cache_clear()
+
+    yield name
     onednn_is_faster.cache_clear()
+
+
+@pytest.fixture
+def on_amd(made_by: Callable[[str], None]) -> None:
+    made_by("AuthenticAMD")
     if not onednn_is_faster():
         pytest.skip("this torch has no MKL, no oneDNN, or not the operation of oneDNN")
-    yield
-    onednn_is_faster.cache_clear()
 
 
-def test_intel_keeps_mkl(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_products, "_processor", lambda: "vendor_id : GenuineIntel")
-    onednn_is_faster.cache_clear()
+def test_intel_keeps_mkl(made_by: Callable[[str], None]) -> None:
+    made_by("GenuineIntel")
     assert not onednn_is_faster()
-    onednn_is_faster.cache_clear()
 
 
 @pytest.mark.usefixtures("on_amd")
@@ -33,7 +40,7 @@ def test_product_is_that_of_float64(shape: tuple[int, int, int], given: bool) ->
     n, m, d = shape
     x, y = torch.randn(n, d), torch.randn(m, d)
     out = torch.full((n, 2 * m), torch.nan)[:, :m] if given else None
-    found = products(x, y, out)
+    found = dot_products(x, y, out)
     torch.testing.assert_close(found.double(), x.double() @ y.double().t(), atol=1e-3, rtol=1e-5)
     assert out is None or found.data_ptr() == out.data_ptr()
 
@@ -44,7 +51,7 @@ def test_equal_vectors_are_equally_similar() -> None:
     for n, m, d in ((50, 1500, 131), (256, 700, 64), (7, 301, 1024)):
         which = torch.randint(m // 3, (m,), generator=generator)
         y = torch.nn.functional.normalize(torch.randn(m, d, generator=generator))
-        similarities = products(y[:n], y[which])
+        similarities = dot_products(y[:n], y[which])
         first = torch.stack([(which == w).nonzero()[0, 0] for w in which])
         assert torch.equal(similarities, similarities[:, first])
 
