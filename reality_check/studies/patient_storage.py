@@ -14,7 +14,6 @@ import contextlib
 import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Any
 
 import optuna
@@ -44,14 +43,13 @@ class NothingWaits(Exception):
     """Other workers were faster: no trial waits to be run any more."""
 
 
-class _Repeated:
-    """The call of that name of Optuna's cache, repeated while the server is away."""
+def _repeated(name: str) -> Any:
+    """A call of Optuna's cache, repeated while the server is away."""
 
-    def __set_name__(self, owner: type, name: str) -> None:
-        self._name = name
+    def call(self: PatientStorage, *args: Any, **kwargs: Any) -> Any:
+        return self._retries.call(getattr(self._cache, name), *args, **kwargs)
 
-    def __get__(self, storage: PatientStorage, owner: type) -> Callable[..., Any]:
-        return partial(storage._retries.call, getattr(storage._cache, self._name))
+    return call
 
 
 class PatientStorage(BaseStorage, BaseHeartbeat):
@@ -126,14 +124,14 @@ class PatientStorage(BaseStorage, BaseHeartbeat):
         told = None if trial.values is None else list(trial.values)
         return trial.state is state and told == (None if values is None else list(values))
 
-    set_trial_param: Any = _Repeated()
-    set_trial_intermediate_value: Any = _Repeated()
-    set_trial_user_attr: Any = _Repeated()
-    set_trial_system_attr: Any = _Repeated()
-    get_trial_id_from_study_id_trial_number: Any = _Repeated()
-    get_trial: Any = _Repeated()
-    get_all_trials: Any = _Repeated()
-    get_best_trial: Any = _Repeated()
+    set_trial_param = _repeated("set_trial_param")
+    set_trial_intermediate_value = _repeated("set_trial_intermediate_value")
+    set_trial_user_attr = _repeated("set_trial_user_attr")
+    set_trial_system_attr = _repeated("set_trial_system_attr")
+    get_trial_id_from_study_id_trial_number = _repeated("get_trial_id_from_study_id_trial_number")
+    get_trial = _repeated("get_trial")
+    get_all_trials = _repeated("get_all_trials")
+    get_best_trial = _repeated("get_best_trial")
 
     # -- studies ----------------------------------------------------------------------------
 
@@ -147,15 +145,15 @@ class PatientStorage(BaseStorage, BaseHeartbeat):
                 raise optuna.exceptions.DuplicatedStudyError(f"{study_name} exists")
         return self._retries.call(self._cache.create_new_study, directions, study_name)
 
-    delete_study: Any = _Repeated()
-    set_study_user_attr: Any = _Repeated()
-    set_study_system_attr: Any = _Repeated()
-    get_study_id_from_name: Any = _Repeated()
-    get_study_name_from_id: Any = _Repeated()
-    get_study_directions: Any = _Repeated()
-    get_study_user_attrs: Any = _Repeated()
-    get_study_system_attrs: Any = _Repeated()
-    get_all_studies: Any = _Repeated()
+    delete_study = _repeated("delete_study")
+    set_study_user_attr = _repeated("set_study_user_attr")
+    set_study_system_attr = _repeated("set_study_system_attr")
+    get_study_id_from_name = _repeated("get_study_id_from_name")
+    get_study_name_from_id = _repeated("get_study_name_from_id")
+    get_study_directions = _repeated("get_study_directions")
+    get_study_user_attrs = _repeated("get_study_user_attrs")
+    get_study_system_attrs = _repeated("get_study_system_attrs")
+    get_all_studies = _repeated("get_all_studies")
 
     # -- heartbeats -------------------------------------------------------------------------
 
