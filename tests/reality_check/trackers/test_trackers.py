@@ -148,7 +148,7 @@ def test_mlflow_has_a_run_for_each_trial(
 def test_wandb_keeps_runs_without_a_network(
     tmp_path: Path, trials: dict[str, TrackedTrial], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    pytest.importorskip("wandb")
+    wandb = pytest.importorskip("wandb")
     from reality_check.trackers.wandb import WandbTracker
 
     monkeypatch.setenv("WANDB_MODE", "offline")
@@ -156,6 +156,7 @@ def test_wandb_keeps_runs_without_a_network(
     names = ["normalized_softmax, trial 1", "normalized_softmax, reproduction 1"]
     for name in names:
         tracker.log(trials[name])
+    wandb.teardown()  # as at a process's end: until then its service may still be writing
     kept = [file.read_bytes() for file in (tmp_path / "wandb").glob("offline-run-*/*.wandb")]
     (reproduction,) = [one for one in kept if names[1].encode() in one]
     assert len(kept) == 2
