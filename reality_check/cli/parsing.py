@@ -81,7 +81,7 @@ def add_overrides(command: Parser, text: str) -> None:
 
 def positive(text: str) -> int:
     """A whole number from 1 on, for argparse."""
-    value = int(text) if text.isdigit() else 0
+    value = int(text) if text.isdecimal() else 0
     if value < 1:
         raise argparse.ArgumentTypeError(f"must be a whole number, at least 1, got {text!r}")
     return value

@@ -7,7 +7,7 @@ import itertools
 import math
 import re
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -172,7 +172,9 @@ def read_csv(path: Path) -> PaperTable:
     """
     try:
         with path.open(newline="", encoding="utf-8-sig") as file:
-            lines = list(csv.DictReader(file))
+            reader = csv.DictReader(file)
+            lines = [(f"{path}, line {reader.line_num}", cells) for cells in reader]
+            header = list(reader.fieldnames or ())
     except FileNotFoundError:
         raise UsageError(
             f"there is no file {path}; name a CSV, or a table that ships with the package "
@@ -180,33 +182,56 @@ def read_csv(path: Path) -> PaperTable:
         ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
         raise UsageError(f"{path} cannot be read as a CSV: {error}.") from error
-    header = list(lines[0]) if lines else []
-    wrong = [c for c in header if c not in COLUMNS] or [c for c in COLUMNS[:3] if c not in header]
-    if wrong:
-        raise UsageError(
-            f"{path}: the columns are {', '.join(map(str, header)) or 'none'}, but a table needs "
-            f"{', '.join(COLUMNS[:3])} and may have {', '.join(COLUMNS[3:])}; rename or remove "
-            f"{wrong[0]!r}."
-        )
-    rows = tuple(_row(cells, f"{path}, line {line}") for line, cells in enumerate(lines, start=2))
+    _check_header(path, header)
+    if not lines:
+        raise UsageError(f"{path} has a header, but no rows; write one for each method.")
+    rows = tuple(_row(cells, where) for where, cells in lines)
     for (method, metric), count in Counter((row.method, row.metric) for row in rows).items():
         if count > 1:
             raise UsageError(f"{path} has two rows of {method} and {metric}; leave one.")
+    for metric in {row.metric for row in rows}:
+        highest = max(row.mean for row in rows if row.metric == metric)
+        if highest <= 1:
+            raise UsageError(
+                f"{path}: all means of {metric} are at most {highest:g}, as fractions are, but a "
+                "table is in points; write 71.2 for 0.712."
+            )
     return PaperTable(str(path), "", rows)
 
 
+def _check_header(path: Path, header: Sequence[str]) -> None:
+    """Refuse one that lacks a column, or has others."""
+    given = f"{path}: the columns are {', '.join(header) or 'none'}"
+    needed = f"a table needs {', '.join(COLUMNS[:3])} and may have {', '.join(COLUMNS[3:])}"
+    if len(header) == 1 and any(mark in header[0] for mark in ";\t"):
+        raise UsageError(f"{given}; separate them by commas, with points in numbers.")
+    if wrong := [column for column in header if column not in COLUMNS]:
+        raise UsageError(f"{given}, but {needed}; rename or remove {wrong[0]!r}.")
+    if twice := [column for column in header if header.count(column) > 1]:
+        raise UsageError(f"{given}; leave one {twice[0]!r}.")
+    if missing := [column for column in COLUMNS[:3] if column not in header]:
+        raise UsageError(f"{given}, but {needed}; add {missing[0]!r}.")
+
+
 def _row(cells: Mapping[str, str | None], where: str) -> TableRow:
+    if None in cells:
+        raise UsageError(
+            f"{where} has more cells than the header; numbers have points, not commas, and a name "
+            "with a comma stands in quotes."
+        )
     given = {name: (value or "").strip() for name, value in cells.items()}
     for name in ("method", "metric"):
         if not given[name]:
             raise UsageError(f"{where}: {name} is empty; write its name.")
     counts = {name: _count(given, name, where) for name in _DEFAULTS}
     mean = _number(given["mean"], "mean", where)
+    if not 0 <= mean <= 100:
+        raise UsageError(f"{where}: mean is {given['mean']!r}, but must be from 0 to 100 points.")
     sd = _number(given["sd"], "sd", where) if given.get("sd") else None
-    if sd is not None and not (sd > 0 and counts["n"] > 1):
+    if sd is not None and not (0 < sd <= 100 and counts["n"] > 1):
         raise UsageError(
-            f"{where}: sd={given['sd']} with n={counts['n']}; an sd is above 0 and of at least 2 "
-            "values. Leave it empty if it was not printed."
+            f"{where}: sd={given['sd']} with n={counts['n']}; an sd is above 0, at most "
+            "100 points, and of at least 2 values. Leave it empty if it was not printed."
         )
     selected = given.get("selected_on") or SELECTED_ON[0]
     if selected not in SELECTED_ON:
@@ -226,7 +251,7 @@ def _row(cells: Mapping[str, str | None], where: str) -> TableRow:
 
 def _count(given: Mapping[str, str], name: str, where: str) -> int:
     text = given.get(name) or _DEFAULTS[name]
-    if not text.isdigit() or int(text) < 1:
+    if not text.isdecimal() or int(text) < 1:
         raise UsageError(f"{where}: {name} is {text!r}, but must be a whole number from 1 on.")
     return int(text)
 

@@ -126,12 +126,21 @@ def test_the_command_says_it_in_sentences_as_json_and_as_a_figure(
     ("old", "new", "message"),
     [
         ("method,", "loss,", "a table needs method, metric, mean"),
+        ("method,metric,mean", "method,metric", "add 'mean'"),
+        ("mean,n", "mean,mean", "leave one 'mean'"),
+        (CSV, CSV.replace(",", ";"), "separate them by commas"),
+        (CSV, "", "the columns are none"),
+        (CSV, CSV.partition("\n")[0], "has a header, but no rows"),
         ("62.1", "best", "line 2: mean is 'best', but must be a number"),
-        (",5,0.4", ",1,0.4", "an sd is above 0 and of at least 2 values"),
+        ("62.1", "621", "line 2: mean is '621', but must be from 0 to 100 points"),
+        ("0.5,test", "0,5,test", "line 3 has more cells than the header; numbers have points"),
+        (CSV, CSV.replace("62.1", "0.621").replace("60.0", "0.6"), "write 71.2 for 0.712"),
+        (",5,0.4", ",1,0.4", "sd=0.4 with n=1; an sd is above 0"),
         ("test", "train", "selected_on is 'train', but must be validation or test"),
         ("old", "ours", "two rows of ours and R@1"),
         ("old,R@1", "old,R@2", "has 1 method with R@1"),
         (",5,0.4", ",some,", "n is 'some', but must be a whole number"),
+        (",5,0.4", ",²,", "n is '²', but must be a whole number"),
     ],
 )
 def test_wrong_tables_are_refused(
