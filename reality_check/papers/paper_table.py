@@ -189,7 +189,7 @@ def read_csv(path: Path) -> PaperTable:
     for (method, metric), count in Counter((row.method, row.metric) for row in rows).items():
         if count > 1:
             raise UsageError(f"{path} has two rows of {method} and {metric}; leave one.")
-    for metric in {row.metric for row in rows}:
+    for metric in dict.fromkeys(row.metric for row in rows):
         highest = max(row.mean for row in rows if row.metric == metric)
         if highest <= 1:
             raise UsageError(
