@@ -182,9 +182,10 @@ def _more(verdict: ClaimVerdict, summary: Summary) -> str:
     unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
     methods = {one.method for f in verdict.findings for one in (f.first, f.second)}
     hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
+    needed = f"{max(known) * hours:.2g}"
     return (
         f" (about {max(known):.2g} times as many {unit} would decide it: "
-        f"{max(known) * hours:.2g} hours of processes)"
+        f"{needed} {'hour' if needed == '1' else 'hours'} of processes)"
     )
 
 
