@@ -193,6 +193,11 @@ def test_the_markdown_says_what_a_run_took_and_what_would_decide_the_undecided(
         f"| made_up | {count_trainings(locked):,} | 3.00 hours of CPU processes "
         f"| {between:.2f} | {within:.2f} |"
     )
+    an_hour = tuple(dataclasses.replace(cost, hours=0.5 / float(found[1])) for cost in costs)
+    monkeypatch.setattr(
+        room, "collect", lambda campaign: dataclasses.replace(results, costs=an_hour)
+    )
+    assert "would decide it: 1 hour of processes)" in claim_rows([], [folder])[0].verdict
 
 
 def test_a_difference_that_rounds_to_0_has_no_sign() -> None:
