@@ -5,7 +5,6 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
-from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -16,10 +15,9 @@ from reality_check.config.source_code import sources_of
 from reality_check.papers.published_tables import comparable_tables
 from reality_check.registry.joining import joined
 from reality_check.registry.pack import (
+    campaign_of,
     open_pack,
     pack_bytes,
-    read_pack,
-    unpacked,
     without_queries,
     write_folder,
 )
@@ -30,7 +28,7 @@ from reality_check.report.pooling import Source
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign
-from reality_check.studies.output_folder import check_same_experiment, load_locked
+from reality_check.studies.output_folder import check_same_experiment
 from reality_check.studies.storage import check_workers
 from reality_check.trackers.tracking import Tracking
 from reality_check.utils.errors import UsageError
@@ -286,7 +284,7 @@ def leaderboard(runs: Sequence[str | Path], file: str | Path) -> int:
         UsageError: one cannot be read, is not finished, or holds what another one holds.
     """
     target = _file(Path(file))
-    sources = _sources([Path(one) for one in runs], partial(_load, importance=False))
+    sources = _sources([Path(one) for one in runs], lambda one: collect(campaign_of(one), False))
     grouped = groups(sources)
     atomic_write(target, leaderboard_html(grouped))
     return len(grouped)
@@ -316,18 +314,7 @@ def load_results(out_dir: str | Path) -> ExperimentResults:
     Raises:
         UsageError: this is not an output folder of reality-check, or its records are not there.
     """
-    return _load(Path(out_dir))
-
-
-def _load(folder: Path, importance: bool = True) -> ExperimentResults:
-    if folder.is_file():
-        return collect(unpacked(read_pack(folder)), importance)
-    if load_locked(folder).storage is None and not (folder / "studies.db").exists():
-        raise UsageError(
-            f"{folder} has no studies.db, the record of all trainings, so there are no results to "
-            "load; name the folder that the run wrote."
-        )
-    return collect(read_campaign(folder), importance)
+    return collect(campaign_of(Path(out_dir)))
 
 
 def load_network(

@@ -11,13 +11,13 @@ from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
 An experiment may state, before it runs, what it should show (claims: ... in its
-YAML). Given output folders, this command decides their claims from the records:
-supported, contradicted or neither. Given none, it lists the claims of the
-replications that ship with the package (docs/replications.md).
+YAML). Given output folders or packs, this command decides their claims from the
+records: supported, contradicted or neither. Given none, it lists the claims of
+the replications that ship with the package (docs/replications.md).
 
 examples:
   reality-check verdicts
-  reality-check verdicts runs/sgsl_features
+  reality-check verdicts runs/sgsl_features theirs.pack
   reality-check verdicts --markdown runs/*_features runs/rbr_*
 """
 
@@ -26,13 +26,13 @@ def add_parser(commands: Commands) -> None:
     title = "decide which claims of the papers are supported"
     command = add_command(commands, "verdicts", run, title, _DETAILS)
     command.add_argument(
-        "dirs", nargs="*", type=Path, metavar="DIR", help="output folders of finished experiments"
+        "runs", nargs="*", type=Path, metavar="RUN", help="output folders and packs"
     )
     command.add_argument(
         "--markdown",
         action="store_true",
         help="print all replications as the table of docs/replications.md, with the verdicts of "
-        "the folders",
+        "the runs",
     )
 
 
@@ -40,8 +40,8 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.papers.tables import replications
     from reality_check.papers.verdicts import claim_rows, markdown, tally
 
-    listed = replications() if options.markdown or not options.dirs else []
-    rows = claim_rows(listed, options.dirs, lambda sentence: print(sentence, file=sys.stderr))
+    listed = replications() if options.markdown or not options.runs else []
+    rows = claim_rows(listed, options.runs, lambda sentence: print(sentence, file=sys.stderr))
     if options.markdown:
         print(markdown(rows), end="")
         return DONE

@@ -16,6 +16,7 @@ from reality_check.config.metrics import is_fraction, title
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
+from reality_check.registry.pack import campaign_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
 from reality_check.report.planning import mean_scatter
@@ -24,7 +25,6 @@ from reality_check.report.text import counted, hours_text, listed, p_text, point
 from reality_check.report.untrained import not_above_untrained
 from reality_check.statistics import CONFIDENCE, Shares
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.output_folder import load_locked
 from reality_check.utils.errors import UsageError
 
 NOT_RUN = "not run yet"
@@ -74,32 +74,33 @@ class Run:
 
 def claim_rows(
     experiments: Iterable[Experiment],
-    folders: Sequence[Path] = (),
+    runs: Sequence[Path] = (),
     log: Callable[[str], None] = lambda sentence: None,
 ) -> list[ClaimRow]:
     """Every claim of some experiments, with the verdicts of those that were run.
 
     Args:
         experiments: whose claims to list.
-        folders: output folders; experiments of others than those given are listed behind.
-        log: called with a sentence on each folder whose experiment makes no claims.
+        runs: output folders and packs; experiments of others than those given are listed behind.
+        log: called with a sentence on each run whose experiment makes no claims.
 
     Raises:
-        UsageError: a folder is no output folder, or was run with other claims than the experiment
-            of its name has.
+        UsageError: a run is neither an output folder nor a pack, or had other claims than the
+            experiment of its name has.
     """
     planned = {experiment.name: experiment for experiment in experiments}
     outcomes: dict[str, list[tuple[str, str]]] = {}
-    runs: dict[str, Run | None] = {}
+    taken: dict[str, Run | None] = {}
     changes: dict[str, str] = {}
-    for folder in folders:
-        locked = load_locked(folder)
+    for path in runs:
+        campaign = campaign_of(path)
+        locked = campaign.experiment
         if not locked.claims:
-            log(f"{folder} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
+            log(f"{path} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
             continue
         own = planned.setdefault(locked.name, locked)
-        _check_claims(locked, own, folder)
-        outcomes[locked.name], runs[locked.name] = _verdicts(locked, folder)
+        _check_claims(locked, own, path)
+        outcomes[locked.name], taken[locked.name] = _verdicts(campaign)
         changes[locked.name] = _changes(own, locked)
     rows = []
     for name, experiment in planned.items():
@@ -108,7 +109,7 @@ def claim_rows(
             text += changes.get(name, "")
             if claim.overturned_by and outcome not in (NOT_RUN, NOT_FINISHED):
                 outcome, text = OVERTURNED, f"**{OVERTURNED}**, {claim.overturned_by}; was {text}"
-            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, runs.get(name)))
+            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, taken.get(name)))
     return rows
 
 
@@ -134,14 +135,14 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
     return ", ".join(f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome])
 
 
-def _check_claims(locked: Experiment, planned: Experiment, folder: Path) -> None:
+def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
     later = {"overturned_by", "earlier"}
     ours, theirs = (
         [claim.model_dump(exclude=later) for claim in one.claims] for one in (planned, locked)
     )
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
-            f"{folder} was run with other claims than {planned.name} has now "
+            f"{path} was run with other claims than {planned.name} has now "
             f"({', '.join(differing[:3])}); claims are decided before a run, so run it again."
         )
 
@@ -154,9 +155,9 @@ def _changes(planned: Experiment, locked: Experiment) -> str:
     return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
 
 
-def _verdicts(locked: Experiment, folder: Path) -> tuple[list[tuple[str, str]], Run | None]:
+def _verdicts(campaign: Campaign) -> tuple[list[tuple[str, str]], Run | None]:
     """For each claim the verdict in a word or two, and with the numbers; and what it took."""
-    results = collect(Campaign(locked, folder, only_reads=True))
+    locked, results = campaign.experiment, collect(campaign)
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims), None
     summary = Summary(results)

@@ -81,6 +81,23 @@ def open_pack(path: Path) -> Pack:
     return _read_folder(path) if path.is_dir() else read_pack(path)
 
 
+def campaign_of(path: Path) -> Campaign:
+    """The campaign of an output folder or a pack, to look at.
+
+    Raises:
+        UsageError: it is neither, a pack that was changed, or a folder without its records.
+    """
+    if path.is_file():
+        return unpacked(read_pack(path))
+    campaign = read_campaign(path)
+    if not (campaign.experiment.storage or (path / "studies.db").exists()):
+        raise UsageError(
+            f"{path} has no studies.db, the record of all trainings, so there are no results to "
+            "load; name the folder that the run wrote."
+        )
+    return campaign
+
+
 def read_pack(path: Path) -> Pack:
     """Read a pack; everything in it is checked.
 

@@ -43,6 +43,24 @@ def test_a_pack_has_the_results_of_its_folder(runs: Path, made: Path) -> None:
         np.testing.assert_array_equal(expected, found)
 
 
+def test_its_claims_have_the_verdicts_of_its_folder(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    claim = "{name: better, source: '000, Table 1', text: A beats b, pairs: [[a, b]]}"
+    methods = ", ".join(f"{{name: {name}, base: quick/contrastive}}" for name in "ab")
+    record(experiment(f"methods=[{methods}]", f"claims=[{claim}]"), tmp_path / "run")
+    file = pack(tmp_path / "run", queries=False)
+    capsys.readouterr()
+    assert main(["verdicts", str(tmp_path / "run")]) == 0
+    of_folder = capsys.readouterr().out
+    assert main(["verdicts", str(file)]) == 0
+    assert capsys.readouterr().out == of_folder
+    assert "supported if a above b" in of_folder
+    file.write_bytes(file.read_bytes()[:-100])
+    assert main(["verdicts", str(file)]) == 2
+    assert capsys.readouterr().err.startswith(f"reality-check: {file}")
+
+
 def test_the_same_folder_gives_the_same_bytes(runs: Path, made: Path, tmp_path: Path) -> None:
     again = pack(runs / "both", tmp_path / "again.pack")
     assert again.read_bytes() == made.read_bytes()
