@@ -22,6 +22,7 @@ from reality_check.papers import verdicts as room
 from reality_check.papers.claims import Finding
 from reality_check.papers.tables import replications
 from reality_check.papers.verdicts import NOT_RUN, claim_rows, criterion, markdown
+from reality_check.registry.pack import read_pack
 from reality_check.results import Cost, ExperimentResults, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import Difference
 from reality_check.studies.output_folder import lock_experiment
@@ -355,3 +356,15 @@ def test_the_page_has_every_claim_with_what_would_support_it() -> None:
     tables = page.partition("<!-- verdicts -->")[2].partition("<!-- end -->")[0]
     table = tables.partition("\n| experiment |")[0]  # the second one is of finished runs only
     assert decided(table) == decided(markdown(claim_rows(replications())))
+
+
+def test_the_page_says_what_our_packs_of_replications_say() -> None:
+    names = {experiment.name for experiment in replications()}
+    packs = {read_pack(path).experiment.name: path for path in (ROOT / "registry").glob("*.pack")}
+    ours = {name: path for name, path in packs.items() if name in names}
+    assert ours
+    page = DOCS.read_text(encoding="utf-8").splitlines()
+    found = markdown(claim_rows(replications(), list(ours.values()))).splitlines()
+    for line in found:
+        if any(f"| {name} |" in line for name in ours):
+            assert line in page
