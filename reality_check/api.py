@@ -27,8 +27,8 @@ from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.pooling import Source
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
-from reality_check.studies.campaign import Campaign, read_campaign
-from reality_check.studies.output_folder import check_same_experiment
+from reality_check.studies.campaign import Campaign, read_campaign, recorded_campaign
+from reality_check.studies.output_folder import check_same_experiment, load_locked
 from reality_check.studies.storage import check_workers
 from reality_check.trackers.tracking import Tracking
 from reality_check.utils.errors import UsageError
@@ -160,10 +160,10 @@ def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
         What was ``sent``, and the ``problems`` of trackers that failed.
 
     Raises:
-        UsageError: this is not an output folder of reality-check, there is no tracker of a name,
-            or its package is missing.
+        UsageError: this is not an output folder of reality-check, its records are not there, there
+            is no tracker of a name, or its package is missing.
     """
-    campaign = read_campaign(Path(out_dir))
+    campaign = recorded_campaign(Path(out_dir))
     tracking = Tracking(campaign.experiment.name, campaign.out_dir, trackers)
     tracking.finish(campaign)
     return tracking
@@ -178,12 +178,12 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
             results (:mod:`reality_check.papers.published_tables`).
 
     Raises:
-        UsageError: this is not an output folder of reality-check, or there is nothing to compare
-            it with.
+        UsageError: this is not an output folder of reality-check, its records are not there, or
+            there is nothing to compare it with.
     """
-    campaign = read_campaign(Path(out_dir))
-    tables = comparable_tables(campaign.experiment) if compare_published else ()
-    return _write(campaign, tables)
+    folder = Path(out_dir)
+    tables = comparable_tables(load_locked(folder)) if compare_published else ()
+    return _write(recorded_campaign(folder), tables)
 
 
 def report_folders(folders: Sequence[str | Path], out_dir: str | Path) -> list[ExperimentResults]:
@@ -234,7 +234,8 @@ def pack(out_dir: str | Path, file: str | Path | None = None, queries: bool = Tr
         The file.
 
     Raises:
-        UsageError: this is not an output folder of reality-check, or not finished.
+        UsageError: this is not an output folder of reality-check, or not finished; its records are
+            not there.
     """
     folder = Path(out_dir)
     target = folder.resolve().with_name(f"{folder.resolve().name}.pack")

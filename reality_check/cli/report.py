@@ -114,13 +114,13 @@ def run_score(options: argparse.Namespace) -> int:
     from reality_check.api import report
     from reality_check.config.source_code import use_sources
     from reality_check.launch.rescore import draw_maps, rescore
-    from reality_check.studies.campaign import read_campaign
+    from reality_check.studies.campaign import recorded_campaign
     from reality_check.training.prepared_experiment import PreparedExperiment
     from reality_check.utils.processes import keep_freed_memory
 
     keep_freed_memory()
     use_sources(options.dir)
-    campaign = read_campaign(options.dir)
+    campaign = recorded_campaign(options.dir)
     prepared = PreparedExperiment(campaign.experiment)
     done = rescore(campaign, prepared, print)
     problems = [*done.problems]

@@ -30,7 +30,7 @@ from reality_check.config.packs import SCHEMA, VERSION
 from reality_check.config.schema import Experiment
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
-from reality_check.studies.campaign import Campaign, read_campaign, study_name
+from reality_check.studies.campaign import Campaign, recorded_campaign, study_name
 from reality_check.studies.growth import Step, read_steps, write_steps
 from reality_check.studies.output_folder import lock_experiment, place
 from reality_check.studies.plain_study import plain_study, restore_study, trials_of
@@ -87,15 +87,7 @@ def campaign_of(path: Path) -> Campaign:
     Raises:
         UsageError: it is neither, a pack that was changed, or a folder without its records.
     """
-    if path.is_file():
-        return unpacked(read_pack(path))
-    campaign = read_campaign(path)
-    if not (campaign.experiment.storage or (path / "studies.db").exists()):
-        raise UsageError(
-            f"{path} has no studies.db, the record of all trainings, so there are no results to "
-            "load; name the folder that the run wrote."
-        )
-    return campaign
+    return _unpacked(read_pack(path)) if path.is_file() else recorded_campaign(path)
 
 
 def read_pack(path: Path) -> Pack:
@@ -152,7 +144,7 @@ def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment
 
 
 def _read_folder(path: Path) -> Pack:
-    campaign = read_campaign(path)
+    campaign = recorded_campaign(path)
     if not campaign.is_complete():
         raise UsageError(
             f"{path} is not finished, so it is no comparison yet; run it to its end first "
@@ -279,7 +271,7 @@ def write_folder(pack: Pack, out_dir: Path) -> None:
     lock_experiment(pack.experiment, out_dir)
 
 
-def unpacked(pack: Pack) -> Campaign:
+def _unpacked(pack: Pack) -> Campaign:
     """The campaign of a pack, to look at, in a temporary folder; its studies are in memory."""
     folder = Path(_UNPACKED.enter_context(tempfile.TemporaryDirectory(prefix="reality_check_")))
     if pack.steps:

@@ -353,8 +353,23 @@ def _round_up(value: float, step: int) -> int:
 
 
 def read_campaign(out_dir: Path) -> Campaign:
-    """The campaign of an output folder, to look at."""
+    """The campaign of an output folder, to look at; it may have no records yet."""
     return Campaign(load_locked(out_dir), out_dir, only_reads=True)
+
+
+def recorded_campaign(out_dir: Path) -> Campaign:
+    """The campaign of an output folder whose results are asked for.
+
+    Raises:
+        UsageError: this is not an output folder of reality-check, or its records are not there.
+    """
+    campaign = read_campaign(out_dir)
+    if campaign.experiment.storage is None and not (out_dir / "studies.db").exists():
+        raise UsageError(
+            f"{out_dir} has no studies.db, the record of all trainings, so there are no results to "
+            "load; name the folder that the run wrote."
+        )
+    return campaign
 
 
 def study_name(experiment: Experiment, name: str) -> str:

@@ -541,6 +541,25 @@ def test_output_folder_of_another_experiment(
     refuse(folder, capsys, arguments, *words)
 
 
+@pytest.mark.parametrize(
+    "arguments",
+    [
+        ["report", "out"],
+        ["pack", "out"],
+        ["merge", "out", "theirs.pack", "--out", "both"],
+        ["leaderboard", "out", "--out", "board.html"],
+        ["verdicts", "out"],
+        ["score", "out"],
+        ["track", "out", "database"],
+    ],
+)
+def test_output_folder_without_its_records(
+    folder: Path, capsys: pytest.CaptureFixture[str], arguments: list[str]
+) -> None:
+    (lock(folder) / "report.html").write_text("of all that was trained")
+    refuse(folder, capsys, arguments, "out has no studies.db, the record of all trainings")
+
+
 def test_other_images_are_another_experiment(
     folder: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
