@@ -256,8 +256,8 @@ def merge(sources: Sequence[str | Path], out_dir: str | Path) -> ExperimentResul
     """Join finished runs of different methods into one output folder, and write its report.
 
     Args:
-        sources: at least two output folders or packs with the same data set, split, network,
-            protocol and seed.
+        sources: output folders or packs with the same data set, split, network, protocol and seed.
+            One pack alone becomes an output folder again, without networks.
         out_dir: for the joint run; new or empty.
 
     Raises:

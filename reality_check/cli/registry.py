@@ -7,7 +7,6 @@ from pathlib import Path
 
 from reality_check.cli.parsing import Commands, add_command
 from reality_check.report.text import counted
-from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import DONE
 
 _PACK_DETAILS = """\
@@ -28,10 +27,12 @@ Joins finished runs of different methods (output folders or packs) into one new
 output folder, as if one run had trained them all. Nothing is trained. Data set,
 split, network, protocol and seed must be the same; otherwise the differing keys
 are named and nothing is written. For runs with different seeds, or with methods
-of the same name, use reality-check report A B --out DIR.
+of the same name, use reality-check report A B --out DIR. One pack alone becomes
+an output folder again, without networks, which a run can extend.
 
-example:
+examples:
   reality-check merge runs/mine theirs.pack --out runs/all
+  reality-check merge theirs.pack --out runs/theirs
 """
 _LEADERBOARD_DETAILS = """\
 The page is one HTML file. Each table has all methods with their intervals, raw
@@ -98,8 +99,6 @@ def run_merge(options: argparse.Namespace) -> int:
     from reality_check.api import merge
     from reality_check.cli.summary import print_summary
 
-    if len(options.runs) < 2:
-        raise UsageError(f"merge joins at least two runs, got {options.runs[0]} alone; name more.")
     print_summary(merge(options.runs, options.out))
     print(f"Report: {options.out / 'report.html'}")
     return DONE

@@ -87,7 +87,7 @@ def campaign_of(path: Path) -> Campaign:
     Raises:
         UsageError: it is neither, a pack that was changed, or a folder without its records.
     """
-    return _unpacked(read_pack(path)) if path.is_file() else recorded_campaign(path)
+    return recorded_campaign(path) if path.is_dir() else _unpacked(read_pack(path))
 
 
 def read_pack(path: Path) -> Pack:

@@ -139,8 +139,9 @@ def load_locked(out_dir: Path) -> Experiment:
     """
     file = out_dir / "experiment.yaml"
     if not file.exists():
+        lacking = "it has no experiment.yaml" if out_dir.exists() else "there is no such folder"
         raise UsageError(
-            f"{out_dir} is not an output folder of reality-check: it has no experiment.yaml. "
+            f"{out_dir} is not an output folder of reality-check: {lacking}. "
             "Start one with: reality-check run EXPERIMENT --out FOLDER"
         )
     return compose(_read_locked(file), where=str(file))

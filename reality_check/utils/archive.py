@@ -79,7 +79,7 @@ def unseal(path: Path, schema: str, version: int) -> Archive:
             contents = _contents(path, archive, schema, version)
             files = _files(path, archive, contents["files"])
     except FileNotFoundError:
-        raise UsageError(f"there is no file {path}; name a pack or an output folder.") from None
+        raise UsageError(f"there is no {path}; name a pack or an output folder.") from None
     except (*_DAMAGED, *_DAMAGED_ZIP, RecursionError, TypeError, AttributeError) as error:
         words = f"{type(error).__name__}: {error}".splitlines()[0]
         raise UsageError(f"{path} is no whole pack ({words}); fetch or write it again.") from None

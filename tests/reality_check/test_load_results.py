@@ -17,6 +17,7 @@ from pytorch_metric_learning.utils.accuracy_calculator import AccuracyCalculator
 from support.in_process import workers_in_this_process
 
 import reality_check as rc
+from reality_check.api import report
 from reality_check.config.metrics import METRICS, STAGES
 from reality_check.data import load_dataset
 
@@ -139,8 +140,12 @@ def test_a_folder_without_its_records_is_refused(finished: Any, tmp_path: Path) 
 
 
 def test_a_folder_of_something_else_is_refused(tmp_path: Path) -> None:
-    with pytest.raises(rc.UsageError, match="is not an output folder of reality-check"):
+    with pytest.raises(rc.UsageError, match=r"is not an output folder .*: it has no experiment"):
         rc.load_results(tmp_path)
+    with pytest.raises(rc.UsageError, match=r"there is no .*x\.pack; name a pack or an output"):
+        rc.load_results(tmp_path / "x.pack")
+    with pytest.raises(rc.UsageError, match=r"is not an output folder .*: there is no such folder"):
+        report(tmp_path / "x.pack")
 
 
 def test_every_public_name_can_be_had() -> None:

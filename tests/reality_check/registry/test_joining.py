@@ -160,9 +160,14 @@ def test_the_joint_folder_must_be_new(runs: Path, tmp_path: Path) -> None:
         merge([runs / "one", runs / "two"], runs / "both")
 
 
-def test_the_command_wants_two(runs: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["merge", str(runs / "one"), "--out", "x"]) == 2
-    assert "merge joins at least two runs" in capsys.readouterr().err
+@pytest.mark.usefixtures("blank_figures")
+def test_one_pack_alone_becomes_its_folder_again(runs: Path, tmp_path: Path) -> None:
+    file, again, before = (tmp_path / name for name in ("one.pack", "again", "before"))
+    pack(runs / "one", file)
+    assert main(["merge", str(file), "--out", str(again)]) == 0
+    shutil.copytree(runs / "one", before)
+    report(before)
+    assert below(again) == below(before)
 
 
 def test_energy_of_work_that_stays_behind_is_left_out() -> None:

@@ -76,7 +76,7 @@ def test_nothing_of_a_pack_is_imported(theirs: Path) -> None:
         ("{from: %s, samples_per_class: 2}", "unknown key 'samples_per_class' beside from"),
         ("{from: %s, methods: [normalised_softmax]}", "has no method 'normalised_softmax'; it has"),
         ("{from: %s, methods: []}", "methods must be a list of names"),
-        ("{from: nowhere.pack}", "there is no file nowhere.pack"),
+        ("{from: nowhere.pack}", "there is no nowhere.pack"),
         ("{from: %s}, {from: %s}", "two methods are named 'normalized_softmax'"),
     ],
 )
