@@ -205,6 +205,9 @@ def test_no_output_folder_is_overwritten_and_none_named_twice(tmp_path: Path) ->
         report_folders(["a", "b"], tmp_path)
     with pytest.raises(UsageError, match="named twice"):
         report_folders(["a", "a"], tmp_path / "out")
-    with pytest.raises(UsageError, match=r"experiment\.yaml"):
-        report_folders([tmp_path / "no", tmp_path / "neither"], tmp_path / "out")
+    with pytest.raises(UsageError, match="there is no .*neither; name a pack or an output folder"):
+        report_folders([tmp_path / "neither", tmp_path / "nor"], tmp_path / "out")
+    (tmp_path / "empty").mkdir()
+    with pytest.raises(UsageError, match=r"it has no experiment\.yaml"):
+        report_folders([tmp_path / "empty", tmp_path / "nor"], tmp_path / "out")
     assert not (tmp_path / "out").exists()
