@@ -217,13 +217,15 @@ class Summary:
     def scatter(self, category: str, method: str) -> Shares:
         """The variances of a method's MAP@R between searches, and between trainings of one winner.
 
-        Of all subsets of one search, the first is that of both together: an estimate with weights w
-        has the error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
+        Of all subsets of one search, and where every winner was trained once, the first is that of
+        both together, and the second 0: an estimate with weights w, of K searches 1 / K, has the
+        error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
         """
-        if self.basis is Basis.SEARCHES and (category, PRIMARY, method) in self.units:
-            return variance_shares(list(self.units[category, PRIMARY, method].values()))
+        units = self.units.get((category, PRIMARY, method), {})
+        if self.basis is Basis.SEARCHES and any(len(values) > 1 for values in units.values()):
+            return variance_shares(list(units.values()))
         estimate = self.estimates(category).get(method)
-        if self.basis is not Basis.SUBSETS or estimate is None or estimate.error is None:
+        if not self.basis.of_losses or estimate is None or estimate.error is None:
             return Shares(None, None)
         assert estimate.degrees is not None
         return Shares(estimate.error**2 * (estimate.degrees + 1), 0.0)

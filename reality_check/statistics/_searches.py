@@ -50,7 +50,8 @@ class Shares:
     Attributes:
         search: variance between the expected scores of the winners of searches; ``None`` with one
             search, or where no winner was trained twice.
-        training: variance between trainings of one winner; ``None`` where none was trained twice.
+        training: variance between trainings of one winner; ``None`` where none was trained twice,
+            and 0 where ``search`` contains it.
     """
 
     search: float | None

@@ -72,23 +72,22 @@ def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
 def luck_section(analysis: Analysis) -> Section | None:
     """Return how much searches, trainings and test classes move the scores; ``None`` if unknown."""
     summary = analysis.summary
-    if summary.basis is Basis.SEARCHES:
+    places = [(method, category) for method in summary.methods for category in summary.categories]
+    scatter = {(m, category): summary.scatter(category, m) for m, category in places}
+    if any(shares.training for shares in scatter.values()):
         sources = ["Searches", "Training"]
         what = "of what searches find, of the training of one winner"
-    elif summary.basis is Basis.SUBSETS:
-        sources = ["Search and training"]
-        what = f"of what one search of {summary.budget} trials finds and one training makes of it"
     else:
-        return None
+        sources = ["Search and training"]
+        trials = f" of {summary.budget} trials" if summary.basis is Basis.SUBSETS else ""
+        what = f"of what one search{trials} finds and one training makes of it"
     rows = []
-    for method in summary.methods:
-        for category in summary.categories:
-            shares = summary.scatter(category, method)
-            if shares.search is not None or shares.training is not None:
-                classes = analysis.uncertainties.get((method, category))
-                known = [shares.search, shares.training][: len(sources)]
-                every = [*known, None if classes is None else classes.deviation**2]
-                rows.append((method, category, *map(_deviation, every)))
+    for place, shares in scatter.items():
+        if shares.search is not None or shares.training is not None:
+            classes = analysis.uncertainties.get(place)
+            known = [shares.search, shares.training or None][: len(sources)]
+            every = [*known, None if classes is None else classes.deviation**2]
+            rows.append((*place, *map(_deviation, every)))
     caption = (
         f"Standard deviations of test {_METRIC}, in points: {what}, and of the mean over other "
         "test classes."

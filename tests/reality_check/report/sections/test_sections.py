@@ -33,6 +33,7 @@ from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.paired import pair_sentence, paired_section
 from reality_check.report.sections.ranks import rank_sentence, ranks_section
 from reality_check.report.sections.search import importance_sentence
+from reality_check.report.sections.tuning import luck_section
 from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
 from reality_check.report.tables import PAIR_COLUMNS, comparisons_csv
@@ -883,3 +884,42 @@ def test_the_paired_section_folds_each_category(queried: ExperimentResults) -> N
     ]
     assert [figure.stem for figure in section.figures] == ["paired_differences"]
     assert paired_section(analysis(runs_of({"a": [0.3]}))) is None
+
+
+# -- what moves the scores -----------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("runs", "header", "cells", "what"),
+    [
+        (
+            [(0.29, 0.31), (0.39, 0.41)],
+            ("Searches", "Training"),
+            ("7.00", "1.41"),
+            "of what searches find, of the training of one winner",
+        ),
+        (
+            [(0.3,), (0.4,)],
+            ("Search and training",),
+            ("7.07",),
+            "of what one search finds and one training makes of it",
+        ),
+    ],
+)
+def test_searches_are_told_from_trainings_where_a_winner_has_several(
+    runs: list[tuple[float, ...]], header: tuple[str, ...], cells: tuple[str, ...], what: str
+) -> None:
+    values = [(search, value) for search, found in enumerate(runs) for value in found]
+    rows = tuple(
+        ResultRow("e", "m", "aggregate", run, MAP, value, search=search, trial=0)
+        for run, (search, value) in enumerate(values)
+    )
+    config = {"protocol": {"search": {"trials": 10}}}
+    results = ExperimentResults("e", "p", "mlrc", True, (), rows, config=config)
+    section = luck_section(Analysis(Summary(results)))
+    assert section is not None
+    (table,) = section.blocks
+    assert isinstance(table, PlainTable)
+    assert table.header == ("Method", "Category", *header, "Test classes")
+    assert [row[2:-1] for row in table.rows] == [cells]
+    assert what in table.caption
