@@ -37,9 +37,9 @@ def add_parser(commands: Commands) -> None:
     add_experiment(parser)
     parser.add_argument(
         "--like",
-        metavar="DIR",
-        help="take the variances of searches and trainings from this finished output folder "
-        "(default: those of docs/calibration.md)",
+        metavar="RUN",
+        help="take the variances of searches and trainings from this finished run, a folder or "
+        "a pack (default: those of docs/calibration.md)",
     )
 
 
