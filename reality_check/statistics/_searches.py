@@ -48,10 +48,10 @@ class Shares:
     """Where the variance of a test score comes from.
 
     Attributes:
-        search: variance between the expected scores of the winners of searches; ``None`` with one
-            search, or where no winner was trained twice.
-        training: variance between trainings of one winner; ``None`` where none was trained twice,
-            and 0 where ``search`` contains it.
+        search: variance between the expected scores of the winners of searches, or of search and
+            training together where they cannot be told apart; ``None`` where it is not known.
+        training: variance between trainings of one winner; 0 where ``search`` contains it, and
+            ``None`` where it is not known.
     """
 
     search: float | None
@@ -125,6 +125,9 @@ def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
 
     Args:
         runs: for each search, the values of the reproductions of its winner, at least one.
+
+    Returns:
+        ``search`` is ``None`` with one search, and both are where no winner was trained twice.
     """
     intervals = [t_interval(values) for values in runs]
     repeated = [(values, i.mean) for values, i in zip(runs, intervals, strict=True) if i.n > 1]
