@@ -368,3 +368,12 @@ def test_the_page_says_what_our_packs_of_replications_say() -> None:
     for line in found:
         if any(f"| {name} |" in line for name in ours):
             assert line in page
+
+
+def test_the_page_of_features_has_the_differences_of_our_pack() -> None:
+    path = ROOT / "registry" / "ccl_pfml_images.pack"
+    found = markdown(claim_rows([read_pack(path).experiment], [path]))
+    differences = re.findall(r"[+−]\d+\.\d+ points \([^)]*\)", found)
+    assert len(differences) == 6
+    page = (ROOT / "docs" / "features.md").read_text(encoding="utf-8")
+    assert all(difference.replace(" points", "") in page for difference in differences)
