@@ -305,7 +305,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _deviations(scatter: Shares | None) -> tuple[str, str]:
-    """Standard deviations in points; where they cannot be told apart that of both together."""
+    """Standard deviations in points; a single one for both where they are not separable."""
     if scatter is None or scatter.search is None:
         return "", ""
     search = points(math.sqrt(scatter.search))

@@ -49,7 +49,7 @@ class Shares:
 
     Attributes:
         search: variance between the expected scores of the winners of searches, or of search and
-            training together where they cannot be told apart; ``None`` where it is not known.
+            training together where the two are not separable; ``None`` where it is not known.
         training: variance between trainings of one winner; 0 where ``search`` contains it, and
             ``None`` where it is not known.
     """
