@@ -93,12 +93,12 @@ class PaperTable:
 
 
 def load_table(name: str) -> PaperTable:
-    """A table by the path of its CSV, or by the name of a shipped one.
+    """A table by the path of its CSV, whatever its suffix, or by the name of a shipped one.
 
     Raises:
         UsageError: there is no such table, or it cannot be read.
     """
-    if Path(name).suffix == ".csv":
+    if Path(name).suffix == ".csv" or Path(name).is_file():
         return read_csv(Path(name))
     known = [*(f"published/{one}" for one in shipped_files("published")), *sorted(paper_files())]
     if name in known:

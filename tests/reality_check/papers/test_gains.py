@@ -122,6 +122,11 @@ def test_the_command_says_it_in_sentences_as_json_and_as_a_figure(
     assert b"ours" in figure.read_bytes()
 
 
+@pytest.mark.parametrize("suffix", ["", ".CSV", ".txt"])
+def test_a_file_is_read_whatever_its_suffix(table: Path, suffix: str) -> None:
+    assert load_table(str(table.rename(table.with_suffix(suffix)))).rows
+
+
 @pytest.mark.parametrize(
     ("old", "new", "message"),
     [
