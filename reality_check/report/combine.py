@@ -44,7 +44,7 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
     parts = [path.resolve().parts for path in paths]
     for place, own in enumerate(parts):
         if own in parts[:place]:
-            raise UsageError(f"the folder {paths[place]} is named twice; name each folder once.")
+            raise UsageError(f"{paths[place]} is named twice; name it once.")
     labels = []
     for own in parts:
         length = 1

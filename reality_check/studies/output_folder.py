@@ -21,6 +21,7 @@ from reality_check.utils.locks import try_lock
 
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
+_NOT_SET = object()
 _WHAT_TO_DO = (
     "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
     "give the values that the folder was made with; only trials, searches, reproductions, final "
@@ -140,9 +141,12 @@ def load_locked(out_dir: Path) -> Experiment:
     file = out_dir / "experiment.yaml"
     if not file.exists():
         lacking = "it has no experiment.yaml" if out_dir.exists() else "there is no such folder"
+        instead = "Start one with: reality-check run EXPERIMENT --out FOLDER"
+        for results in ("*.pack", "*/experiment.yaml"):
+            if any(out_dir.glob(results)):
+                instead = f"Name what is in it: {out_dir / Path(results).parts[0]}"
         raise UsageError(
-            f"{out_dir} is not an output folder of reality-check: {lacking}. "
-            "Start one with: reality-check run EXPERIMENT --out FOLDER"
+            f"{out_dir} is not an output folder of reality-check: {lacking}. {instead}"
         )
     return compose(_read_locked(file), where=str(file))
 
@@ -201,10 +205,12 @@ def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str
     if key.startswith("code."):
         return f"the code of {key.removeprefix('code.')} has changed"
 
-    old, new = value_at(there, key, "absent"), value_at(ours, key, "absent")
-    if key == "methods":
-        old = [method.get("name") for method in old]
-        new = [method.get("name") for method in new]
-    if key == "storage":
-        old, new = (str(url).partition("://")[0] + "://..." for url in (old, new))
-    return f"{key} is {old!r} {places[0]} and {new!r} {places[1]}"
+    values = []
+    for experiment, where in zip((there, ours), places, strict=True):
+        value = value_at(experiment, key, _NOT_SET)
+        if key == "methods":
+            value = [method.get("name") for method in value]
+        if key == "storage" and isinstance(value, str):
+            value = value.partition("://")[0] + "://..."
+        values.append(f"{'not set' if value is _NOT_SET else repr(value)} {where}")
+    return f"{key} is {' and '.join(values)}"

@@ -123,7 +123,7 @@ def test_groups_keep_the_order_given() -> None:
 def test_labels_are_the_shortest_endings_that_differ(tmp_path: Path) -> None:
     paths = [tmp_path / "x/run", tmp_path / "y/run", tmp_path / "z"]
     assert folder_labels(paths) == ["x/run", "y/run", "z"]
-    with pytest.raises(UsageError, match="named twice; name each folder once"):
+    with pytest.raises(UsageError, match="named twice; name it once"):
         folder_labels([tmp_path / "z", tmp_path / "x/../z"])
 
 

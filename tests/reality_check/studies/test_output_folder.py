@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import re
 from pathlib import Path
 from typing import Any
 
@@ -8,6 +9,7 @@ import pytest
 from reality_check.config import Experiment, compose
 from reality_check.studies.output_folder import (
     check_same_experiment,
+    describe_differences,
     load_locked,
     lock_experiment,
     remove_checkpoints,
@@ -126,6 +128,11 @@ def test_many_differences_are_counted(tmp_path: Path) -> None:
     assert "and 2 more" in error_of(experiment(*changes), tmp_path)
 
 
+def test_a_key_that_one_of_them_lacks_is_not_set_there() -> None:
+    said = describe_differences(["dataset.channels"], {"dataset": {}}, {"dataset": {"channels": 3}})
+    assert said == "dataset.channels is not set there and 3 here"
+
+
 def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
     (tmp_path / "thesis.tex").write_text("")
     assert "thesis.tex" in error_of(experiment(), tmp_path)
@@ -135,6 +142,15 @@ def test_a_folder_with_other_files_is_refused(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_none_of_ours_cannot_be_loaded(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match=r"no experiment\.yaml.*reality-check run"):
+        load_locked(tmp_path)
+
+
+@pytest.mark.parametrize("results", ["mine.pack", "quickstart/experiment.yaml"])
+def test_of_a_folder_of_results_these_are_to_be_named(tmp_path: Path, results: str) -> None:
+    (tmp_path / results).parent.mkdir(exist_ok=True)
+    (tmp_path / results).touch()
+    named = tmp_path / ("*.pack" if results == "mine.pack" else "*")
+    with pytest.raises(UsageError, match=re.escape(f"Name what is in it: {named}") + "$"):
         load_locked(tmp_path)
 
 
