@@ -138,17 +138,27 @@ def load_locked(out_dir: Path) -> Experiment:
     Raises:
         UsageError: this is not an output folder of reality-check.
     """
-    file = out_dir / "experiment.yaml"
-    if not file.exists():
-        lacking = "it has no experiment.yaml" if out_dir.exists() else "there is no such folder"
-        instead = "Start one with: reality-check run EXPERIMENT --out FOLDER"
-        for results in ("*.pack", "*/experiment.yaml"):
-            if any(out_dir.glob(results)):
-                instead = f"Name what is in it: {out_dir / Path(results).parts[0]}"
-        raise UsageError(
-            f"{out_dir} is not an output folder of reality-check: {lacking}. {instead}"
-        )
+    file = check_folder(out_dir) / "experiment.yaml"
     return compose(_read_locked(file), where=str(file))
+
+
+def check_folder(out_dir: Path) -> Path:
+    """The path of an output folder, as it is given.
+
+    Raises:
+        UsageError: this is not an output folder of reality-check.
+    """
+    if (out_dir / "experiment.yaml").exists():
+        return out_dir
+    lacking = "it has no experiment.yaml" if out_dir.is_dir() else "there is no such folder"
+    instead = "Start one with: reality-check run EXPERIMENT --out FOLDER"
+    for results in ("*.pack", "*/experiment.yaml"):
+        if any(out_dir.glob(results)):
+            instead = f"Name what is in it: {out_dir / Path(results).parts[0]}"
+    if out_dir.is_file():
+        lacking = "it is a file"
+        instead = "Packs are for report, verdicts, merge, leaderboard and methods: [{from: PACK}]"
+    raise UsageError(f"{out_dir} is not an output folder of reality-check: {lacking}. {instead}")
 
 
 def _read_locked(file: Path) -> dict[str, Any]:

@@ -16,6 +16,7 @@ from reality_check.config import load_experiment
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.finished import UNIT_NAMES
+from reality_check.studies.output_folder import check_folder
 from reality_check.studies.study import Studies, Study
 from reality_check.studies.trial import StoredTrial, complete_by_index
 from reality_check.utils.errors import UsageError
@@ -103,20 +104,15 @@ def worker_states(out_dir: Path) -> list[dict[str, Any]]:
     return states
 
 
-def find_folder(given: str) -> Path:
+def find_folder(given: str | Path) -> Path:
     """The output folder that a folder, a YAML file or the name of an experiment means.
 
     Raises:
         UsageError: there is no such folder.
     """
     folder = Path(given)
-    if (folder / "experiment.yaml").exists():
-        return folder
-    if folder.is_dir():
-        raise UsageError(
-            f"{given} is not an output folder of reality-check: it has no experiment.yaml. "
-            "Name one that `reality-check run` made, such as runs/quickstart."
-        )
+    if folder.is_dir() or folder.suffix == ".pack":
+        return check_folder(folder)
     by_name = Path("runs") / load_experiment(given).name
     if not (by_name / "experiment.yaml").exists():
         raise UsageError(f"{given} has not been run here: there is no {by_name}; name its folder.")

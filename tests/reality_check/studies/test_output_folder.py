@@ -14,6 +14,7 @@ from reality_check.studies.output_folder import (
     lock_experiment,
     remove_checkpoints,
 )
+from reality_check.studies.progress import find_folder
 from reality_check.utils.errors import UsageError
 
 
@@ -152,6 +153,13 @@ def test_of_a_folder_of_results_these_are_to_be_named(tmp_path: Path, results: s
     named = tmp_path / ("*.pack" if results == "mine.pack" else "*")
     with pytest.raises(UsageError, match=re.escape(f"Name what is in it: {named}") + "$"):
         load_locked(tmp_path)
+
+
+def test_a_pack_is_no_folder_and_has_commands_of_its_own(tmp_path: Path) -> None:
+    (tmp_path / "mine.pack").touch()
+    for load in (load_locked, find_folder):
+        with pytest.raises(UsageError, match=r"it is a file\. Packs are for report, .*leaderboard"):
+            load(tmp_path / "mine.pack")
 
 
 def test_removing_checkpoints_keeps_the_records(tmp_path: Path) -> None:
