@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
-from functools import cache
 from typing import Any
 
 import pytest
@@ -12,15 +11,13 @@ from matplotlib.figure import Figure
 
 from reality_check.report.figures.plotting import panel_grid, render
 
-
-@cache
-def _rendered() -> dict[str, bytes]:
-    return render(panel_grid(1, 1, 1.0)[0], ("png", "pdf", "svg"))
+#: Drawn where this is imported, so before others are forked from that process.
+_RENDERED = render(panel_grid(1, 1, 1.0)[0], ("png", "pdf", "svg"))
 
 
 def blank(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
     """In place of ``plotting.render``, which takes some seconds of computing for a whole report."""
-    return {ending: _rendered()[ending] for ending in endings}
+    return {ending: _RENDERED[ending] for ending in endings}
 
 
 class BlankFiles:

@@ -34,6 +34,11 @@ _IMPORTED = [
     "reality_check.launch.prepare",
     "reality_check.launch.local",
     "torch._dynamo",
+    # What is imported where it is used: for a storage, clusters, raw input, binary codes.
+    "alembic.command",
+    "sklearn.metrics",
+    "sklearn.decomposition",
+    "faiss",
 ]
 
 
