@@ -55,10 +55,11 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
                 )
         _check_different(group)
     boards = [Group(Summary(combine(group)), tuple(map(describe, group))) for group in grouped]
-    overview = Section(
-        "overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), _index(boards))
-    )
-    sections = [_section(number, board) for number, board in enumerate(boards, 1)]
+    # Of one run: where methods of several share a name, those of the whole have labels in theirs.
+    hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
+    index = _index(boards, hashes)
+    overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
+    sections = [_section(*of) for of in zip(itertools.count(1), boards, hashes, strict=False)]
     return report_html("Leaderboard", [overview, *sections])
 
 
@@ -78,20 +79,20 @@ def _check_different(sources: Sequence[Source]) -> None:
                 )
 
 
-def _index(boards: Sequence[Group]) -> PlainTable:
+def _index(boards: Sequence[Group], hashes: Sequence[str]) -> PlainTable:
     header = ("Data set", "Protocol", "Protocol hash", "Trunk", "Methods", "Runs")
     rows = []
-    for board in boards:
+    for board, protocol in zip(boards, hashes, strict=True):
         results, config = board.summary.results, board.summary.results.config
         counts = str(len(board.summary.methods)), str(len(board.folders))
-        names = config["dataset"]["name"], results.protocol, protocol_hash(compose(config))
+        names = config["dataset"]["name"], results.protocol, protocol
         rows.append((*names, config["model"]["trunk"], *counts))
     return PlainTable("A table for each.", header, tuple(rows), words=header[:4])
 
 
-def _section(number: int, board: Group) -> Section:
+def _section(number: int, board: Group, protocol: str) -> Section:
     summary = board.summary
-    blocks: list[Block] = [headline(summary), Facts(tuple(_facts(summary)))]
+    blocks: list[Block] = [headline(summary), Facts(tuple(_facts(summary, protocol)))]
     if (table := overview_table(summary)) is not None:
         blocks += [ComparisonTables((table,), summary.origins), legend(summary)]
     blocks += [*interval_figures(summary, f"{number}/")[:1], _costs(summary)]
@@ -102,10 +103,10 @@ def _section(number: int, board: Group) -> Section:
     return Section(f"board-{number}", title, tuple(blocks))
 
 
-def _facts(summary: Summary) -> Iterator[tuple[str, str]]:
+def _facts(summary: Summary, protocol: str) -> Iterator[tuple[str, str]]:
     config = summary.results.config
     yield "Images", f"fingerprint {config['code']['dataset'][:16]}"
-    yield "Protocol hash", protocol_hash(compose(config))
+    yield "Protocol hash", protocol
     yield "Network", f"{config['model']['trunk']}, weights {config['model']['weights']}"
     yield "Intervals", f"95 %, over {summary.basis.units}"
     known = dict(summary.results.facts)

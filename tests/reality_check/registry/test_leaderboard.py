@@ -54,6 +54,16 @@ def test_the_number_is_that_of_the_report(runs: Path, tmp_path: Path) -> None:
     assert f"{100 * sum(values) / len(values):.2f}" in text
 
 
+@pytest.mark.usefixtures("blank_figures")
+def test_methods_of_one_name_stand_beside_each_other(runs: Path, tmp_path: Path) -> None:
+    other = "methods=[{name: contrastive, loss: ContrastiveLoss, arguments: {pos_margin: 0.3}}]"
+    record(experiment(other, "seed=5"), tmp_path / "mine")
+    assert leaderboard([runs / "two", tmp_path / "mine"], tmp_path / "board.html") == 1
+    page = (tmp_path / "board.html").read_text().replace("<wbr>", "")
+    assert "contrastive (two)" in page
+    assert "contrastive (mine)" in page
+
+
 def test_the_same_results_do_not_count_twice(runs: Path, tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="hold the same results of 'normalized_softmax', which"):
         leaderboard([runs / "both", runs / "one"], tmp_path / "board.html")
