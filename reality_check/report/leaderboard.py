@@ -59,7 +59,8 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
     hashes = [protocol_hash(compose(group[0].results.config)) for group in grouped]
     index = _index(boards, hashes)
     overview = Section("overview", "Data sets and protocols", (Bullets(_HOW_TO_READ), index))
-    sections = [_section(*of) for of in zip(itertools.count(1), boards, hashes, strict=False)]
+    numbered = enumerate(zip(boards, hashes, strict=True), 1)
+    sections = [_section(number, board, protocol) for number, (board, protocol) in numbered]
     return report_html("Leaderboard", [overview, *sections])
 
 

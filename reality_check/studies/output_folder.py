@@ -151,13 +151,15 @@ def check_folder(out_dir: Path) -> Path:
     if (out_dir / "experiment.yaml").exists():
         return out_dir
     lacking = "it has no experiment.yaml" if out_dir.is_dir() else "there is no such folder"
-    instead = "Start one with: reality-check run EXPERIMENT --out FOLDER"
-    for results in ("*.pack", "*/experiment.yaml"):
-        if any(out_dir.glob(results)):
-            instead = f"Name what is in it: {out_dir / Path(results).parts[0]}"
     if out_dir.is_file():
         lacking = "it is a file"
         instead = "Packs are for report, verdicts, merge, leaderboard and methods: [{from: PACK}]"
+    elif any(out_dir.glob("*/experiment.yaml")):
+        instead = f"Name what is in it: {out_dir / '*'}"
+    elif any(out_dir.glob("*.pack")):
+        instead = f"Name what is in it: {out_dir / '*.pack'}"
+    else:
+        instead = "Start one with: reality-check run EXPERIMENT --out FOLDER"
     raise UsageError(f"{out_dir} is not an output folder of reality-check: {lacking}. {instead}")
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 from collections.abc import Iterator, Sequence
+from functools import cache
 from typing import Any
 
 import pytest
@@ -11,13 +12,15 @@ from matplotlib.figure import Figure
 
 from reality_check.report.figures.plotting import panel_grid, render
 
-#: Drawn where this is imported, so before others are forked from that process.
-_RENDERED = render(panel_grid(1, 1, 1.0)[0], ("png", "pdf", "svg"))
+
+@cache
+def rendered() -> dict[str, bytes]:
+    return render(panel_grid(1, 1, 1.0)[0], ("png", "pdf", "svg"))
 
 
 def blank(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
     """In place of ``plotting.render``, which takes some seconds of computing for a whole report."""
-    return {ending: _RENDERED[ending] for ending in endings}
+    return {ending: rendered()[ending] for ending in endings}
 
 
 class BlankFiles:

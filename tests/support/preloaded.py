@@ -39,6 +39,7 @@ _IMPORTED = [
     "sklearn.metrics",
     "sklearn.decomposition",
     "faiss",
+    "support.figure_drawn",
 ]
 
 

@@ -13,12 +13,12 @@ from reality_check.studies.storage import open_storage
 
 HEAVY = ("torch", "faiss", "sklearn", "matplotlib", "pytorch_metric_learning")
 PROGRAM = f"""
-import contextlib, io, sys
+import contextlib, io, shlex, sys
 from reality_check.cli.main import main
 for command in sys.argv[1:]:
     try:
         with contextlib.redirect_stdout(io.StringIO()):
-            status = main(command.split())
+            status = main(shlex.split(command))
     except SystemExit as end:
         status = end.code
     assert not status, (command, status)
@@ -31,7 +31,8 @@ for command in sys.argv[1:]:
 def imported(program: str, *commands: str) -> list[str]:
     """The heavy libraries that a process has imported after each of the commands, if any."""
     words = [sys.executable, "-c", program, *commands]
-    return subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    said = subprocess.run(words, capture_output=True, text=True, check=True).stdout
+    return [line for line in said.splitlines() if line]
 
 
 def locked(tiny: Path, folder: Path) -> Experiment:
@@ -43,7 +44,7 @@ def locked(tiny: Path, folder: Path) -> Experiment:
 
 def test_reading_an_experiment() -> None:
     program = f"import reality_check as rc, sys; rc.load_experiment('quickstart'); \
-[print(name) for name in {(*HEAVY, 'optuna')!r} if name in sys.modules]"
+print(*[name for name in {(*HEAVY, 'optuna')!r} if name in sys.modules])"
     assert imported(program) == []
 
 
@@ -65,12 +66,12 @@ def test_commands_one_after_the_other() -> None:
 def test_the_status_of_a_run_that_has_begun(tiny: Path, tmp_path: Path) -> None:
     experiment = locked(tiny, tmp_path)
     assert list(Campaign(experiment, tmp_path).ready_stages()), "its searches are in the storage"
-    assert imported(PROGRAM, f"status {tmp_path}") == []
+    assert imported(PROGRAM, f"status '{tmp_path}'") == []
 
 
 def test_the_status_of_a_run_whose_searches_have_not_begun(tiny: Path, tmp_path: Path) -> None:
     experiment = locked(tiny, tmp_path)
-    assert imported(PROGRAM, f"status {tmp_path}") == []
+    assert imported(PROGRAM, f"status '{tmp_path}'") == []
     storage = open_storage(storage_url(experiment, tmp_path))
     assert storage.get_all_studies() == [], "to look begins nothing"
 
@@ -79,7 +80,7 @@ def test_what_opens_a_database_of_this_version_needs_no_alembic(tiny: Path, tmp_
     experiment = locked(tiny, tmp_path)
     open_storage(storage_url(experiment, tmp_path))
     program = PROGRAM.replace(repr(HEAVY), "('alembic',)")
-    assert imported(program, f"status {tmp_path}") == []
+    assert imported(program, f"status '{tmp_path}'") == []
 
 
 def test_a_library_that_is_imported_is_seen() -> None:
