@@ -27,7 +27,7 @@ import torch
 from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 
 from reality_check.api import run
-from reality_check.config import Experiment, load_experiment
+from reality_check.config import Experiment, Training, load_experiment
 from reality_check.data import SampleSet, TensorSet, load_dataset, split_dataset
 from reality_check.data.tensors import Tensors
 from reality_check.training.fold import FoldTask
@@ -81,13 +81,22 @@ def experiment(*changes: str) -> Experiment:
         return load_experiment(file, list(changes))
 
 
-def trainer(made: Experiment, train: SampleSet, validation: SampleSet | None, out: Path) -> Trainer:
+def trainer(
+    made: Experiment,
+    train: SampleSet,
+    validation: SampleSet | None,
+    out: Path,
+    device: torch.device = CPU,
+    training: Training | None = None,
+) -> Trainer:
     """A fold run of its method, with the middle of every range."""
     method, rules = made.methods[0], made.protocol
     settings = fill_settings(method, rules, middle_params(method, rules))
     fixed = (1, 0) if validation is None else None
-    task = FoldTask(settings, made.model, rules.training, SIZE, 1, 2, fixed_epochs=fixed)
-    return Trainer(task, train, validation, out, CPU)
+    task = FoldTask(
+        settings, made.model, training or rules.training, SIZE, 1, 2, fixed_epochs=fixed
+    )
+    return Trainer(task, train, validation, out, device)
 
 
 def in_turns(rounds: int, *variants: Callable[[], object]) -> list[float]:

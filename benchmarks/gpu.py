@@ -26,6 +26,7 @@ from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
+import features
 import numpy as np
 import torch
 import torch.nn.functional as F
@@ -395,6 +396,39 @@ def softmax(bench: Bench, classes: int) -> None:
         bench.time(("losses", f"{name}, {title}"), functools.partial(step, loss), floor)
 
 
+def heads(bench: Bench) -> None:
+    """Whole trainings of a head on frozen features, as protocol `features` has them."""
+    classes = features.CLASSES
+    made, count = features.experiment(), 400 if bench.tiny else 6000
+    sets = [features.vectors(count, classes, name) for name in ("train", "validation")]
+    rules = made.protocol.training.model_copy(
+        update={"max_epochs": 1 if bench.tiny else 10, "patience": None}
+    )
+
+    def seconds(levers: dict[str, bool]) -> float:
+        how = rules.model_copy(update={"gpu": GpuSettings(probe=False, **levers)})
+        with tempfile.TemporaryDirectory() as folder:
+            fold = features.trainer(made, sets[0], sets[1], Path(folder), GPU, how)
+            begun = time.perf_counter()
+            fold.run()
+            torch.cuda.synchronize()
+            spent = time.perf_counter() - begun
+        if fold.module.remarks():
+            raise RuntimeError(fold.module.remarks()[0])
+        return spent
+
+    fused: dict[str, bool] = {"fused_optimizers": True}
+    floor: Row | None = None
+    bench.measure("heads", f"{count:,} x {features.WIDTH}, warm-up", "s", lambda: seconds({}))
+    for levers in ({}, fused, {"cuda_graph": True}, {**fused, "cuda_graph": True}):
+        name = f"{count:,} x {features.WIDTH}, a training, {', '.join(levers) or 'plain'}"
+        how = functools.partial(seconds, levers)
+        row = bench.measure(
+            "heads", name, "s", lambda how=how: statistics.median(how() for _ in range(3)), floor
+        )
+        floor = floor or row
+
+
 def exactness(bench: Bench) -> None:
     """Numbers that have to agree, and by how much they do."""
     case: dict[str, Any] = {**training.CASES["conv4-28"], "epoch": 3}
@@ -482,7 +516,7 @@ def mps() -> Iterator[dict[str, str]]:
 
 
 PARTS: dict[str, Callable[[Bench], None]] = {
-    part.__name__: part for part in (floors, evaluation, networks, losses, exactness, folds)
+    part.__name__: part for part in (floors, heads, evaluation, networks, losses, exactness, folds)
 }
 
 

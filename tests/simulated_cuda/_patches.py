@@ -8,6 +8,7 @@ from contextlib import ExitStack, contextmanager
 from typing import Any
 from unittest import mock
 
+import pytest
 import torch
 from torch import Tensor
 from torch.optim import optimizer as torch_optimizer
@@ -17,7 +18,7 @@ from simulated_cuda._device import Device
 from simulated_cuda._dispatch import Dispatch
 from simulated_cuda._driver import need_no_driver
 from simulated_cuda._graphs import of_graphs
-from simulated_cuda._tensor import CudaTensor, activated, active
+from simulated_cuda._tensor import CudaTensor, activated, active, current
 
 _80_GIB = 80 << 30
 
@@ -30,6 +31,8 @@ def simulated_cuda(gpus: int = 1, memory: int = _80_GIB) -> Iterator[Device]:
         gpus: how many.
         memory: bytes of each.
     """
+    if current() is None and torch.cuda.is_available():
+        pytest.skip("this machine has a GPU, beside which none is simulated")
     device = Device(gpus, memory)
     need_no_driver()
     with ExitStack() as stack:

@@ -71,7 +71,7 @@ def results(name: str, device: str, dtype: torch.dtype, autocast: bool) -> list[
 @pytest.mark.parametrize("name", MODULES)
 def test_numbers_are_those_of_a_cpu(name: str) -> None:
     found, expected = (results(name, device, torch.float32, False) for device in ("cuda", "cpu"))
-    torch.testing.assert_close(found, expected, rtol=1e-4, atol=1e-5)
+    torch.testing.assert_close(found, expected, rtol=1e-4, atol=5e-5)  # sums over a batch
 
 
 @pytest.mark.parametrize("name", ["UnitLength", *(name for name in MODULES if "ool" in name)])

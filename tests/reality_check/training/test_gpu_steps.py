@@ -14,10 +14,14 @@ from support.gpu_folds import COLOURFUL, built, coloured, vectors
 from support.waits import waits_counted
 from torch import Tensor
 
+from reality_check.data import residency
+
 pytestmark = pytest.mark.gpu
 STEPS = 4
 #: Of an epoch: its mean loss is read at its end.
 MOST_WAITS = 1
+#: At the learning rate of 0.01 rounding alone moves a loss by 7 % within eight steps (H100).
+LR = 1e-4
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
     "chunked": {
@@ -46,14 +50,16 @@ LOSSES: dict[str, dict[str, Any]] = {
 CROPS = {**COLOURFUL, "resized_crop_scale": (0.4, 1.0), "crop_size": 16}
 
 
-def losses_of_two_epochs(folder: Path, device: str, **options: Any) -> list[float]:
-    trainer = built(folder, device, **options)
-    return [trainer.train_steps(STEPS) for _ in range(2)]
+def losses_of_two_epochs(
+    folder: Path, device: str, steps: int = STEPS, **options: Any
+) -> list[float]:
+    trainer = built(folder, device, lr=LR, **options)
+    return [trainer.train_steps(steps) for _ in range(2)]
 
 
 @pytest.mark.parametrize("name", LOSSES)
 def test_an_epoch_waits_for_its_mean_loss_only(tmp_path: Path, name: str) -> None:
-    trainer = built(tmp_path, "cuda", **LOSSES[name])
+    trainer = built(tmp_path, "cuda", lr=LR, **LOSSES[name])
     first = trainer.train_steps(STEPS)
     with waits_counted() as waits:
         second = trainer.train_steps(STEPS)
@@ -75,7 +81,8 @@ def test_an_epoch_waits_for_its_mean_loss_only(tmp_path: Path, name: str) -> Non
 def test_miners_choose_what_they_choose_on_a_cpu(
     tmp_path: Path, loss: str, miner: dict[str, Any]
 ) -> None:
-    options = {"loss": loss, "miner": miner}
+    """In two steps: what is chosen later may turn on rounding."""
+    options = {"steps": 1, "loss": loss, "miner": miner}
     found = losses_of_two_epochs(tmp_path, "cuda", **options)
     assert found == pytest.approx(losses_of_two_epochs(tmp_path, "cpu", **options), rel=0.02)
 
@@ -162,6 +169,11 @@ def test_a_validation_waits_for_its_result_only(tmp_path: Path, simulated_gpu: D
     assert heavy == {"pml_extensions/evaluation/_scores.py"}, "float64 of more than scores"
 
 
+def nearly_full(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As free memory, what torch's own cache keeps of earlier tests included."""
+    monkeypatch.setattr(residency, "free_memory", lambda device: 1000)
+
+
 @pytest.mark.parametrize("resident", [True, False])
 @pytest.mark.parametrize("name", STORES)
 def test_samples_of_every_store_arrive_without_a_wait(
@@ -170,8 +182,8 @@ def test_samples_of_every_store_arrive_without_a_wait(
     options = STORES[name]()
     expected = losses_of_two_epochs(tmp_path, "cpu", **options)
     if not resident:
-        monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 80 << 30))
-    trainer = built(tmp_path, "cuda", **options)
+        nearly_full(monkeypatch)
+    trainer = built(tmp_path, "cuda", lr=LR, **options)
     assert trainer.batches._pipeline.store.resident == resident
     first = trainer.train_steps(STEPS)
     with waits_counted() as waits:
@@ -183,7 +195,7 @@ def test_samples_of_every_store_arrive_without_a_wait(
 def test_what_is_sent_is_page_locked_or_small(
     tmp_path: Path, simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(torch.cuda, "mem_get_info", lambda device=None: (1000, 80 << 30))
+    nearly_full(monkeypatch)
     trainer = built(tmp_path, "cuda")
     simulated_gpu.reset()
     trainer.train_steps(STEPS)
