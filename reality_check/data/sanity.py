@@ -14,11 +14,8 @@ from reality_check.data.images import Images
 from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.utils.spread import evenly_spread
 
-_LOOKED_AT = 64
 #: Below it lie all pixels of 14 bits in a 16-bit file, and the values of a mask.
 _DARK = 64
-#: Networks take values about as large as 1.
-_LARGE = 10
 
 
 def warn_of_oddities(data: SampleSet) -> None:
@@ -26,8 +23,8 @@ def warn_of_oddities(data: SampleSet) -> None:
     # Escaped: what tells two names apart may be invisible.
     if pairs := [f"{one!a} and {other!a}" for one, other in look_alikes(data.class_names)]:
         warnings.warn(
-            f"{len(pairs)} classes of {data.name!r} have names that look like others: "
-            f"{textwrap.shorten(', '.join(pairs), 300)}; if two are one class, give them one name.",
+            f"Names of classes of {data.name!r} look alike: "
+            f"{textwrap.shorten(', '.join(pairs), 300)}. If two are one class, give them one name.",
             stacklevel=3,
         )
     if text := _range_oddity(data):
@@ -52,11 +49,11 @@ def _plain(name: str) -> str:
 
 
 def _range_oddity(data: SampleSet) -> str:
-    some = data.samples[evenly_spread(len(data), _LOOKED_AT)]
+    some = data.samples[evenly_spread(len(data), 64)]
     if isinstance(some, Images):
         peaks = [int(some.image(row).max()) for row in range(len(some))]
         dark = [peak for peak in peaks if peak < _DARK]
-        if len(dark) < 2:  # one may be a photograph of the night
+        if len(dark) * 4 <= len(peaks):  # a few may be photographs of the night
             return ""
         return (
             f"{len(dark)} of {len(peaks)} images of {data.name!r} that were looked at are nearly "
@@ -65,7 +62,7 @@ def _range_oddity(data: SampleSet) -> str:
         )
     values = some.array()
     low, high = values.min(), values.max()
-    if values.ndim < 3 or max(-low, high) <= _LARGE:
+    if values.ndim < 3 or max(-low, high) <= 10:  # networks take about 1
         return ""
     return (
         f"The samples of {data.name!r} are {values.dtype} of shape {values.shape[1:]} with values "
