@@ -4,14 +4,13 @@ import re
 import unicodedata
 import warnings
 from pathlib import Path
-from types import SimpleNamespace
-from typing import Any
 
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from reality_check.config.datasets import TensorsData
 from reality_check.data import ImageSet, TensorSet, load_dataset
 from reality_check.data.sanity import copies, look_alikes
 
@@ -40,11 +39,6 @@ def test_different_names_do_not_look_alike(drawn: set[tuple[str, int]]) -> None:
     assert look_alikes([*names, "0", "10", "100", "A", "a", "1.5", "1.05"]) == []
 
 
-def npz(path: Path, **arrays: Any) -> SimpleNamespace:
-    np.savez(path, **arrays)
-    return SimpleNamespace(reader="tensors", path=str(path), name="toy")
-
-
 ROWS = np.random.default_rng(0).random((6, 8, 8, 3))
 
 
@@ -57,7 +51,6 @@ ROWS = np.random.default_rng(0).random((6, 8, 8, 3))
         (255 * ROWS, r"float32 of shape \(8, 8, 3\) with values from 0\.\d+ to 25\d\.\d+, which"),
         ((4095 * ROWS[..., 0]).astype(np.uint16), "int32 of shape .* to 40"),
         ((255 * ROWS).astype(np.uint8).transpose(0, 3, 1, 2), "uint8 of shape .*3, 8, 8"),
-        ((255 * ROWS).astype(np.uint8), None),
         (ROWS * 4 - 2, None),
         (1000 * ROWS[:, 0, 0], None),  # vectors have any range
     ],
@@ -65,15 +58,15 @@ ROWS = np.random.default_rng(0).random((6, 8, 8, 3))
 def test_values_in_an_unexpected_range_are_said(
     tmp_path: Path, samples: np.ndarray, said: str | None
 ) -> None:
-    config = npz(tmp_path / "toy.npz", x=samples, y=np.array(["01", "1", "b"] * 2))
+    np.savez(tmp_path / "toy.npz", x=samples, y=["01", "1", "b"] * 2)
+    config = TensorsData(name="toy", reader="tensors", path=str(tmp_path / "toy.npz"))
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         load_dataset(config)
-    assert "'01' and '1'" in str(caught[0].message)
-    assert len(caught) == 1 + (said is not None)
-    if said is not None:
-        with pytest.warns(UserWarning, match=said):
-            load_dataset(config)
+    names, *others = (str(one.message) for one in caught)
+    assert "'01' and '1'" in names
+    assert len(others) == (said is not None)
+    assert all(re.search(said or "", text) for text in others)
 
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5)), min_size=1, max_size=12))
@@ -82,15 +75,12 @@ def test_copies_are_those_of_a_plain_loop(drawn: list[tuple[int, int]]) -> None:
     labels, values = map(np.array, zip(*drawn, strict=True))
     samples = np.broadcast_to(values[:, None, None, None], (len(drawn), 2, 2, 1))
     tested = {2, 3}
-    both = [[other for other, same in drawn if same == value] for _, value in drawn]
-    count = sum(len(set(classes)) > 1 for classes in both)
-    crossing = sum(len({label in tested for label in classes}) > 1 for classes in both)
-    names = tuple("abcd")
+    classes = [{label for label, other in drawn if other == value} for _, value in drawn]
+    count = sum(len(found) > 1 for found in classes)
+    crossing = sum(bool(found & tested and found - tested) for found in classes)
     for data in (
-        ImageSet(samples.astype(np.uint8), labels, names, "toy"),  # type: ignore[arg-type]
-        TensorSet(samples.astype(np.float32), labels, names, "toy"),  # type: ignore[arg-type]
+        ImageSet(samples.astype(np.uint8), labels, tuple("abcd"), "toy"),  # type: ignore[arg-type]
+        TensorSet(samples.astype(np.float32), labels, tuple("abcd"), "toy"),  # type: ignore[arg-type]
     ):
-        said = copies(data, sorted(tested))
-        assert bool(said) == bool(count)
-        assert not said or said.startswith(f"{count} of {len(drawn)} {data.noun}s")
-        assert not said or f", {crossing} of them in training and in test" in said
+        expected = [str(number) for number in (count, len(drawn), crossing) if count]
+        assert re.findall(r"\d+", copies(data, sorted(tested))) == expected

@@ -164,11 +164,6 @@ def test_of_several_frames_the_first_is_read(kind: str) -> None:
     np.testing.assert_allclose(decoded, np.asarray(first)[:4, :4], atol=4)
 
 
-def test_twelve_bits_of_a_format_that_says_so_are_scaled() -> None:
-    data = b"P5 4 4 4095\n" + np.full((4, 4), 4095, ">u2").tobytes()
-    assert decode_image(data, 4, 3).min() == 255
-
-
 @pytest.mark.parametrize(
     ("array", "text"),
     [

@@ -226,15 +226,16 @@ def test_a_file_under_two_names_is_refused(files: ImageFiles, again: str, label:
         decode_files(twice, 4)
 
 
-@pytest.mark.parametrize("name", ["toy.zip", "link.zip"])
-def test_a_member_of_a_zip_under_two_names_is_refused(tmp_path: Path, name: str) -> None:
+def test_a_member_of_a_zip_under_two_names_is_refused(tmp_path: Path) -> None:
     with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
         archive.writestr("a.png", b"x")
         archive.writestr("b.png", b"x")  # equal bytes are another matter
     (tmp_path / "link.zip").symlink_to("toy.zip")
-    paths = ("toy.zip/b.png", "toy.zip/a.png", f"{name}/a.png")
+    paths = ("toy.zip/b.png", "toy.zip/a.png", "link.zip/a.png")
     files = ImageFiles("toy", tmp_path, paths, np.arange(3), ("x", "y", "z"))
-    with refused("'toy.zip/a.png' (class 'y')", f"{name}/a.png' (class 'z') of 'toy' are one file"):
+    with refused(
+        "'toy.zip/a.png' (class 'y')", "'link.zip/a.png' (class 'z') of 'toy' are one file"
+    ):
         decode_files(files, 4)
 
 

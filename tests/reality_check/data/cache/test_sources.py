@@ -91,7 +91,7 @@ def test_images_below_a_folder_and_in_a_zip_file(tmp_path: Path) -> None:
     for place in (touch(tmp_path / "tree", *names), packed):
         with pytest.warns(UserWarning, match="Not read") as caught:
             assert sorted(images_below(place)) == sorted(images)
-        (warning,) = map(str, (one.message for one in caught))
+        (warning,) = [str(one.message) for one in caught]
         for said in (
             *(".txt (1)", ".eps (1)", ".mp4 (1)", "no ending (1)", "hidden files (1)"),
             *("@eaDir/ (1)", "__MACOSX/ (1)", "$Recycle.Bin/ (1)", ".git/ (1)"),

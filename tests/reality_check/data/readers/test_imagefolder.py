@@ -84,13 +84,6 @@ def test_folders_that_are_no_classes(tmp_path: Path) -> None:
     assert list_image_folder(root).class_names == ("ant", "runs")
 
 
-def test_linked_folders_are_followed(tmp_path: Path) -> None:
-    root = tree(tmp_path / "here", ("ant",))
-    elsewhere = tree(tmp_path / "there", ("bird",))
-    (root / "bird").symlink_to(elsewhere / "bird")
-    assert list_image_folder(root).class_names == ("ant", "bird")
-
-
 @pytest.mark.parametrize("start", ["", "pets/", "images/pets/"])
 def test_a_zip_file_is_read_as_its_folder(tmp_path: Path, start: str) -> None:
     root = tree(tmp_path / "pets")
