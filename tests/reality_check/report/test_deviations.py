@@ -260,9 +260,6 @@ def test_serious_deviations_come_first() -> None:
     flags = [d.serious for d in found]
     assert flags == sorted(flags, reverse=True)
     assert set(flags) == {True, False}
-    experiment = compose(RIGHT)
-    found = find_deviations(experiment, results(experiment), True, copies="2 of 9 images")
-    assert found == [Deviation("copies", "2 of 9 images", serious=True)]
 
 
 def test_restarts_and_parallel_search_are_named() -> None:
