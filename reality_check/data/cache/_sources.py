@@ -137,9 +137,10 @@ def images_below(place: Path) -> list[str]:
             *[ending or "no ending"] * (ending not in endings),
             *[f"{ending} outside the sub-folders"] * (not folders),
         ]
-        if folders or ending in endings:
-            left_out.update(reasons[:1])
-        images += [] if reasons else [name]
+        if not reasons:
+            images.append(name)
+        elif folders or ending in endings:
+            left_out[reasons[0]] += 1
     if left_out:
         text = ", ".join(f"{what} ({count})" for what, count in left_out.most_common())
         warnings.warn(
