@@ -68,7 +68,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     Raises:
         UsageError: everything that is wrong with it.
     """
-    from reality_check.data import load_dataset
+    from reality_check.data import load_dataset, split_dataset
+    from reality_check.data.sanity import copies
     from reality_check.launch.cost import estimate_cost
     from reality_check.launch.prepare import check_experiment, fingerprints
     from reality_check.registry.packed_methods import check_packed, packs_of
@@ -85,6 +86,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         f"{dataset.noun}s; fits"
     )
     own = with_trials(experiment).trained()
+    if found := copies(dataset, split_dataset(dataset, own.protocol.split).test):
+        print(f"copies: {found}")
     check_packed(experiment, fingerprints(own, dataset), [], packs)
     for pack in packs:
         names = ", ".join(method.name for method in pack.experiment.methods)

@@ -24,6 +24,7 @@ from reality_check.data.readers.tensor_files import read_tensors
 from reality_check.data.readers.torch_dataset import read_torch_dataset
 from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
 from reality_check.data.sampler import ClassBalancedSampler, ShuffledSampler, build_sampler
+from reality_check.data.sanity import warn_of_oddities
 from reality_check.data.splits import ClassSplits, Fold, class_splits, split_dataset
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
@@ -93,7 +94,8 @@ def load_dataset(config: Any, verify: bool = False) -> SampleSet:
     read = _READERS.get(config.reader, _list_and_decode)
     data = read(config)
     if verify and isinstance(data, ImageSet) and not is_intact(data):
-        return read(config)
+        data = read(config)
+    warn_of_oddities(data)
     return data
 
 

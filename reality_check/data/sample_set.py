@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 import json
 from abc import ABC, abstractmethod
@@ -161,10 +162,15 @@ class ImageSet(SampleSet):
         """Height, width and channels of every image; None where their sizes differ."""
         return self.images.shape
 
+    @functools.cached_property
+    def digests(self) -> np.ndarray:
+        """The sha256 of the pixels of each image: uint8, shape (N, 32)."""
+        return image_digests(self.images)
+
     def _content(self) -> tuple[Sequence[object], np.ndarray]:
         images = self.images
         sizes = images.shape or [images.heights.tolist(), images.widths.tolist(), images.channels]
-        return sizes, image_digests(images)
+        return sizes, self.digests
 
 
 @dataclass(frozen=True, eq=False)

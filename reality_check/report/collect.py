@@ -69,7 +69,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
         deviations=(
-            *find_deviations(planned, methods, finished, parallel, steps),
+            *find_deviations(planned, methods, finished, parallel, steps, data.get("copies", "")),
             *origins(experiment, stages),
         ),
         facts=tuple(run_facts(planned, data, environment, _gpus(stages), _gpu_settings(stages))),

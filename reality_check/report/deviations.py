@@ -39,6 +39,7 @@ def find_deviations(
     finished: bool,
     parallel: Sequence[str] = (),
     steps: Sequence[Step] = (),
+    copies: str = "",
 ) -> list[Deviation]:
     """Everything a reviewer should know before reading the numbers; serious ones first.
 
@@ -48,10 +49,12 @@ def find_deviations(
         finished: whether all stages are complete.
         parallel: methods whose search trials overlapped in time.
         steps: in which the experiment grew.
+        copies: the sentence on samples that have several classes.
     """
     deviations = [
         *unequal_treatment(experiment, methods),
         *grown(steps),
+        *[Deviation("copies", copies, True)] * bool(copies),
         *_missing_work(experiment, methods, finished),
         *_diverged(methods),
         *_cut_short(methods),

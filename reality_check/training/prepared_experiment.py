@@ -18,6 +18,7 @@ from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
 from reality_check.data import ClassSplits, SampleSet, load_dataset, split_dataset
+from reality_check.data.sanity import copies
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import input_shape
@@ -149,6 +150,7 @@ class PreparedExperiment:
             "queries": None if test.queries is None else int(test.queries.sum()),
             "lone_images": int((np.bincount(dataset.labels) == 1).sum()),
             "skipped": list(dataset.skipped),
+            "copies": copies(dataset, splits.test),
             "folds": [[len(fold.train), len(fold.validation)] for fold in splits.folds],
             "device": device or str(self.device),
         }

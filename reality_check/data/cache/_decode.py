@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import warnings
 from typing import Literal
 
 import numpy as np
@@ -11,6 +12,23 @@ from PIL import Image
 Resize = Literal["short_side", "square", "none"]
 
 _MAX_RATIO = 100
+#: Pillow does not decode these by itself: EPS runs Ghostscript, the others need a handler.
+_NOT_DECODED = {"BUFR", "EPS", "GRIB", "HDF5", "IPTC", "MPEG", "WMF"}
+
+
+def image_formats() -> tuple[str, ...]:
+    """Return the formats that Pillow, and plugins registered with it, decode here."""
+    Image.preinit()  # the frequent formats first, as Image.open tries them
+    Image.init()
+    return tuple(name for name in Image.ID if name not in _NOT_DECODED)
+
+
+def image_endings() -> frozenset[str]:
+    """Return the endings of their files, such as ``".png"``."""
+    formats = (*image_formats(), "MPO")  # which is opened as JPEG
+    return frozenset(
+        ending for ending, name in Image.registered_extensions().items() if name in formats
+    )
 
 
 def decode_image(
@@ -18,8 +36,9 @@ def decode_image(
 ) -> np.ndarray:
     """Decode an image of any mode and resize it.
 
-    Transparent parts become white, 16-bit images are scaled to 8 bits. The orientation that a
-    camera stores beside the pixels is ignored, as the field's readers do.
+    Transparent parts become white, 16-bit images are scaled to 8 bits; of several frames, the first
+    is taken. The orientation that a camera stores beside the pixels is ignored, as the field's
+    readers do.
 
     Args:
         size: short side of the result in pixels.
@@ -30,7 +49,9 @@ def decode_image(
     Returns:
         uint8, shape (height, width, channels).
     """
-    with Image.open(io.BytesIO(data)) as image:
+    with Image.open(io.BytesIO(data), formats=image_formats()) as image:
+        if getattr(image, "is_animated", False) and image.format != "MPO":  # a photo's preview
+            warnings.warn("Of animations and stacks of images, the first is read.", stacklevel=2)
         image.load()
         plain = _to_mode(image, "L" if channels == 1 else "RGB")
     target = resized_size(plain.width, plain.height, size, resize)
@@ -68,10 +89,8 @@ def image_size(data: bytes) -> tuple[int, int]:
 
 
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
-    if image.mode.startswith("I"):
+    if image.mode[0] in "FI":
         image = _from_16_bit(image)
-    if image.mode == "F":
-        raise ValueError("its pixels are floats without a known range; save it with 8 bits")
     if image.mode in ("LA", "PA", "RGBA", "La", "RGBa") or "transparency" in image.info:
         image = image.convert("RGBA")
         paper = Image.new("RGBA", image.size, "white")
@@ -80,9 +99,13 @@ def _to_mode(image: Image.Image, mode: str) -> Image.Image:
 
 
 def _from_16_bit(image: Image.Image) -> Image.Image:
-    pixels = np.asarray(image).astype(np.int64)
+    pixels = np.asarray(image)
+    low, high = pixels.min(), pixels.max()
     # A PNG of mode I has 16 bits; in a TIFF it has 32, and then their range is anyone's guess.
-    unclear = image.mode == "I" and image.format == "TIFF" and pixels.max() <= 255
-    if pixels.min() < 0 or pixels.max() > 65535 or unclear:
-        raise ValueError("its pixels have 32 bits; save it with 8 bits")
-    return Image.fromarray(((pixels + 128) // 257).astype(np.uint8))
+    unclear = image.mode == "I" and image.format == "TIFF" and high <= 255
+    if image.mode == "F" or low < 0 or high > 65535 or unclear:
+        raise ValueError(
+            f"its pixels are {'floats' if image.mode == 'F' else 'of 32 bits'}, from {low:g} to "
+            f"{high:g}; scale them to 0..255 and save it with 8 bits"
+        )
+    return Image.fromarray(((pixels.astype(np.int64) + 128) // 257).astype(np.uint8))

@@ -5,17 +5,29 @@ from __future__ import annotations
 import functools
 import os
 import re
+import textwrap
 import threading
+import warnings
 import zipfile
+from collections import Counter
 from collections.abc import Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
 
+from reality_check.data.cache._decode import image_endings
 from reality_check.utils.errors import UsageError
 
 _MISSING = (-1, -1)
+#: What is hidden, and folders of NAS, recycle bins, archives and disk checks.
+_CLUTTER = re.compile(
+    r"(\..*|@eadir|@tmp|@recycle|@recently-snapshot|#recycle|#snapshot|\$recycle\.bin|lost\+found"
+    r"|__macosx|__pycache__|system volume information|network trash folder|temporary items)?",
+    re.IGNORECASE,
+)
+#: What this tool's own output folders are known by.
+_OUTPUT = "experiment.yaml"
 _STAT_THREADS = 16
 _STAT_CHUNK = 256
 
@@ -57,24 +69,25 @@ class Sources:
         return self._opened[archive].read(member)
 
     def stamps(self, paths: Sequence[str]) -> np.ndarray:
-        """Return what changes when a file does: int64, shape (N, 2); -1 for a missing file.
+        """Return what changes when a file does: int64, shape (N, 3); -1 for a missing file.
 
-        That is size and time of change (ns), or size and CRC-32 inside a ``.zip`` file.
+        That is size and time of change (ns), or size and CRC-32 inside a ``.zip`` file; then, in
+        this process, what is equal for all names of a file.
         """
         chunks = [paths[i : i + _STAT_CHUNK] for i in range(0, len(paths), _STAT_CHUNK)]
         with ThreadPoolExecutor(_STAT_THREADS) as threads:  # waits, on a network's file system
             stamps = list(threads.map(lambda chunk: [self._stamp(path) for path in chunk], chunks))
-        return np.array([stamp for chunk in stamps for stamp in chunk], np.int64).reshape(-1, 2)
+        return np.array([stamp for chunk in stamps for stamp in chunk], np.int64).reshape(-1, 3)
 
-    def _stamp(self, path: str) -> tuple[int, int]:
+    def _stamp(self, path: str) -> tuple[int, int, int]:
         archive, member = self._split(path)
         if archive is not None:
-            return _members(archive).get(member, _MISSING)
+            return (*_members(archive).get(member, _MISSING), hash((archive, member)))
         try:
             status = os.stat(os.path.join(self._root, path))
         except OSError:
-            return _MISSING
-        return status.st_size, status.st_mtime_ns
+            return (*_MISSING, -1)
+        return status.st_size, status.st_mtime_ns, hash((status.st_dev, status.st_ino))
 
     def _split(self, path: str) -> tuple[Path | None, str]:
         """The ``.zip`` file that a path goes through, if it does, and the rest of the path."""
@@ -82,7 +95,8 @@ class Sources:
             for match in re.finditer(r"\.zip/", path, re.IGNORECASE):
                 name = path[: match.end() - 1]
                 if name not in self._archives:
-                    self._archives[name] = file if (file := self._root / name).is_file() else None
+                    file = (self._root / name).resolve()
+                    self._archives[name] = file if file.is_file() else None
                 if (archive := self._archives[name]) is not None:
                     return archive, path[match.end() :]
         return None, path
@@ -99,28 +113,80 @@ def open_zip(file: Path) -> zipfile.ZipFile:
         ) from error
 
 
-def files_below(place: Path) -> list[str]:
-    """Return the paths of the files in a folder, or in a ``.zip`` file, relative to it.
+def images_below(place: Path) -> list[str]:
+    """Return the paths of the images in the sub-folders of a folder or ``.zip`` file.
 
-    At any depth and in no particular order. What begins with a dot, and ``__MACOSX`` of archives
-    made on a Mac, is left out.
+    At any depth, relative to it and in no particular order. No folder is entered twice, whatever
+    links lead to it. What is hidden, no image, clutter of file managers, or output of this tool is
+    left out, and a warning counts it.
 
     Raises:
-        UsageError: the ``.zip`` file cannot be read or is damaged.
+        UsageError: a folder or the ``.zip`` file cannot be read.
     """
-    if place.is_dir():
-        return list(_walk(place))
-    parts = {name: name.split("/") for name in _members(place)}
-    hidden = {name for name, of in parts.items() if any(part[:1] in (".", "") for part in of)}
-    return [name for name, of in parts.items() if of[0] != "__MACOSX" and name not in hidden]
+    names = list(_walk(place) if place.is_dir() else _members(place))
+    outputs = [name.removesuffix(_OUTPUT) for name in names if name.endswith(f"/{_OUTPUT}")]
+    images, left_out, endings = [], Counter[str](), image_endings()
+    for name in names:
+        *folders, file = name.split("/")
+        ending = os.path.splitext(file)[1].lower()
+        reasons = [
+            *(f"{folder}/" for folder in folders if is_clutter(folder)),
+            *filter(name.startswith, outputs),
+            *[name] * (not file),
+            *["hidden files"] * is_clutter(file),
+            *[ending or "no ending"] * (ending not in endings),
+            *[f"{ending} outside the sub-folders"] * (not folders),
+        ]
+        if not reasons:
+            images.append(name)
+        elif folders or ending in endings:
+            left_out[reasons[0]] += 1
+    if left_out:
+        text = ", ".join(f"{what} ({count})" for what, count in left_out.most_common())
+        warnings.warn(
+            f"Not read in {str(place)!r}: {textwrap.shorten(text, 300)}. Images that Pillow does "
+            "not read must be converted, to PNG for example.",
+            stacklevel=3,
+        )
+    return images
 
 
-def _walk(folder: Path) -> Iterator[str]:
-    for base, folders, names in os.walk(folder, followlinks=True):
-        folders[:] = [name for name in folders if name[0] != "."]
-        below = os.path.relpath(base, folder).replace(os.sep, "/")
-        start = "" if below == "." else f"{below}/"
-        yield from (start + name for name in names if name[0] != ".")
+def is_clutter(name: str) -> bool:
+    """Whether a file or folder is hidden, or made by a system for itself."""
+    return _CLUTTER.fullmatch(name) is not None
+
+
+def _walk(root: Path) -> Iterator[str]:
+    """The files of each folder once: of those below ``root``, then of those only linked there.
+
+    What is not entered ends with a slash: clutter, and a folder that was read already.
+    """
+    seen = {_identity(folder): "a folder above it" for folder in root.resolve().parents}
+    starts = [root]
+    for start in starts:  # which grows
+        for base, folders, files in os.walk(start, onerror=_refuse):
+            below = os.path.relpath(base, root).replace(os.sep, "/")
+            first = seen.setdefault(_identity(base), below)
+            if first != below:
+                yield f"{below}/, which is {first}/"
+                folders.clear()
+                continue
+            files += [f"{name}/" for name in folders if is_clutter(name)]
+            folders[:] = sorted(name for name in folders if not is_clutter(name))
+            starts += [path for name in folders if (path := Path(base, name)).is_symlink()]
+            yield from (name if below == "." else f"{below}/{name}" for name in files)
+
+
+def _identity(folder: str | Path) -> tuple[int, int]:
+    status = os.stat(folder)
+    return status.st_dev, status.st_ino
+
+
+def _refuse(error: OSError) -> None:
+    raise UsageError(
+        f"The folder {str(error.filename)!r} cannot be read ({error.strerror}); allow that, or "
+        "remove it."
+    ) from error
 
 
 def _members(archive: Path) -> dict[str, tuple[int, int]]:

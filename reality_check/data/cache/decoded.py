@@ -59,7 +59,7 @@ def decode_files(
 
     Raises:
         UsageError: an option is out of range, a file is broken (or, for ``"skip"``, all of a
-            class), or the cache folder cannot be written.
+            class) or is listed twice, or the cache folder cannot be written.
     """
     _check_options(size, channels, resize, on_broken)
     with Sources(files.root) as sources:
@@ -67,12 +67,13 @@ def decode_files(
         missing = stamps[:, 0] < 0
         if on_broken == "error":
             _check_none_missing(files, missing)
+        _check_listed_once(files, stamps)
         options = {"size": 0 if resize == "none" else size, "channels": channels, "resize": resize}
         decoder = _Decoder(files, sources, missing, size, channels, resize)
         meta = {"name": files.name, "root": str(files.root.resolve()), **options}
         meta |= {"format": _FORMAT, "files": len(files), "pillow": PIL.__version__}
         job = Job(files.name, len(files), channels, decoder.decode, decoder.expected_bytes, meta)
-        entry = obtain_entry(cache_folder() / _entry_name(files, stamps, options), job)
+        entry = obtain_entry(cache_folder() / _entry_name(files, stamps[:, :2], options), job)
     return _image_set(files, entry, on_broken)
 
 
@@ -228,6 +229,21 @@ def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:
             f"{files.name!r} lists {_printable(files.paths[rows[0]])!r}{more}, but there is no "
             f"such file below {str(files.root)!r}; complete it, or write on_broken: skip."
         )
+
+
+def _check_listed_once(files: ImageFiles, stamps: np.ndarray) -> None:
+    """Refuse a file under two names: an image would find itself, or have two classes."""
+    first: dict[tuple[int, ...], int] = {}
+    for row, stamp in enumerate(map(tuple, stamps.tolist())):
+        if stamp[0] >= 0 and first.setdefault(stamp, row) != row:
+            names = [
+                f"{_printable(files.paths[one])!r} (class {files.class_names[files.labels[one]]!r})"
+                for one in (first[stamp], row)
+            ]
+            raise UsageError(
+                f"{' and '.join(names)} of {files.name!r} are one file, so an image would find "
+                "itself; remove one, or replace a link by a copy if both are meant."
+            )
 
 
 def _check_none_empty(files: ImageFiles, labels: np.ndarray) -> None:

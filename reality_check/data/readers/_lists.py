@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import NamedTuple, TypeVar
@@ -89,16 +88,10 @@ def assemble(
         queries: which images are the queries of the official test.
 
     Raises:
-        UsageError: there is no image, or one is listed twice.
+        UsageError: there is no image.
     """
     if not paths:
         raise UsageError(f"The lists in {str(root)!r} name no image; restore them.")
-    path, times = Counter(paths).most_common(1)[0]
-    if times > 1:
-        raise UsageError(
-            f"The lists in {str(root)!r} name the image {path!r} {times} times; restore them from "
-            "their archive."
-        )
     ids, labels = np.unique(np.array(class_ids), return_inverse=True)
     classes: list[Id] = ids.tolist()
     names = [class_name(value) for value in classes]

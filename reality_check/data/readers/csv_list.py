@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import csv
-import posixpath
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -47,7 +46,6 @@ def list_csv(path: str | Path) -> ImageFiles:
     """
     file = expand_path(path)
     lines = _read(file)
-    _check_listed_once(file, lines)
     labels = {line.label for line in lines}
     numbers = all(label.isascii() and label.isdigit() for label in labels)
     names = tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
@@ -123,17 +121,6 @@ def _checked(where: str, values: list[str], has_split: bool) -> list[str]:
             f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
         )
     return values
-
-
-def _check_listed_once(file: Path, lines: list[_Line]) -> None:
-    first: dict[str, int] = {}
-    for line in lines:
-        path = posixpath.normpath(line.path)
-        if first.setdefault(path, line.number) != line.number:
-            raise UsageError(
-                f"Line {line.number} of {str(file)!r} lists {line.path!r} again, which line "
-                f"{first[path]} has; an image would find itself, so remove one of them."
-            )
 
 
 def _official_test(

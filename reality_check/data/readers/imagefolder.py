@@ -2,20 +2,14 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import Path
 
 import numpy as np
 
-from reality_check.data.cache._sources import files_below
+from reality_check.data.cache._sources import images_below, is_clutter
 from reality_check.data.image_files import ImageFiles
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
-
-#: File name endings that count as images (any case); all other files are ignored.
-EXTENSIONS = frozenset(
-    (".jpg", ".jpeg", ".png", ".ppm", ".pgm", ".bmp", ".gif", ".tif", ".tiff", ".webp")
-)
 
 
 def list_image_folder(path: str | Path) -> ImageFiles:
@@ -38,8 +32,7 @@ def list_image_folder(path: str | Path) -> ImageFiles:
             f"There is no folder {str(place)!r}; write the path of a folder that has one "
             "sub-folder per class, or of a .zip file of it."
         )
-    files = [name for name in files_below(place) if "/" in name]
-    names = [name for name in files if os.path.splitext(name)[1].lower() in EXTENSIONS]
+    names = images_below(place)
     start = _shared_folder(names) if zipped else ""
     names = sorted((name[len(start) :] for name in names), key=lambda name: name.split("/"))
     class_names = tuple(dict.fromkeys(name.split("/", 1)[0] for name in names))
@@ -64,16 +57,20 @@ def _shared_folder(names: list[str]) -> str:
 
 
 def _check_classes(place: Path, class_names: tuple[str, ...]) -> None:
-    endings = ", ".join(sorted(EXTENSIONS))
     if not class_names:
         raise UsageError(
-            f"{str(place)!r} has no sub-folders with images ({endings}); put the images of each "
-            "class into a sub-folder of its own."
+            f"{str(place)!r} has no sub-folders with images (JPEG, PNG and all else that Pillow "
+            "reads); put the images of each class into a sub-folder of its own."
         )
-    folders = [entry.name for entry in place.iterdir() if entry.is_dir()] if place.is_dir() else []
-    empty = sorted(name for name in folders if name[0] != "." and name not in class_names)
+    empty = sorted(
+        entry.name
+        for entry in (place.iterdir() if place.is_dir() else ())
+        if entry.is_dir()
+        and not (entry.name in class_names or is_clutter(entry.name))
+        and not any(entry.rglob("experiment.yaml"))
+    )
     if empty:
         raise UsageError(
-            f"The class folder {str(place / empty[0])!r} holds no image ({endings}); add images or "
-            "remove the folder."
+            f"The class folder {str(place / empty[0])!r} holds no image of its own; add "
+            "images or remove the folder."
         )

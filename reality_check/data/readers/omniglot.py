@@ -6,7 +6,7 @@ from pathlib import Path
 
 import numpy as np
 
-from reality_check.data.cache._sources import files_below
+from reality_check.data.cache._sources import images_below
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers.download import RemoteFile
 from reality_check.data.readers.download import download as download_file
@@ -101,7 +101,7 @@ def _characters(folder: Path, part: str) -> dict[str, list[str]]:
     if place is None:
         raise UsageError(f"There is no {part} of Omniglot in {str(folder)!r}. {_ADVICE}")
     characters: dict[str, list[str]] = {}
-    for name in files_below(place):
+    for name in images_below(place):
         parts = name.removeprefix(f"{part}/").split("/")
         if len(parts) == 3 and parts[2].lower().endswith(".png"):
             characters.setdefault(f"{parts[0]}/{parts[1]}", []).append(f"{place.name}/{name}")

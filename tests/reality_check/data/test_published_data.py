@@ -109,18 +109,27 @@ def test_in_shop_with_queries_and_gallery(tmp_path: Path) -> None:
     assert round(values["r_precision"] * 72, 6) == round(values["r_precision"] * 72)
 
 
-def test_broken_and_single_images_are_in_the_report(tmp_path: Path) -> None:
+def test_broken_single_and_copied_images_are_in_the_report(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
     root = small_cub(tmp_path / "CUB_200_2011")
     folders = sorted((root / "images").iterdir())
     broken = sorted(folders[3].iterdir())[:2]  # leaves one image of the class
     for file in broken:
         file.write_bytes(file.read_bytes()[:50])
+    trained, tested = (next(folders[rank].iterdir()) for rank in (0, -1))
+    tested.write_bytes(trained.read_bytes())
     out = tmp_path / "out"
-    arguments = ["run", "cub200_mlrc", "--out", str(out), f"dataset.path={root}", *SMALL]
+    arguments = ["cub200_mlrc", f"dataset.path={root}", *SMALL]
     arguments += ["methods=[contrastive]", "dataset.on_broken=skip"]
+    copies = "2 of 142 images have an identical copy in another class, 2 of them in training and"
     with pytest.warns(UserWarning, match="Skipped 2 of 144"):
-        assert main(arguments) == 0
+        assert main(["check", *arguments]) == 0
+    assert f"copies: {copies}" in capsys.readouterr().out
+    with pytest.warns(UserWarning, match="Skipped 2 of 144"):
+        assert main(["run", *arguments, "--out", str(out)]) == 0
     report = (out / "report.md").read_text()
+    assert f"Serious – copies:** {copies}" in report
     assert "2 that could not be decoded" in report
     for file in broken:
         assert file.name.replace("_", "\\_") in report

@@ -5,9 +5,14 @@ import io
 
 import numpy as np
 import pytest
-from PIL import Image
+from PIL import Image, UnidentifiedImageError
 
-from reality_check.data.cache._decode import decode_image, image_size, resized_size
+from reality_check.data.cache._decode import (
+    decode_image,
+    image_endings,
+    image_size,
+    resized_size,
+)
 
 
 def encode(array: np.ndarray | Image.Image, kind: str = "PNG", **options: object) -> bytes:
@@ -141,12 +146,29 @@ def test_camera_orientation_is_ignored() -> None:
     assert decode_image(data, 4, 3).shape == (4, 8, 3)
 
 
+def test_what_pillow_decodes_by_itself_is_read_as_an_image() -> None:
+    endings = image_endings()
+    assert endings >= {".jpg", ".jfif", ".png", ".webp", ".jp2", ".tga", ".tiff", ".gif", ".mpo"}
+    assert not endings & {".eps", ".ps", ".pdf", ".wmf", ".mpg", ".h5", ".txt", ""}
+    page = encode(photo(4, 4), "EPS")
+    with pytest.raises(UnidentifiedImageError):  # Ghostscript is not started, whatever its name
+        decode_image(page, 4, 3)
+
+
+@pytest.mark.parametrize("kind", ["GIF", "TIFF", "PNG", "WEBP"])
+def test_of_several_frames_the_first_is_read(kind: str) -> None:
+    first, *others = (Image.new("RGB", (6, 6), (60 * n, 99, 9)) for n in range(3))
+    data = encode(first, kind, save_all=True, append_images=others)
+    with pytest.warns(UserWarning, match="the first is read"):
+        assert decode_image(data, 4, 3)[0, 0, 0] < 9
+
+
 @pytest.mark.parametrize(
     ("array", "text"),
     [
-        (np.ones((4, 4), np.float32), "floats"),
+        (np.full((4, 4), -1.5, np.float32), "floats, from -1.5 to -1.5"),
         (np.full((4, 4), 1 << 20, np.int32), "32 bits"),
-        (np.full((4, 4), 200, np.int32), "32 bits"),
+        (np.full((4, 4), 200, np.int32), "32 bits, from 200 to 200"),
     ],
 )
 def test_pixels_without_a_known_range_are_refused(array: np.ndarray, text: str) -> None:

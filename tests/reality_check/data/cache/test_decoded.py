@@ -212,6 +212,33 @@ def test_a_class_without_a_whole_image_is_an_error(files: ImageFiles) -> None:
         decode_files(files, 4, on_broken="skip")
 
 
+@pytest.mark.parametrize("label", [0, 1])
+@pytest.mark.parametrize("again", ["0/0.png", "./0/0.png", "hard", "soft", "by/0.png"])
+def test_a_file_under_two_names_is_refused(files: ImageFiles, again: str, label: int) -> None:
+    root = files.root
+    os.link(root / "0/0.png", root / "hard")
+    (root / "soft").symlink_to("0/0.png")
+    (root / "by").symlink_to("0")
+    paths, labels = (*files.paths, again), np.append(files.labels, label)
+    twice = ImageFiles("toy", root, paths, labels, files.class_names)
+    named = f"{again!r} (class 'class {label}') of 'toy' are one file"
+    with refused("'0/0.png' (class 'class 0') and ", named, "link by a copy"):
+        decode_files(twice, 4)
+
+
+def test_a_member_of_a_zip_under_two_names_is_refused(tmp_path: Path) -> None:
+    with zipfile.ZipFile(tmp_path / "toy.zip", "w") as archive:
+        archive.writestr("a.png", b"x")
+        archive.writestr("b.png", b"x")  # equal bytes are another matter
+    (tmp_path / "link.zip").symlink_to("toy.zip")
+    paths = ("toy.zip/b.png", "toy.zip/a.png", "link.zip/a.png")
+    files = ImageFiles("toy", tmp_path, paths, np.arange(3), ("x", "y", "z"))
+    with refused(
+        "'toy.zip/a.png' (class 'y')", "'link.zip/a.png' (class 'z') of 'toy' are one file"
+    ):
+        decode_files(files, 4)
+
+
 def test_missing_files(files: ImageFiles) -> None:
     (files.root / files.paths[2]).unlink()
     (files.root / files.paths[5]).unlink()

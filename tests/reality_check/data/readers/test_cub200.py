@@ -122,12 +122,6 @@ def test_the_published_counts(tmp_path: Path, trees: ModuleType) -> None:
         ("image_class_labels.txt", "3 2\n", "3\n", r"Line 3 .* is '3', but it must hold image_id"),
         ("image_class_labels.txt", "3 2\n", "3 7\n", r"classes\.txt' has no class 7"),
         ("classes.txt", "2 002.Laysan_Albatross\n", "", r"classes\.txt' has no class 2"),
-        (
-            "images.txt",
-            "4 002.Laysan_Albatross/Laysan_Albatross_0003_1033",
-            "4 002.Laysan_Albatross/Laysan_Albatross_0002_1027",
-            r"name the image 'images/002.*1027\.jpg' 2 times",
-        ),
     ],
 )
 def test_damaged_lists_are_refused(

@@ -1,0 +1,96 @@
+"""What is most likely a mistake in a data set: look-alike classes, odd values, copies."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+import unicodedata
+import warnings
+from collections.abc import Iterable, Sequence
+
+import numpy as np
+
+from reality_check.data.images import Images
+from reality_check.data.sample_set import ImageSet, SampleSet
+from reality_check.utils.spread import evenly_spread
+
+#: Below it lie all pixels of 14 bits in a 16-bit file, and the values of a mask.
+_DARK = 64
+
+
+def warn_of_oddities(data: SampleSet) -> None:
+    """Warn of classes that may be one, and of values in an unexpected range."""
+    # Escaped: what tells two names apart may be invisible.
+    if pairs := [f"{one!a} and {other!a}" for one, other in look_alikes(data.class_names)]:
+        warnings.warn(
+            f"Names of classes of {data.name!r} look alike: "
+            f"{textwrap.shorten(', '.join(pairs), 300)}. If two are one class, give them one name.",
+            stacklevel=3,
+        )
+    if text := _range_oddity(data):
+        warnings.warn(text, stacklevel=3)
+
+
+def look_alikes(names: Iterable[str]) -> list[tuple[str, str]]:
+    """Return pairs of names that people take for one.
+
+    They differ in case (unless of one letter), blanks, leading zeros, invisible characters, or in
+    how Unicode writes accents and wide letters.
+    """
+    first: dict[str, str] = {}
+    return [(one, name) for name in names if (one := first.setdefault(_plain(name), name)) != name]
+
+
+def _plain(name: str) -> str:
+    text = unicodedata.normalize("NFKC", name)
+    text = "".join(letter for letter in text if unicodedata.category(letter) != "Cf")
+    text = re.sub(r"(?<![\d.])0+(?=\d)", "", " ".join(text.split()))
+    return text if len(text) == 1 else text.casefold()
+
+
+def _range_oddity(data: SampleSet) -> str:
+    some = data.samples[evenly_spread(len(data), 64)]
+    if isinstance(some, Images):
+        peaks = [int(some.image(row).max()) for row in range(len(some))]
+        dark = [peak for peak in peaks if peak < _DARK]
+        if len(dark) * 4 <= len(peaks):  # a few may be photographs of the night
+            return ""
+        return (
+            f"{len(dark)} of {len(peaks)} images of {data.name!r} that were looked at are nearly "
+            f"black: no value above {max(dark)} of 255. Scale their values to 0..255 (of 16-bit "
+            "files to 0..65535) and save them again."
+        )
+    values = some.array()
+    low, high = values.min(), values.max()
+    if values.ndim < 3 or max(-low, high) <= 10:  # networks take about 1
+        return ""
+    return (
+        f"The samples of {data.name!r} are {values.dtype} of shape {values.shape[1:]} with values "
+        f"from {low:g} to {high:g}, which reach the network as they are. Scale them to about 0..1; "
+        "images are uint8 (N, H, W, C), 0..255, with 1 or 3 channels."
+    )
+
+
+def copies(data: SampleSet, tested: Sequence[int]) -> str:
+    """Return how many samples have an equal one in another class, as a sentence; else ``""``.
+
+    Args:
+        tested: labels of the test classes.
+    """
+    if isinstance(data, ImageSet):
+        keys = data.digests.view(np.int64)[:, 0]
+    else:
+        keys = np.array([hash(sample.tobytes()) for sample in data.samples.array()])
+    _, content = np.unique(keys, return_inverse=True)
+
+    def shared(groups: np.ndarray) -> int:
+        """How many samples have an equal one in another group."""
+        contents = np.unique(content * data.num_classes + groups) // data.num_classes
+        return int((np.bincount(contents) > 1)[content].sum())
+
+    count = shared(data.labels)
+    return (count > 0) * (
+        f"{count} of {len(data)} {data.noun}s have an identical copy in another class, "
+        f"{shared(np.isin(data.labels, tested))} of them in training and in test classes: no loss "
+        "gets both right."
+    )
