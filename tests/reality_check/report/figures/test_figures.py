@@ -212,8 +212,7 @@ def test_every_panel_keeps_to_its_cell(drawn: list[ReportFigure]) -> None:
     "user",
     [
         {"text.usetex": True},  # would need LaTeX, and lets it read names as commands
-        {"font.family": "None such", "savefig.bbox": "tight", "savefig.format": "svgz"},
-        {"lines.linewidth": 9.0, "axes.facecolor": "black", "interactive": True},
+        {"font.family": "None such", "savefig.bbox": "tight", "interactive": True},
     ],
 )
 def test_what_the_user_set_in_matplotlib_neither_shows_nor_changes(
@@ -227,7 +226,7 @@ def test_what_the_user_set_in_matplotlib_neither_shows_nor_changes(
 
 @pytest.mark.parametrize(
     ("package", "named"),
-    [("report.figures", "none_such"), ("data.readers", "none_such"), ("data.readers", "svg")],
+    [("report.figures", "none_such"), ("data.readers", "svg")],
 )
 def test_a_backend_that_is_not_installed_stops_nothing(package: str, named: str) -> None:
     """Colab hands MPLBACKEND to processes of other environments; one that exists is kept."""
