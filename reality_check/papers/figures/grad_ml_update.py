@@ -59,7 +59,7 @@ def grad_ml(points: Tensor) -> Tensor:
 
 LOSSES: dict[str, Loss] = {
     "triplet": triplet,
-    "DR-triplet": lambda points: dr_triplet(*points[:3], MARGIN, DIRECTION),
+    "DR-triplet": lambda points: dr_triplet(points[0], points[1], points[2], MARGIN, DIRECTION),
     "lifted structure": lifted_structure,
     "GradML": grad_ml,
 }
