@@ -10,15 +10,18 @@ from typing import Any, ClassVar
 import torch
 from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.utils import common_functions as c_f
+from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
 from pml_extensions._common import (
+    COINCIDENT,
     Float32Loss,
     IndicesTuple,
     LossDict,
     Number,
     Phased,
     positive,
+    root,
     softplus,
 )
 from pml_extensions.functional import pairwise_distances, unit_vectors
@@ -88,6 +91,65 @@ class RingLoss(BaseMetricLossFunction):
         losses = 0.5 * (lengths - self.radius).square()
         indices = torch.arange(len(losses), device=losses.device)
         return {"loss": {"losses": losses, "indices": indices, "reduction_type": "element"}}
+
+
+def dr_triplet(
+    anchors: Tensor, positives: Tensor, negatives: Tensor, margin: float, direction: float
+) -> Tensor:
+    """Return what :class:`DRTripletLoss` is of each triplet, before the hinge.
+
+    Args:
+        anchors: Shape (..., D), as the two others.
+        positives: Of the anchors' classes.
+        negatives: Of other classes.
+        margin: m.
+        direction: g.
+    """
+    positive = (anchors - positives).square().sum(dim=-1)
+    negative = (anchors - negatives).square().sum(dim=-1)
+    ratio = root(positive) / root(negative).clamp(min=COINCIDENT**0.5)
+    return positive - negative + margin - direction / 2 * ratio
+
+
+class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
+    r"""The triplet loss with a direction regulariser.
+
+    .. math:: L = \max\Big(0, |a - p|^2 - |a - n|^2 + m - \frac g2 \frac{|a - p|}{|a - n|}\Big)
+
+    "GradML", section 3.1, after "Moving in the right direction" (Mohan et al., CVPR 2020), for
+    embeddings of unit length: its :math:`1 - a^\top p` is half of :math:`|a - p|^2`. The hinge is
+    that of the triplet loss; without a miner, all triplets of the batch count.
+
+    Args:
+        margin: m (neither paper's text has a value; ours).
+        direction: g (ours likewise); 0 is the triplet loss.
+        **kwargs: PML's ``reducer``, ``embedding_regularizer`` and its weight.
+    """
+
+    def __init__(self, margin: float = 0.2, direction: float = 0.3, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.margin, self.direction = margin, direction
+        self.add_to_recordable_attributes(list_of_names=["margin", "direction"], is_stat=False)
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary, an entry a triplet."""
+        c_f.labels_or_indices_tuple_required(labels, indices_tuple)
+        if embeddings.dim() != 2:
+            raise ValueError(f"embeddings must be (N, D), but got {tuple(embeddings.shape)}")
+        triplets = lmu.convert_to_triplets(indices_tuple, labels, ref_labels, t_per_anchor="all")
+        if len(triplets[0]) == 0:
+            return self.zero_losses()
+        a, p, n = triplets
+        x, y = unit_vectors(embeddings), unit_vectors(ref_emb)
+        losses = dr_triplet(x[a], y[p], y[n], self.margin, self.direction).clamp(min=0)
+        return {"loss": {"losses": losses, "indices": triplets, "reduction_type": "triplet"}}
 
 
 class LossAfterWarmUp(Phased, torch.nn.Module):

@@ -104,9 +104,9 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         f"training stops as early as it may, {duration(cost.most)} if each uses all its epochs); "
         "half with --workers 2 on two free cores"
     )
-    if len(experiment.methods) > 1:
-        print(resolution_sentence(experiment.protocol, len(experiment.methods), like))
     compared = sum(method.control_of is None for method in experiment.methods)
+    if compared > 1:
+        print(resolution_sentence(experiment.protocol, compared, like))
     if sentence := looks_sentence(experiment.protocol, compared, like):
         print(sentence)
 

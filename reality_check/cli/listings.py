@@ -10,10 +10,10 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
-from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
 
+from reality_check.cli.tables import name_table, print_table
 from reality_check.config import config_files, load_experiment
 from reality_check.config.classes import NAMESPACES, PLURALS, registered_names
 from reality_check.config.json_schema import json_schema
@@ -72,13 +72,6 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
         print(dump_yaml(experiment.plain(), compact=True), end="")
     else:
         _print_part(what, overrides)
-
-
-def _table(*columns: str) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for column in columns:
-        table.add_column(column, overflow="fold")
-    return table
 
 
 def _print_part(name: str, overrides: Sequence[str]) -> None:
@@ -151,28 +144,26 @@ def _stages(experiment: Experiment) -> str:
 
 
 def _print_group(group: str) -> None:
-    table = _table("name", "what it is")
+    table = name_table("name", "what it is")
     for name, path in sorted(config_files(group).items()):
         lines = path.read_text(encoding="utf-8").splitlines()
         comments = itertools.takewhile(lambda line: line.startswith("#"), lines)
         table.add_row(name, escape(" ".join(line.lstrip("# ") for line in comments)))
     if group == "datasets":
         _add_plugins(table, "dataset")
-    Console().print(table)
+    print_table(table)
 
 
 def _print_papers(markdown: bool) -> None:
     if markdown:
         print(markdown_table(), end="")
         return
-    table = Table(box=None, pad_edge=False)
-    for heading in ("name", "item", "data", "methods", "networks", "gaps"):
-        numbers = heading in ("methods", "networks", "gaps")
-        table.add_column(heading, no_wrap=True, justify="right" if numbers else "left")
+    counts = ("methods", "networks", "gaps")
+    table = name_table("name", "item", "data", *counts, right=counts)
     for name, (experiment, published) in paper_tables().items():
-        counts = len(experiment.methods), count_trainings(experiment), len(published.gaps)
-        table.add_row(name, published.item, experiment.dataset.name, *map(str, counts))
-    Console().print(table)
+        numbers = len(experiment.methods), count_trainings(experiment), len(published.gaps)
+        table.add_row(name, published.item, experiment.dataset.name, *map(str, numbers))
+    print_table(table)
     print(
         "networks: how many are trained. gaps: what is not as in the paper; the report and\n"
         "`reality-check show NAME` say what. docs/papers.md has the published figures."
@@ -180,12 +171,12 @@ def _print_papers(markdown: bool) -> None:
 
 
 def _print_classes(kind: str) -> None:
-    table = _table("name", _ARGUMENTS)
+    table = name_table("name", _ARGUMENTS)
     for name, module in sorted(registered_names(kind).items()):
         cls = getattr(import_module(module), name)
         table.add_row(name, escape(_describe_class(cls, module.startswith("pml_extensions"))))
     _add_plugins(table, kind)
-    Console().print(table)
+    print_table(table)
     if kind == "loss":
         print(
             "Their arguments distance, reducer, embedding_regularizer and weight_regularizer\n"
@@ -194,11 +185,11 @@ def _print_classes(kind: str) -> None:
 
 
 def _print_trunks() -> None:
-    table = _table("name", _ARGUMENTS)
+    table = name_table("name", _ARGUMENTS)
     for name, description in OWN_TRUNKS.items():
         table.add_row(name, escape(description))
     _add_plugins(table, "trunk")
-    Console().print(table)
+    print_table(table)
     print(
         "And the networks of torchvision and timm, such as resnet50, where they are installed,\n"
         "and classes of your own by import path: docs/trunks.md."
@@ -209,11 +200,10 @@ def _print_figures() -> None:
     """Print all figures with their sources and what they need."""
     from reality_check.papers.figures import FIGURES
 
-    table = _table("name", "source", "what it shows", "trains on")
-    table.columns[0].no_wrap = True
+    table = name_table("name", "source", "what it shows", "trains on")
     for figure in FIGURES.values():
         table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
-    Console().print(table)
+    print_table(table)
     print("reality-check figure FIGURE draws one.")
 
 

@@ -12,6 +12,7 @@ from rich.live import Live
 from rich.table import Table
 from rich.text import Text
 
+from reality_check.cli.tables import name_table
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.progress import Row, seconds_left, stage_rows, unit_name, worker_states
@@ -33,11 +34,8 @@ def render(campaign: Campaign, workers: int, started: float) -> Group:
 
 def overview(rows: Sequence[Row]) -> Table:
     """One line a method: how far each stage is, and the best trial so far."""
-    table = Table(box=None, pad_edge=False)
-    table.add_column("method", overflow="fold")
-    for stage in STAGES:
-        table.add_column(stage, justify="right", no_wrap=True)
-    table.add_column("best validation\nscore in %", justify="right", no_wrap=True)
+    numbers = (*STAGES, "best validation\nscore in %")
+    table = name_table("method", *numbers, right=numbers)
     for name in dict.fromkeys(row.method for row in rows):
         own = [row for row in rows if row.method == name]
         cells = [_how_many([row for row in own if row.stage is stage]) for stage in STAGES]

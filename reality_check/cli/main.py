@@ -29,6 +29,7 @@ from reality_check.cli import (
 from reality_check.cli.parsing import Parser
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import FAILED, INTERRUPTED, USAGE
+from reality_check.utils.printable import printable_output
 from reality_check.utils.text import nearest
 
 _DESCRIPTION = """\
@@ -71,6 +72,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
     if "_ARGCOMPLETE" in os.environ:  # a shell asks
         completion.answer(build_parser())
+    printable_output()
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parse(given)
     options.again = shlex.join(["reality-check", *given])

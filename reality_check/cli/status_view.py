@@ -16,6 +16,7 @@ from rich.table import Table
 from rich.text import Text
 
 from reality_check.cli.live_view import overview
+from reality_check.cli.tables import name_table
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import place
@@ -53,9 +54,7 @@ def show(state: dict[str, Any]) -> Group:
 
 
 def _table(state: dict[str, Any]) -> Table:
-    table = Table(box=None, pad_edge=False)
-    for name in ("running", "how far", "for", "process", "log"):
-        table.add_column(name, overflow="fold")
+    table = name_table("running", "how far", "for", "process", "log")
     for entry in state["running"]:
         log = entry["log"] and Path(entry["log"]).name
         since = entry["since"]

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from rich.console import Console
-from rich.table import Table
-
+from reality_check.cli.tables import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
 from reality_check.report.looks import stop_sentence
 from reality_check.report.sections.untrained import untrained_note
@@ -20,18 +18,15 @@ def print_summary(results: ExperimentResults) -> None:
     """Print means with their intervals, and who leads where."""
     summary = Summary(results)
     print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.units}:")
-    table = Table(box=None, pad_edge=False)
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
-    table.add_column("method", overflow="fold")
-    for column in categories:
-        table.add_column(column, no_wrap=True)
+    table = name_table("method", *categories)
     for method in results.methods:
         cells = [summary.estimates(category).get(method.name) for category in categories]
         table.add_row(method.name, *map(_cell, cells))
     for row in not_trained(summary, [PRIMARY]) if categories else ():
         others = ["-"] * (len(categories) - 1)
         table.add_row(row.method, _cell(row.cells[0].interval), *others)
-    Console().print(table)
+    print_table(table)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
     if stopped := stop_sentence(results):

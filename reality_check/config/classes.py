@@ -23,6 +23,23 @@ NAMESPACES = {
     "regularizer": ("pytorch_metric_learning.regularizers",),
     "optimizer": ("torch.optim",),
 }
+#: Classes in them that cannot run here, and why.
+_UNFIT = {
+    **dict.fromkeys(("ChunkedSoftmax", "ClassSampler"), "it is an argument of losses with proxies"),
+    **dict.fromkeys(
+        ("ManifoldLoss", "SelfSupervisedLoss", "VICRegLoss"),
+        "it compares two views of every image, and batches have one",
+    ),
+    "GenericPairLoss": "it takes a function; derive a class of your own from it",
+    "EmbeddingsAlreadyPackagedAsTriplets": "batches are not made of triplets",
+    "BatchedDistance": "it hands its values to a function, which losses do not give",
+    "DoNothingReducer": "a loss must return one number",
+    **dict.fromkeys(
+        ("ClassWeightedReducer", "MultipleReducers"), "a YAML cannot hold its argument"
+    ),
+    "LBFGS": "it computes the loss several times a step",
+    "Muon": "it takes matrices only",
+}
 #: What messages call several of a kind; the words of ``reality-check show``.
 PLURALS = {kind: f"{kind}s" for kind in (*NAMESPACES, "trunk", "dataset")} | {"loss": "losses"}
 #: A module's classes are listed in a message up to this number; beyond, the nearest has to do.
@@ -103,13 +120,15 @@ def find_class(name: str, kind: str) -> Any:
 
 
 def registered_names(kind: str) -> dict[str, str]:
-    """All plain names of a kind with the module they come from, without those of plugins."""
+    """All plain names of a kind that can run, with the modules of their classes, without those of
+    plugins.
+    """
     names: dict[str, str] = {}
     for module_name in NAMESPACES.get(kind, ()):
         module = importlib.import_module(module_name)
         for key, value in vars(module).items():
             hidden = key.startswith(("_", "Base")) or key.endswith("Mixin")
-            if inspect.isclass(value) and not hidden and key != kind.capitalize():
+            if inspect.isclass(value) and not hidden and key not in {kind.capitalize(), *_UNFIT}:
                 names.setdefault(key, module_name)
     return names
 
@@ -127,6 +146,11 @@ def _find_registered(name: str, kind: str) -> Any:
         raise UsageError(
             f"the class of the argument {kind!r} is {name!r}, without the module that it is in; "
             f"write an import path such as my_module.{example}."
+        )
+    if name in _UNFIT:
+        raise UsageError(
+            f"{kind} {name!r} cannot run here: {_UNFIT[name]}; reality-check show {PLURALS[kind]} "
+            "lists those that can."
         )
     raise UsageError(
         f"there is no {kind} named {name!r}; write an import path such as my_module.{example}, or "

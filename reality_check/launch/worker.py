@@ -33,6 +33,7 @@ from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNTOLD, USAGE
 from reality_check.utils.interrupt import Stopped
+from reality_check.utils.printable import printable_output
 from reality_check.utils.processes import die_with_parent, keep_freed_memory, this_process
 
 
@@ -172,6 +173,8 @@ def main() -> int:
     parser.add_argument("--parent", type=int, help="end at once unless this is the parent process")
     parser.add_argument("--folds-at-once", type=int, default=1)
     options = parser.parse_args()
+    printable_output("utf-8")  # it is a log
+    os.environ["PYTHONIOENCODING"] = "utf-8:backslashreplace"  # of the processes of its folds
     die_with_parent()
     if options.parent is not None and os.getppid() != options.parent:
         return FAILED

@@ -6,11 +6,15 @@ import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
 from reality_check.papers.paper_table import PaperTable
 from reality_check.report.text import counted, p_text, true_minus
+from reality_check.utils.files import atomic_write
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 #: What an outcome says, and what the numbers of searches are.
 _LEGEND = {
@@ -91,6 +95,13 @@ def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, A
 
 def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
     """Draw each difference with both intervals; the ending of the path says the format."""
+    from reality_check.report.figures.plotting import render
+
+    ending = path.suffix.removeprefix(".")
+    atomic_write(path, render(lambda: _figure(table, gains), (ending,))[ending])
+
+
+def _figure(table: PaperTable, gains: Sequence[Gain]) -> Figure:
     from reality_check.report.figures.plotting import (
         COLOURS,
         FAINT,
@@ -115,4 +126,4 @@ def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
     axes.axvline(0, color=FAINT, linewidth=1)
     axes.set_yticks(list(places), [f"{g.first.method} − {g.second.method}" for g in gains])
     name_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
-    figure.savefig(path)
+    return figure

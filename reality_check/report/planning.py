@@ -76,15 +76,26 @@ def resolution_sentence(protocol: Protocol, methods: int, like: Shares | None = 
     else:
         error = planned_error(shares, search.repeats, protocol.reproductions)
         degrees = search.repeats - 1
-    sds = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
     pairs = math.comb(methods, 2)
     least = smallest_detectable(error, degrees, pairs=max(1, pairs))
+    if not math.isfinite(least):
+        return (
+            f"differences: nothing can be estimated from {counted(search.trials, 'trial')} of each "
+            f"loss for a budget of {search.budget}: they hold hardly more than one search of that "
+            "size; write more protocol.search.trials"
+        )
+    like_what = "that folder" if like else "docs/calibration.md, which --like RUN replaces"
     return (
         f"differences: {points(least)} points of {METRICS[PRIMARY]} between two losses are found "
-        f"in 4 of 5 such experiments ({counted(pairs, 'pair')}; if searches and trainings scatter "
-        f"as in {'docs/calibration.md' if like is None else 'that folder'}, by {' and '.join(sds)} "
-        "points); smaller ones mostly are not"
+        f"in 4 of 5 such experiments ({counted(pairs, 'pair')}), if searches and trainings scatter "
+        f"{scatter_text(shares)} (as in {like_what}); smaller ones mostly are not"
     )
+
+
+def scatter_text(shares: Shares) -> str:
+    """Say by how many points searches and trainings scatter."""
+    sds = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
+    return f"by {' and '.join(sds) or '0.0'} points"
 
 
 def looks_sentence(protocol: Protocol, methods: int, like: Shares | None = None) -> str:

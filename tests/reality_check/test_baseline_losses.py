@@ -17,6 +17,7 @@ from pml_extensions.losses import HeatedUpSoftmaxLoss
 from pml_extensions.testing import LossContract, PhaseContract, ProxyLossContract
 from reality_check.baseline_losses import (
     CenterContrastiveLoss,
+    DRTripletLoss,
     LinearSoftmaxLoss,
     LossAfterWarmUp,
     PotentialFieldLoss,
@@ -166,6 +167,26 @@ class Quick:
     @pytest.mark.slow
     def test_compiling_changes_nothing(self) -> None:
         super().test_compiling_changes_nothing()
+
+
+class TestDRTriplet(Quick, LossContract):
+    supports_ref_emb = True
+
+    def make_loss(self, **kwargs: Any) -> DRTripletLoss:
+        return DRTripletLoss(direction=0.7, **kwargs)
+
+
+def test_the_triplet_loss_with_directions() -> None:
+    x, labels = batch()
+    unit = [[v / math.hypot(*row) for v in row] for row in x.tolist()]
+    found = DRTripletLoss(0.4, 0.7, reducer=DoNothingReducer())(x, labels)["loss"]
+    triplets = list(zip(*(t.tolist() for t in found["indices"]), strict=True))
+    assert len(triplets) == 6 * 1 * 4
+    for (a, p, n), value in zip(triplets, found["losses"].tolist(), strict=True):
+        near, far = math.dist(unit[a], unit[p]), math.dist(unit[a], unit[n])
+        cosine = sum(v * w for v, w in zip(unit[a], unit[p], strict=True))
+        regulariser = 0.7 * (1 - cosine) / (far * near)
+        assert value == pytest.approx(max(0, near**2 - far**2 + 0.4 - regulariser), abs=1e-5)
 
 
 class TestCenterContrast(Quick, ProxyLossContract):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import cache
 from typing import Any
 
@@ -15,10 +15,10 @@ from reality_check.report.figures.plotting import panel_grid, render
 
 @cache
 def rendered() -> dict[str, bytes]:
-    return render(panel_grid(1, 1, 1.0)[0], ("png", "pdf", "svg"))
+    return render(lambda: panel_grid(1, 1, 1.0)[0], ("png", "pdf", "svg"))
 
 
-def blank(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
+def blank(draw: Callable[[], Figure], endings: Sequence[str]) -> dict[str, bytes]:
     """In place of ``plotting.render``, which takes some seconds of computing for a whole report."""
     return {ending: rendered()[ending] for ending in endings}
 
@@ -27,7 +27,7 @@ class BlankFiles:
     """In place of ``ReportFigure.files``, which draws; one that processes can send each other."""
 
     def __get__(self, figure: Any, owner: type) -> dict[str, bytes]:
-        return blank(figure, ("svg", "pdf") if figure.paper else ("svg",))
+        return blank(figure.draw, ("svg", "pdf") if figure.paper else ("svg",))
 
 
 @contextlib.contextmanager

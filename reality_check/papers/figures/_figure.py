@@ -86,7 +86,7 @@ def write_figure(figure: PaperFigure, settings: Settings, ending: str) -> list[P
     from reality_check.report.figures.plotting import render  # Matplotlib is slow to import
 
     data = figure.compute(settings)
-    picture = render(figure.draw(data), (ending,))[ending]
+    picture = render(lambda: figure.draw(data), (ending,))[ending]
     if ending == "png":
         picture = with_palette(picture)
     written: dict[str, str | bytes] = {

@@ -19,6 +19,7 @@ from torch import Tensor
 
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import GradMLLoss
+from reality_check.baseline_losses import dr_triplet
 from reality_check.papers.figures._digits import add_rows, arrays_where
 from reality_check.papers.figures._figure import FigureData, Settings
 from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
@@ -37,17 +38,6 @@ def triplet(points: Tensor) -> Tensor:
     """Return |x1-x2|² - |x1-y1|² + m, hinged; ``points`` are x1, x2, y1, y2, shape (4, 2)."""
     x1, x2, y1, _ = points
     return (_squared(x1, x2) - _squared(x1, y1) + MARGIN).clamp(min=0)
-
-
-def dr_triplet(points: Tensor) -> Tensor:
-    """Return the triplet loss with the direction regulariser, g/2 times |x1-x2| / |x1-y1|.
-
-    At unit length 1 - x1.x2 is half of |x1-x2|²; in this form the loss depends on differences only,
-    as Table 1 has it.
-    """
-    x1, x2, y1, _ = points
-    positive, negative = _squared(x1, x2), _squared(x1, y1)
-    return positive - negative + MARGIN - DIRECTION / 2 * (positive / negative).sqrt()
 
 
 def lifted_structure(points: Tensor) -> Tensor:
@@ -69,7 +59,7 @@ def grad_ml(points: Tensor) -> Tensor:
 
 LOSSES: dict[str, Loss] = {
     "triplet": triplet,
-    "DR-triplet": dr_triplet,
+    "DR-triplet": lambda points: dr_triplet(points[0], points[1], points[2], MARGIN, DIRECTION),
     "lifted structure": lifted_structure,
     "GradML": grad_ml,
 }

@@ -1,1 +1,5 @@
 """The figures of a report."""
+
+from reality_check.utils.matplotlib_import import import_matplotlib
+
+import_matplotlib()  # before any module here does

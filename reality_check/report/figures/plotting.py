@@ -10,7 +10,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 
-import matplotlib
+import matplotlib.style
 from matplotlib.axes import Axes
 from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.figure import Figure
@@ -34,9 +34,10 @@ SMALL = 7.5
 #: need would take longer than drawing it.
 LEFT, _RIGHT, _TOP, _BOTTOM = 0.46, 0.1, 0.25, 0.37
 
-#: While a figure is written. TrueType, since publishers refuse Type 3; text that stays text, which
-#: a page can search; the same ids each time; and no layout but the figure's own: with any, even
-#: one that does nothing, matplotlib draws each file twice.
+#: Beside matplotlib's own defaults, while a figure is drawn and written. TrueType, since publishers
+#: refuse Type 3; text that stays text, which a page can search; the same ids each time; and no
+#: layout but the figure's own: with any, even one that does nothing, matplotlib draws each file
+#: twice.
 _SETTINGS = {
     "pdf.fonttype": 42,
     "svg.fonttype": "none",
@@ -76,7 +77,7 @@ class ReportFigure:
     @cached_property
     def files(self) -> dict[str, bytes]:
         """Its bytes by ending: ``svg``, and of one for a paper ``pdf``."""
-        return render(self.draw(), ("svg", "pdf") if self.paper else ("svg",))
+        return render(self.draw, ("svg", "pdf") if self.paper else ("svg",))
 
 
 def new_figure(width: float, height: float) -> Figure:
@@ -172,23 +173,20 @@ def shorten(text: str, length: int) -> str:
     return f"{text[: length - length // 2 - 1]}…{text[len(text) - length // 2 :]}"
 
 
-def render(figure: Figure, endings: Sequence[str]) -> dict[str, bytes]:
-    """Return the figure's files by ending: ``png`` (200 dpi), ``pdf`` and ``svg``, or some of them.
+def render(draw: Callable[[], Figure], endings: Sequence[str]) -> dict[str, bytes]:
+    """Draw a figure and return its files by ending: ``png`` (200 dpi), ``pdf``, ``svg``.
 
-    The same figure always gives the same bytes.
+    The same figure always gives the same bytes: what the user has set in matplotlib (a
+    matplotlibrc, a style) neither shows in it nor is changed.
     """
     dates = {"png": "Software", "pdf": "CreationDate", "svg": "Date"}
-    with _LOCK:
-        kept = {name: matplotlib.rcParams[name] for name in _SETTINGS}
-        matplotlib.rcParams.update(_SETTINGS)
-        try:
-            files = {}
-            for ending in endings:
-                files[ending] = _save(figure, ending, {dates[ending]: None})
-                figure.set_layout_engine(None)  # laid out once, the same in all of them
-            return files
-        finally:
-            matplotlib.rcParams.update(kept)
+    with _LOCK, matplotlib.style.context(["default", _SETTINGS]):
+        figure = draw()
+        files = {}
+        for ending in endings:
+            files[ending] = _save(figure, ending, {dates[ending]: None})
+            figure.set_layout_engine(None)  # laid out once, the same in all of them
+        return files
 
 
 def _save(figure: Figure, ending: str, metadata: dict[str, None]) -> bytes:

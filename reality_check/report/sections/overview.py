@@ -6,6 +6,7 @@ import math
 from statistics import fmean
 
 from reality_check.config.metrics import STAGES, Stage
+from reality_check.report.planning import mean_scatter, scatter_text
 from reality_check.report.sections.blocks import (
     Block,
     Bullets,
@@ -60,9 +61,11 @@ def resolution(summary: Summary) -> str:
     least = smallest_detectable(error, min(degrees), pairs=pairs)
     if not math.isfinite(least):
         return ""
+    scatter = mean_scatter(summary)
+    why = f", since searches and trainings scatter {scatter_text(scatter)}" if scatter else ""
     return (
         f"Between two losses of this experiment ({category}), a true difference of "
-        f"{points(least)} points would be found in 4 of 5 such experiments; smaller ones are "
+        f"{points(least)} points would be found in 4 of 5 such experiments{why}; smaller ones are "
         "mostly not distinguishable, which does not make them zero."
     )
 

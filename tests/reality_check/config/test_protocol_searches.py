@@ -9,13 +9,18 @@ import sys
 from typing import Any
 
 import pytest
+from support.paths import ROOT
 from support.refusals import refused
 
+from reality_check.api import load_results
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.protocol import LEFT_OUT, least_retrained
 from reality_check.config.schema import count_trainings
+from reality_check.registry.pack import read_pack
 from reality_check.report.planning import looks_sentence, resolution_sentence, scatter_of
+from reality_check.report.sections.overview import resolution
+from reality_check.report.summary import Summary
 from reality_check.report.treatment import unequal_treatment
 from reality_check.results import ExperimentResults, ResultRow
 from reality_check.statistics import MAX_LEFT_OUT
@@ -233,6 +238,24 @@ def test_a_plan_says_what_it_can_show() -> None:
     assert 1.2 < least("protocol=mlrc_subsets") < 1.6
 
 
+@pytest.mark.parametrize("trials", [1, 5])
+def test_a_plan_that_shows_nothing_says_why(trials: int) -> None:
+    search = f"{{trials: {trials}, budget: {trials}, sampler: random, startup_trials: 1}}"
+    text = resolution_sentence(quick(f"protocol.search={search}").protocol, 2)
+    assert text.startswith(f"differences: nothing can be estimated from {trials} trial")
+
+
+def test_check_and_report_say_the_same_of_the_same_scatter() -> None:
+    pack = ROOT / "registry" / "glyphs_quick.pack"
+    results = load_results(pack)
+    planned = resolution_sentence(
+        read_pack(pack).experiment.protocol, len(results.methods), scatter_of(results)
+    )
+    said = resolution(Summary(results))
+    assert f"difference of {planned.split()[1]} points" in said
+    assert "scatter by 3.8 points" in said
+
+
 def test_a_plan_says_what_looks_cost_and_save() -> None:
     assert looks_sentence(quick().protocol, 4) == ""
     asked = quick("protocol.search={repeats: 10, looks: [4, 7]}").protocol
@@ -252,7 +275,7 @@ def test_a_plan_takes_the_scatter_of_a_finished_experiment(made_searches: Any) -
     assert shares.training == pytest.approx(0.002**2)
     protocol = load_experiment("quickstart", ["protocol=mlrc_5x10"]).protocol
     text = resolution_sentence(protocol, 2, shares)
-    assert "as in that folder, by 1.0 and 0.2 points" in text
+    assert "by 1.0 and 0.2 points (as in that folder)" in text
     assert float(text.split()[1]) > float(resolution_sentence(protocol, 2).split()[1])
     with pytest.raises(UsageError, match="does not show how much searches vary"):
         scatter_of(dataclasses.replace(results, rows=results.rows[:1]))

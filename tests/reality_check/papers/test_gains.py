@@ -7,6 +7,7 @@ import math
 from pathlib import Path
 from typing import Any
 
+import matplotlib
 import pytest
 from scipy.stats import t as student
 from support.imports import import_file
@@ -115,7 +116,9 @@ def test_the_command_says_it_in_sentences_as_json_and_as_a_figure(
     assert "were chosen on the test classes" in said
     assert "ours − old: +2.10" in said
     figure = table.with_suffix(".svg")
-    assert main(["claim", str(table), "--json", "--classes", "100", "--figure", str(figure)]) == 0
+    with matplotlib.rc_context({"text.usetex": True}):  # of a user's matplotlibrc
+        drawn = ["--figure", str(figure)]
+        assert main(["claim", str(table), "--json", "--classes", "100", *drawn]) == 0
     found = json.loads(capsys.readouterr().out)
     assert found["gains"][0]["outcome"] in said
     assert found["noise"]["classes_sd"] == pytest.approx(0.24, abs=0.01)

@@ -736,7 +736,7 @@ def test_an_optimiser_may_be_a_class_of_ones_own_and_any_of_torch(
 @pytest.mark.parametrize(
     ("part", "message"),
     [
-        ({"name": "LBFGS", "lr": 1.0}, "several times a step"),
+        ({"name": "torch.optim.LBFGS", "lr": 1.0}, "several times a step"),
         ({"name": "Rprop", "lr": 0.1, "weight_decay": 0.1}, "has no weight_decay"),
         ({"name": "collections.OrderedDict", "lr": 0.1}, "must be a subclass of torch.optim"),
         ({"name": "Adam", "lr": 0.1, "arguments": {"betas": 3}}, "could not be built"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 import subprocess
 import sys
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 from xml.etree import ElementTree
 
+import matplotlib
 import numpy as np
 import pytest
 from matplotlib.lines import Line2D
@@ -204,6 +206,37 @@ def test_every_panel_keeps_to_its_cell(drawn: list[ReportFigure]) -> None:
             x, y, w, h = (float(n) * drawing.dpi / 72 for n in name.split("_")[1:])
             assert x - 1 <= box.x0 <= box.x1 <= x + w + 1, (figure.stem, name)
             assert y - 1 <= high - box.y1 <= high - box.y0 <= y + h + 1, (figure.stem, name)
+
+
+@pytest.mark.parametrize(
+    "user",
+    [
+        {"text.usetex": True},  # would need LaTeX, and lets it read names as commands
+        {"font.family": "None such", "savefig.bbox": "tight", "interactive": True},
+    ],
+)
+def test_what_the_user_set_in_matplotlib_neither_shows_nor_changes(
+    drawn: list[ReportFigure], user: dict[str, Any]
+) -> None:
+    with matplotlib.rc_context(user):
+        before = matplotlib.rcParams.copy()
+        assert dataclasses.replace(drawn[0]).files == drawn[0].files
+        assert matplotlib.rcParams.copy() == before
+
+
+@pytest.mark.parametrize(
+    ("package", "named"), [("report.figures", "none_such"), ("data.readers", "svg")]
+)
+def test_a_backend_that_is_not_installed_stops_nothing(package: str, named: str) -> None:
+    """Colab hands MPLBACKEND to processes of other environments; one that exists is kept."""
+    code = (
+        f"import os, reality_check.{package}, matplotlib\n"
+        "print(os.environ['MPLBACKEND'], dict.get(matplotlib.rcParams, 'backend'))"
+    )
+    environment = {**os.environ, "MPLBACKEND": named}
+    said = subprocess.check_output([sys.executable, "-c", code], env=environment, text=True)
+    assert said.startswith(named)
+    assert said.rstrip().endswith(" svg") == (named == "svg")
 
 
 def test_drawing_needs_no_pyplot() -> None:

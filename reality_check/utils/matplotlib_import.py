@@ -1,0 +1,36 @@
+"""Importing matplotlib, which fails where ``MPLBACKEND`` names a backend that is not installed."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import sys
+
+from reality_check.utils.errors import UsageError
+
+
+def import_matplotlib() -> None:
+    """Import matplotlib whatever ``MPLBACKEND`` says: nothing here opens a window.
+
+    Notebooks hand theirs to the processes that they start, also to those of another environment.
+    A backend that exists stays chosen for the figures of the user's own.
+
+    Raises:
+        UsageError: the user's matplotlibrc cannot be read.
+    """
+    if "matplotlib" in sys.modules:
+        return
+    named = os.environ.pop("MPLBACKEND", "")
+    try:
+        import matplotlib
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(
+            f"matplotlib cannot read its settings, the file matplotlibrc ({error}); save it as "
+            "UTF-8 or remove it."
+        ) from error
+    finally:
+        if named:
+            os.environ["MPLBACKEND"] = named
+    if named:
+        with contextlib.suppress(ValueError):
+            matplotlib.rcParams["backend"] = named

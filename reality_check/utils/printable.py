@@ -1,0 +1,34 @@
+"""Printing where the encoding of the terminal, or of a log, lacks characters."""
+
+from __future__ import annotations
+
+import codecs
+import io
+import sys
+
+#: What stands for characters of ours; any other that is lacking is printed as its number.
+_PLAIN = str.maketrans(
+    {
+        "−": "-", "–": "-", "—": "-", "…": "...", "±": "+/-", "√": "sqrt ", "²": "^2",
+        "“": '"', "”": '"', "’": "'", "≤": "<=", "≥": ">=",
+    }
+)  # fmt: skip
+
+
+def printable_output(encoding: str | None = None) -> None:
+    """Let stdout and stderr replace what their encoding lacks, which is an error by default.
+
+    Args:
+        encoding: gets to be theirs, if given.
+    """
+    codecs.register_error("reality-check", _replace)
+    for stream in (sys.stdout, sys.stderr):
+        if isinstance(stream, io.TextIOWrapper):  # notebooks and GUIs have others
+            stream.reconfigure(encoding=encoding, errors="reality-check")
+
+
+def _replace(error: UnicodeError) -> tuple[str | bytes, int]:
+    if not isinstance(error, UnicodeEncodeError):
+        raise error
+    lacking = error.object[error.start : error.end].translate(_PLAIN)
+    return lacking.encode("ascii", "backslashreplace").decode("ascii"), error.end
