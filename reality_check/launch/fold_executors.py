@@ -27,14 +27,13 @@ from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
 from reality_check.utils import interrupt as stopping
+from reality_check.utils.exit_status import LOST
 from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
 from reality_check.utils.processes import die_with_parent, keep_freed_memory
 
 Progress = Callable[[dict[str, Any]], None]
 LoadData = Callable[[], SampleSet]
 
-#: Exit status of a worker that lost one of its processes: as if it had been killed itself.
-LOST = 137
 #: How often a worker that trains in other processes looks after them.
 _LOOK_SECONDS = 1.0
 
@@ -179,6 +178,7 @@ class ProcessExecutor:
 
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
+        os.environ["PYTHONSAFEPATH"] = "1"  # they begin in the user's folder, as `python -c` does
         messages, self._writer = context.Pipe(duplex=False)
         self._held_until: Any = context.RawValue("d", 0.0)
         self._teller = threading.Thread(target=self._tell, args=(messages,), daemon=True)

@@ -18,8 +18,9 @@ from reality_check.launch.devices import environment
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE, UNTOLD, USAGE
+from reality_check.utils.exit_status import DONE, LOST, UNTOLD, USAGE
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
 
 #: What keeps a worker to one BLAS thread.
@@ -86,10 +87,14 @@ class LocalWorkers:
         lived = time.monotonic() - worker.started
         worker.deaths = worker.deaths + 1 if lived < _SOON else 1
         if worker.deaths > _MOST_DEATHS:
+            log = log_path(self.out_dir, worker.number)
+            why = "if nobody killed it, memory was probably short"
+            if status not in (-signal.SIGKILL, LOST):
+                lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
+                why = f"the end of its log: {' '.join(lines[-3:]).strip()}"
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({_describe(status)}); if nobody killed it, memory was "
-                f"probably short. See {log_path(self.out_dir, worker.number)}"
+                f"{_SOON:.0f} seconds ({_describe(status)}); {why}. See {log}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()
@@ -115,7 +120,7 @@ class LocalWorkers:
     def _command(self, number: int) -> list[str]:
         me, start = str(os.getpid()), [sys.executable, "-m"]
         folds = str(self._parallelism.folds_at_once)
-        what = [str(self.out_dir), str(number), "--folds-at-once", folds]
+        what = [str(self.out_dir.absolute()), str(number), "--folds-at-once", folds]
         processes = self._parallelism.processes_per_network
         if processes > 1:
             return [*start, "reality_check.launch.torchrun", str(processes), me, *what]
@@ -133,13 +138,13 @@ def _describe(status: int) -> str:
 
 def log_path(out_dir: Path, number: int) -> Path:
     """Where a worker's output goes."""
-    return out_dir / "logs" / f"worker_{number}.log"
+    return own_path(out_dir, f"logs/worker_{number}.log")
 
 
 def write_progress(out_dir: Path, number: int, text: str) -> None:
     """Note what a worker does, for the live view."""
     # Several times a second where epochs are short, so without waiting for the disk.
-    atomic_write(out_dir / "logs" / f"worker_{number}.json", text, durable=False)
+    atomic_write(log_path(out_dir, number).with_suffix(".json"), text, durable=False)
 
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
@@ -174,4 +179,4 @@ def forget_failure(out_dir: Path, number: int) -> None:
 
 
 def _failure_path(out_dir: Path, number: int) -> Path:
-    return out_dir / "logs" / f"worker_{number}.failure.json"
+    return log_path(out_dir, number).with_suffix(".failure.json")

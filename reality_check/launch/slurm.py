@@ -27,6 +27,7 @@ from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import STOPPED
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 #: Seconds between two polls of the queue.
 POLL_SECONDS = 10.0
@@ -57,7 +58,7 @@ class SlurmWorkers:
         self._folds_at_once = parallelism.folds_at_once
         self._log = log
         self._lost = 0
-        self._file = campaign.out_dir / "slurm.json"
+        self._file = own_path(campaign.out_dir, "slurm.json")
         self.jobs = self._take_over()
         if self.jobs:
             log(f"SLURM jobs that keep running: {', '.join(self.jobs.values())}")
@@ -239,7 +240,10 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "ntasks_per_node": 1,
         "signal_delay_s": slurm.notice_seconds,
         "stderr_to_stdout": True,
-        "setup": [*(f"export {variable}=1" for variable in THREADS), *slurm.setup],
+        "setup": [
+            *(f"export {variable}=1" for variable in (*THREADS, "PYTHONSAFEPATH")),
+            *slurm.setup,
+        ],
         "additional_parameters": {key: v for key, v in options.items() if v is not None},
     }
 

@@ -226,10 +226,12 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     """That the runs were apart, what holds for all folders, and what for some with their labels."""
-    where: dict[Deviation, list[str]] = {}
+    where: dict[Deviation, tuple[list[str], dict[str, None]]] = {}
     for source in sources:
-        for deviation in source.results.deviations:
-            where.setdefault(deviation, []).append(source.label)
+        for one in source.results.deviations:
+            labels, named = where.setdefault(dataclasses.replace(one, methods=()), ([], {}))
+            labels.append(source.label)
+            named.update(dict.fromkeys(one.methods))
     several = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
@@ -247,9 +249,10 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = f"Not the same in all folders (see {_WHERE})."
             deviations.append(Deviation(fact.lower(), text))
-    for deviation, labels in where.items():
+    for deviation, (labels, named) in where.items():
         some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
-        deviations.append(dataclasses.replace(deviation, text=deviation.text + some))
+        text = deviation.template + some
+        deviations.append(dataclasses.replace(deviation, template=text, methods=tuple(named)))
     return tuple(deviations)
 
 

@@ -11,7 +11,7 @@ from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
-from reality_check.config.protocol import Protocol
+from reality_check.config.protocol import INDEPENDENT, Protocol
 from reality_check.config.schema import Experiment
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
 from reality_check.results import Deviation, MethodResults
@@ -31,6 +31,8 @@ _MOST_NAMED, _FIRST_NAMED = 8, 3
 
 #: Keys that mean nothing without another one.
 _NEEDS = {"training.augmentation.resized_crop_ratio": "training.augmentation.resized_crop_scale"}
+#: Of a search without a model.
+_OF_MODEL = "search.startup_trials"
 
 
 def find_deviations(
@@ -53,7 +55,7 @@ def find_deviations(
         *unequal_treatment(experiment, methods),
         *grown(steps),
         *_missing_work(experiment, methods, finished),
-        *_diverged(methods),
+        *_diverged(methods, finished),
         *_cut_short(methods),
         *against_reference(experiment),
         *own_ranges(experiment),
@@ -81,16 +83,18 @@ def _missing_work(
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
+            elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
+                break  # there is nothing to reproduce
         if missing:
             text = f"{method.name} is not finished: {', '.join(missing)}."
             yield Deviation("unfinished", text, True)
 
 
-def _diverged(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Deviation]:
     for method in methods:
         trials = [trial for trial in method.search if trial.diverged]
         runs = [t for t in (*method.reproductions, *method.final) if t.diverged]
-        if trials and len(trials) == len(method.search):
+        if finished and trials and len(trials) == len(method.search):
             yield Deviation(
                 "diverged",
                 f"Every search trial of {method.name} diverged ({trials[0].diverged}); it has no "
@@ -116,9 +120,10 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
     if methods:
         yield Deviation(
             "parallel search",
-            f"Search trials of {', '.join(methods)} ran at the same time (several workers), so "
-            "which parameters were tried depends on their timing; the published search tried one "
-            "at a time.",
+            "Search trials of {methods} ran at the same time (several workers), so which "
+            "parameters were tried depends on their timing; the published search tried one at a "
+            "time.",
+            methods=tuple(methods),
         )
 
 
@@ -191,7 +196,10 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     lost = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
     if counts := ", ".join(f"{name} {count}" for name, count in lost.items() if count):
-        text = f"Attempts repeated after a worker was lost, with the same parameters: {counts}."
+        text = (
+            "Attempts repeated with the same parameters after a stop, an error or a lost worker: "
+            f"{counts}."
+        )
         yield Deviation("restarts", text)
 
 
@@ -297,6 +305,8 @@ def _differences(
         needed = _NEEDS.get(key)
         if needed is not None and value_at(ours, needed) is None:
             continue  # it does nothing here; what it needs is listed where it should be there
+        if key == _OF_MODEL and value_at(ours, "search.sampler") in INDEPENDENT:
+            continue
         if is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
@@ -361,7 +371,8 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
         published = named_method(file).model_dump(mode="json", by_alias=True)
         ours = method.model_dump(mode="json", by_alias=True)
         keys = sorted(
-            {_value_name(key) for key in differing_keys(published, ours)} - {"note", "packed"}
+            {_value_name(key) for key in differing_keys(published, ours)}
+            - {"note", "packed", "trials"}
         )
         if keys:
             yield Deviation(
