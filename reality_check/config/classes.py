@@ -62,7 +62,7 @@ def find_class(name: str, kind: str) -> Any:
             f"{kind} {name!r} is not an import path; write one such as my_losses.MyLoss."
         )
     here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
+    if here not in sys.path:
         sys.path.append(here)  # a random.py in it is not Python's
     importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
     try:
@@ -89,7 +89,7 @@ def find_class(name: str, kind: str) -> Any:
         ) from error
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
-        hides = "" if own_file(module_name) else " A file of yours needs another name than it has."
+        hides = "" if own_file(module_name) else " Give a file of yours another name."
         shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise UsageError(
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "

@@ -26,13 +26,10 @@ from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
 from reality_check.config.values import Strict, find_searched, parse_value
 from reality_check.utils.errors import every
-from reality_check.utils.own_names import OWN_NAMES
+from reality_check.utils.own_names import RESERVED
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
 from reality_check.utils.text import nearest
-
-#: What no folder can be called on Windows, also with an ending.
-_DEVICE = re.compile(r"(con|prn|aux|nul|(com|lpt)[1-9])(\..*)?")
 
 
 class Experiment(Strict):
@@ -84,7 +81,7 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = [method.name.lower() for method in self.methods]
-        reserved = [name for name in names if name in OWN_NAMES or _DEVICE.fullmatch(name)]
+        reserved = [name for name in names if RESERVED.fullmatch(name)]
         if reserved:
             raise ValueError(
                 f"a method cannot be named {reserved[0]!r}: the output folder, or Windows, keeps "

@@ -90,11 +90,12 @@ class LocalWorkers:
             log = log_path(self.out_dir, worker.number)
             why = "if nobody killed it, memory was probably short"
             if status not in (-signal.SIGKILL, LOST):
-                lines = log.read_text(encoding="utf-8", errors="replace").split("\n")
-                why = f"the end of its log: {' '.join(lines[-3:]).strip()}"
+                last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+                why = f"the end of its log: {last}"
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({_describe(status)}); {why}. See {log}"
+                f"{_SOON:.0f} seconds ({subprocess.CalledProcessError(status, 'worker')}); {why}. "
+                f"See {log}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()
@@ -125,15 +126,6 @@ class LocalWorkers:
         if processes > 1:
             return [*start, "reality_check.launch.torchrun", str(processes), me, *what]
         return [*start, "reality_check.launch.worker", *what, "--parent", me]
-
-
-def _describe(status: int) -> str:
-    if status < 0:
-        try:
-            return f"signal {signal.Signals(-status).name}"
-        except ValueError:
-            return f"signal {-status}"
-    return f"exit status {status}"
 
 
 def log_path(out_dir: Path, number: int) -> Path:

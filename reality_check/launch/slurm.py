@@ -159,6 +159,11 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
     import submitit
 
     experiment, folder = campaign.experiment, campaign.out_dir.resolve()
+    if "%" in str(folder):
+        raise UsageError(
+            f"{folder} has a % in its path, which SLURM replaces in the names of its logs; name "
+            "another folder with --out."
+        )
     executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j", max_num_timeout=_UNLIMITED)
     executor.update_parameters(**_parameters(experiment.slurm, experiment.name, experiment.device))
     count = len(numbers)

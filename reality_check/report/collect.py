@@ -139,7 +139,7 @@ def _parallel_methods(stages: Studies) -> list[str]:
         pairs = itertools.permutations(spans, 2)
         if any(drawn and one[0] <= began < one[1] for one, (began, _, drawn) in pairs):
             parallel.append(method)
-    return list(dict.fromkeys(parallel))
+    return parallel
 
 
 def _method(campaign: Campaign, method: Method, stages: Studies, importance: bool) -> MethodResults:

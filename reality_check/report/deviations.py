@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.compose import load_experiment
@@ -31,8 +32,6 @@ _MOST_NAMED, _FIRST_NAMED = 8, 3
 
 #: Keys that mean nothing without another one.
 _NEEDS = {"training.augmentation.resized_crop_ratio": "training.augmentation.resized_crop_scale"}
-#: Of a search without a model.
-_OF_MODEL = "search.startup_trials"
 
 
 def find_deviations(
@@ -63,7 +62,16 @@ def find_deviations(
         *_restarts(methods),
         *_parallel_search(parallel),
     ]
-    return sorted(deviations, key=lambda deviation: not deviation.serious)
+    return sorted(together(deviations), key=lambda deviation: not deviation.serious)
+
+
+def together(deviations: Iterable[Deviation]) -> list[Deviation]:
+    """Return those that say the same of several methods as one."""
+    found: dict[Deviation, dict[str, None]] = {}
+    for one in deviations:
+        names = found.setdefault(dataclasses.replace(one, methods=()), {})
+        names.update(dict.fromkeys(one.methods))
+    return [dataclasses.replace(one, methods=tuple(names)) for one, names in found.items()]
 
 
 # -- between the methods, and what happened -------------------------------------------------------
@@ -84,10 +92,10 @@ def _missing_work(
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
             elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
-                break  # there is nothing to reproduce
+                break
         if missing:
-            text = f"{method.name} is not finished: {', '.join(missing)}."
-            yield Deviation("unfinished", text, True)
+            text = f"Not finished: {{methods}} ({', '.join(missing)})."
+            yield Deviation("unfinished", text, True, (method.name,))
 
 
 def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Deviation]:
@@ -170,17 +178,19 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
         if method.starts_from is not None:
             yield Deviation(
                 "starts from",
-                f"The first trial of each search of {method.name} is the winner of the same search "
-                f"of {method.starts_from.method}.",
+                "The first trial of each search of {methods} is the winner of the same search of "
+                f"{method.starts_from.method}.",
+                methods=(method.name,),
             )
         if method.warm_start is not None:
             folder = method.warm_start.folder
             source = f"the best of the folder {folder}" if folder else "those of the YAML"
             yield Deviation(
                 "warm start",
-                f"The first trial of each search of {method.name} has values that were known: "
+                "The first trial of each search of {methods} has values that were known: "
                 f"{source}.",
                 serious=True,
+                methods=(method.name,),
             )
     for done in methods:
         lost = protocol.search.repeats - len({search for search, _ in done.retrained})
@@ -305,7 +315,7 @@ def _differences(
         needed = _NEEDS.get(key)
         if needed is not None and value_at(ours, needed) is None:
             continue  # it does nothing here; what it needs is listed where it should be there
-        if key == _OF_MODEL and value_at(ours, "search.sampler") in INDEPENDENT:
+        if key == "search.startup_trials" and value_at(ours, "search.sampler") in INDEPENDENT:
             continue
         if is_result_neutral(f"protocol.{key}"):
             continue

@@ -282,8 +282,6 @@ def _why_not_opened(url: str | URL, password: str | None, error: Exception) -> s
     if isinstance(error, ImportError):
         return message + ("its driver is not installed; " + _DRIVERS.get(kind, "install it."))
     words = reason(error)
-    if isinstance(url, str):
-        words = words.replace(url, f"{kind}://...")
     if re.search(r"password|access denied", words, re.IGNORECASE):
         words += f"; the password is taken from the environment variable {PASSWORD_VARIABLE}"
     return message + (words.replace(password, "***") if password else words)
