@@ -89,7 +89,9 @@ def find_class(name: str, kind: str) -> Any:
         ) from error
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
-        hides = "" if own_file(module_name) else " Give a file of yours another name."
+        hides = (
+            "" if own_file(module_name) else " That is no file of yours: give yours another name."
+        )
         shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise UsageError(
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "

@@ -178,7 +178,6 @@ class ProcessExecutor:
 
     def _start(self) -> ProcessPoolExecutor:
         context = multiprocessing.get_context("spawn")
-        os.environ["PYTHONSAFEPATH"] = "1"  # they begin in the user's folder, as `python -c` does
         messages, self._writer = context.Pipe(duplex=False)
         self._held_until: Any = context.RawValue("d", 0.0)
         self._teller = threading.Thread(target=self._tell, args=(messages,), daemon=True)

@@ -23,8 +23,15 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
 
-#: What keeps a worker to one BLAS thread.
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+#: The first keeps a worker's processes from taking files of the current folder for Python's own
+#: modules (from Python 3.11 on), the others keep it to one BLAS thread.
+ENVIRONMENT = (
+    "PYTHONSAFEPATH",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 #: A worker that dies this soon after its start, this often in a row, will not get better.
 _SOON, _MOST_DEATHS = 20.0, 3
 
@@ -101,7 +108,7 @@ class LocalWorkers:
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        threads = dict.fromkeys(THREADS, "1")
+        threads = dict.fromkeys(ENVIRONMENT, "1")
         own = self._devices[number]
         sharing = {WORKERS_ON_GPU: str(self._devices.count(own))}
         log = log_path(self.out_dir, number)

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.config.slurm import Slurm
-from reality_check.launch.local import THREADS, forget_failure, log_path, raise_failure
+from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
 from reality_check.studies.campaign import Campaign
@@ -245,10 +245,7 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "ntasks_per_node": 1,
         "signal_delay_s": slurm.notice_seconds,
         "stderr_to_stdout": True,
-        "setup": [
-            *(f"export {variable}=1" for variable in (*THREADS, "PYTHONSAFEPATH")),
-            *slurm.setup,
-        ],
+        "setup": [*(f"export {variable}=1" for variable in ENVIRONMENT), *slurm.setup],
         "additional_parameters": {key: v for key, v in options.items() if v is not None},
     }
 

@@ -110,6 +110,7 @@ def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> i
 
     SIGTERM and SIGUSR2 ask it to stop where it can resume.
     """
+    os.environ["PYTHONSAFEPATH"] = "1"  # for its processes, as those of a run have it
     signals = [signal.SIGTERM]
     if sys.platform != "win32":
         signals.append(signal.SIGUSR2)
