@@ -12,6 +12,13 @@ network, and ``rc.track(out_dir, ["mlflow"])`` sends its trials to a tracker.
 
 from __future__ import annotations
 
+import os
+import sys
+
+if sys.argv[0] == "-m" and sys.path[0] == os.getcwd():
+    # `python -m reality_check` has put the folder first, whose random.py would be Python's then.
+    sys.path.append(sys.path.pop(0))
+
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 

@@ -64,7 +64,7 @@ def run(
 
     Each worker is a process with one BLAS thread. On a CPU, one worker gives the same results
     however often it was stopped; with several workers each trial is a pure function of its
-    parameters, but which parameters the search tries depends on their timing.
+    parameters, but which parameters an adaptive sampler tries depends on their timing.
 
     Args:
         experiment: see :func:`reality_check.load_experiment`.

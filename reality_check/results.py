@@ -114,13 +114,20 @@ class Deviation:
 
     Attributes:
         topic: a word or two, e.g. ``"search trials"``.
-        text: one sentence a reviewer understands, e.g. ``"6 trials per method; mlrc has 50."``.
+        template: its text, with ``{methods}`` for their names where it holds for some.
         serious: whether it makes the comparison itself unfair (unequal budgets, missing runs).
+        methods: the methods that it names.
     """
 
     topic: str
-    text: str
+    template: str
     serious: bool = False
+    methods: tuple[str, ...] = ()
+
+    @property
+    def text(self) -> str:
+        """One sentence a reviewer understands, e.g. ``"6 trials per method; mlrc has 50."``."""
+        return self.template.replace("{methods}", ", ".join(self.methods))
 
 
 @dataclass(frozen=True)

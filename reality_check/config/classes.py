@@ -64,7 +64,7 @@ def find_class(name: str, kind: str) -> Any:
 
     Args:
         name: a plain name such as ``ProxyAnchorLoss``, or of a plugin; or an import path
-            ``my_losses.MyLoss``, for which the current folder is searched too.
+            ``my_losses.MyLoss``, for which the current folder is searched last.
         kind: a key of :data:`PLURALS`.
 
     Raises:
@@ -79,8 +79,8 @@ def find_class(name: str, kind: str) -> Any:
             f"{kind} {name!r} is not an import path; write one such as my_losses.MyLoss."
         )
     here = str(Path.cwd())
-    if here not in sys.path and "" not in sys.path:
-        sys.path.insert(0, here)
+    if here not in sys.path:
+        sys.path.append(here)  # a random.py in it is not Python's
     importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
     try:
         module = importlib.import_module(module_name)
@@ -106,10 +106,13 @@ def find_class(name: str, kind: str) -> Any:
         ) from error
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
+        hides = (
+            "" if own_file(module_name) else " That is no file of yours: give yours another name."
+        )
         shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise UsageError(
             f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
-            f"{shown or 'none'}.{nearest(attribute, names)}"
+            f"{shown or 'none'}.{nearest(attribute, names)}{hides}"
         )
     target = getattr(module, attribute)
     if not callable(target):

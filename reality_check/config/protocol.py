@@ -84,8 +84,7 @@ class Split(Strict):
         return value
 
 
-#: Names of samplers, and the class of :mod:`optuna.samplers`; the draws of the last two depend on
-#: nothing but the seed, the trial and the parameter, and are made here.
+#: Names of samplers, and the class of :mod:`optuna.samplers`.
 SAMPLERS = {
     "tpe": "TPESampler",
     "gp": "GPSampler",
@@ -93,6 +92,8 @@ SAMPLERS = {
     "random": "RandomSampler",
     "qmc": "RandomSampler",
 }
+#: Those whose draws depend on nothing but the seed, the trial and the parameter, and are made here.
+INDEPENDENT = ("random", "qmc")
 
 
 class Search(Strict):
@@ -138,7 +139,7 @@ class Search(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if self.sampler not in ("random", "qmc") and self.startup_trials > self.trials:
+        if self.sampler not in INDEPENDENT and self.startup_trials > self.trials:
             if "startup_trials" in self.model_fields_set:
                 raise ValueError(
                     f"startup_trials={self.startup_trials} of trials={self.trials}: every trial "

@@ -26,12 +26,10 @@ from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
 from reality_check.config.values import Strict, find_searched, parse_value
 from reality_check.utils.errors import every
+from reality_check.utils.own_names import RESERVED
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
 from reality_check.utils.text import nearest
-
-#: Folders of the output folder that are not those of a method.
-RESERVED_NAMES = {"logs", "figures"}
 
 
 class Experiment(Strict):
@@ -83,11 +81,11 @@ class Experiment(Strict):
     @model_validator(mode="after")
     def _check(self) -> Self:
         names = [method.name.lower() for method in self.methods]
-        reserved = sorted(RESERVED_NAMES & set(names))
+        reserved = [name for name in names if RESERVED.fullmatch(name)]
         if reserved:
             raise ValueError(
-                f"a method cannot be named {reserved[0]!r}: the output folder keeps that name for "
-                "itself; give it another name"
+                f"a method cannot be named {reserved[0]!r}: the output folder, or Windows, keeps "
+                "that name for itself; give it another name"
             )
         twice = sorted({name for name in names if names.count(name) > 1})
         if twice:

@@ -23,6 +23,7 @@ from typing import Any
 
 from reality_check._version import __version__
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 #: Where an output folder keeps copies of the user's own modules.
 SOURCES = "sources"
@@ -41,7 +42,7 @@ def sources_of(out_dir: Path) -> Iterator[None]:
 
     Modules of the same names that are imported already are set aside for as long.
     """
-    folder = (out_dir / SOURCES).resolve()
+    folder = own_path(out_dir, SOURCES).resolve()
     names = {entry.stem for entry in folder.iterdir()} if folder.is_dir() else set()
     aside = _forget(names)
     sys.path.insert(0, str(folder))

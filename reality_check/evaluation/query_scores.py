@@ -28,6 +28,7 @@ from numpy.typing import NDArray
 from reality_check.config.metrics import METRICS, Stage, stage_of
 from reality_check.results import QueryScores
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 if TYPE_CHECKING:  # a report reads scores without torch
     from reality_check.data.sample_set import SampleSet
@@ -48,7 +49,7 @@ Recorded = Mapping[tuple[str, str, int], Mapping[str, float]]
 
 def write_test_queries(out_dir: Path, test: SampleSet) -> None:
     """Write which test images are queries, and of which class, unless the file is there."""
-    path = out_dir / QUERIES_FILE
+    path = own_path(out_dir, QUERIES_FILE)
     images = _scored(test)
     content = packed(
         {

@@ -27,14 +27,13 @@ from reality_check.training.fold import FoldResult, FoldTask
 from reality_check.training.strategy import Strategy
 from reality_check.training.trainer import Trainer
 from reality_check.utils import interrupt as stopping
+from reality_check.utils.exit_status import LOST
 from reality_check.utils.lease import LeaseCheck, LeaseLost, no_lease
 from reality_check.utils.processes import die_with_parent, keep_freed_memory
 
 Progress = Callable[[dict[str, Any]], None]
 LoadData = Callable[[], SampleSet]
 
-#: Exit status of a worker that lost one of its processes: as if it had been killed itself.
-LOST = 137
 #: How often a worker that trains in other processes looks after them.
 _LOOK_SECONDS = 1.0
 

@@ -18,12 +18,20 @@ from reality_check.launch.devices import environment
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE, UNTOLD, USAGE
+from reality_check.utils.exit_status import DONE, LOST, UNTOLD, USAGE
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
 
-#: What keeps a worker to one BLAS thread.
-THREADS = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS", "NUMEXPR_NUM_THREADS")
+#: The first keeps a worker's processes from taking files of the current folder for Python's own
+#: modules (from Python 3.11 on), the others keep it to one BLAS thread.
+ENVIRONMENT = (
+    "PYTHONSAFEPATH",
+    "OMP_NUM_THREADS",
+    "MKL_NUM_THREADS",
+    "OPENBLAS_NUM_THREADS",
+    "NUMEXPR_NUM_THREADS",
+)
 #: A worker that dies this soon after its start, this often in a row, will not get better.
 _SOON, _MOST_DEATHS = 20.0, 3
 
@@ -86,16 +94,21 @@ class LocalWorkers:
         lived = time.monotonic() - worker.started
         worker.deaths = worker.deaths + 1 if lived < _SOON else 1
         if worker.deaths > _MOST_DEATHS:
+            log = log_path(self.out_dir, worker.number)
+            why = "if nobody killed it, memory was probably short"
+            if status not in (-signal.SIGKILL, LOST):
+                last = log.read_text(errors="replace").strip().rpartition("\n")[2]
+                why = f"the end of its log: {last}"
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({_describe(status)}); if nobody killed it, memory was "
-                f"probably short. See {log_path(self.out_dir, worker.number)}"
+                f"{_SOON:.0f} seconds ({subprocess.CalledProcessError(status, 'worker')}); {why}. "
+                f"See {log}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()
 
     def _spawn(self, number: int) -> subprocess.Popen[bytes]:
-        threads = dict.fromkeys(THREADS, "1")
+        threads = dict.fromkeys(ENVIRONMENT, "1")
         own = self._devices[number]
         sharing = {WORKERS_ON_GPU: str(self._devices.count(own))}
         log = log_path(self.out_dir, number)
@@ -115,31 +128,22 @@ class LocalWorkers:
     def _command(self, number: int) -> list[str]:
         me, start = str(os.getpid()), [sys.executable, "-m"]
         folds = str(self._parallelism.folds_at_once)
-        what = [str(self.out_dir), str(number), "--folds-at-once", folds]
+        what = [str(self.out_dir.absolute()), str(number), "--folds-at-once", folds]
         processes = self._parallelism.processes_per_network
         if processes > 1:
             return [*start, "reality_check.launch.torchrun", str(processes), me, *what]
         return [*start, "reality_check.launch.worker", *what, "--parent", me]
 
 
-def _describe(status: int) -> str:
-    if status < 0:
-        try:
-            return f"signal {signal.Signals(-status).name}"
-        except ValueError:
-            return f"signal {-status}"
-    return f"exit status {status}"
-
-
 def log_path(out_dir: Path, number: int) -> Path:
     """Where a worker's output goes."""
-    return out_dir / "logs" / f"worker_{number}.log"
+    return own_path(out_dir, f"logs/worker_{number}.log")
 
 
 def write_progress(out_dir: Path, number: int, text: str) -> None:
     """Note what a worker does, for the live view."""
     # Several times a second where epochs are short, so without waiting for the disk.
-    atomic_write(out_dir / "logs" / f"worker_{number}.json", text, durable=False)
+    atomic_write(log_path(out_dir, number).with_suffix(".json"), text, durable=False)
 
 
 def write_failure(out_dir: Path, number: int, status: int, message: str) -> None:
@@ -174,4 +178,4 @@ def forget_failure(out_dir: Path, number: int) -> None:
 
 
 def _failure_path(out_dir: Path, number: int) -> Path:
-    return out_dir / "logs" / f"worker_{number}.failure.json"
+    return log_path(out_dir, number).with_suffix(".failure.json")

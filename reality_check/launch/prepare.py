@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import os
 import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -22,7 +23,7 @@ from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import put
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
-from reality_check.studies.growth import describe_changes, note_step, read_steps
+from reality_check.studies.growth import DRAWING, describe_changes, note_step, read_steps
 from reality_check.studies.output_folder import (
     changed_code,
     check_same_experiment,
@@ -33,7 +34,7 @@ from reality_check.studies.output_folder import (
     remove_checkpoints,
 )
 from reality_check.studies.sampler import check_sampler
-from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker
+from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_worker, whole_url
 from reality_check.studies.trial import StoredTrial
 from reality_check.training.preflight import (
     LossCheck,
@@ -49,6 +50,8 @@ from reality_check.utils.errors import UsageError, every
 from reality_check.utils.passwords import without_password
 from reality_check.utils.processes import shares_process_ids
 
+#: SQLite takes paths of 511 bytes, and the records of fold runs lie some folders below.
+_LONGEST_PATH = 350
 #: Seconds between two polls whether workers still run.
 _POLL_SECONDS = 1.0
 
@@ -117,6 +120,8 @@ def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> 
         begun = _begun(experiment, out_dir)
         done: dict[str, dict[str, int]] = {}
         for work in begun.ready_stages():
+            if changes.keys() & DRAWING:
+                work.study.check_version()
             counts = done.setdefault(work.method, {})
             counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
         done.pop("", None)
@@ -156,6 +161,7 @@ def _as_locked(
         "code": code,
         "studies": _studies(experiment, out_dir),
         "dataset": _with_whole_paths(experiment.dataset),
+        "storage": experiment.storage and whole_url(experiment.storage),
     }
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
@@ -181,11 +187,17 @@ def _whole_path(path: Any) -> Any:
 
 
 def _check_storage(experiment: Experiment, out_dir: Path) -> None:
+    if len(os.fsencode(out_dir.resolve())) > _LONGEST_PATH:
+        raise UsageError(
+            f"the path of the output folder has more than {_LONGEST_PATH} bytes, and SQLite opens "
+            "no files whose paths are much longer; name another folder with --out."
+        )
     if experiment.storage is None:
         return
     storage = open_storage(experiment.storage)
-    begun = (out_dir / "experiment.yaml").exists()
-    if begun and load_locked(out_dir).storage != without_password(experiment.storage):
+    if not (out_dir / "experiment.yaml").exists():
+        return
+    if load_locked(out_dir).storage != without_password(experiment.storage):
         check_studies(experiment, storage)
 
 

@@ -18,7 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.config.slurm import Slurm
-from reality_check.launch.local import THREADS, forget_failure, log_path, raise_failure
+from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
 from reality_check.launch.slurm_queue import ENDING, OVER, cancel, job_states, states_or_complain
 from reality_check.studies.campaign import Campaign
@@ -27,6 +27,7 @@ from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import STOPPED
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 #: Seconds between two polls of the queue.
 POLL_SECONDS = 10.0
@@ -57,7 +58,7 @@ class SlurmWorkers:
         self._folds_at_once = parallelism.folds_at_once
         self._log = log
         self._lost = 0
-        self._file = campaign.out_dir / "slurm.json"
+        self._file = own_path(campaign.out_dir, "slurm.json")
         self.jobs = self._take_over()
         if self.jobs:
             log(f"SLURM jobs that keep running: {', '.join(self.jobs.values())}")
@@ -158,6 +159,11 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
     import submitit
 
     experiment, folder = campaign.experiment, campaign.out_dir.resolve()
+    if "%" in str(folder):
+        raise UsageError(
+            f"{folder} has a % in its path, which SLURM replaces in the names of its logs; name "
+            "another folder with --out."
+        )
     executor = submitit.SlurmExecutor(folder / "logs" / "slurm" / "%j", max_num_timeout=_UNLIMITED)
     executor.update_parameters(**_parameters(experiment.slurm, experiment.name, experiment.device))
     count = len(numbers)
@@ -239,7 +245,7 @@ def _parameters(slurm: Slurm, name: str, device: str) -> dict[str, Any]:
         "ntasks_per_node": 1,
         "signal_delay_s": slurm.notice_seconds,
         "stderr_to_stdout": True,
-        "setup": [*(f"export {variable}=1" for variable in THREADS), *slurm.setup],
+        "setup": [*(f"export {variable}=1" for variable in ENVIRONMENT), *slurm.setup],
         "additional_parameters": {key: v for key, v in options.items() if v is not None},
     }
 

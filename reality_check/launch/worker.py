@@ -26,7 +26,7 @@ from reality_check.launch.work_loop import WorkLoop
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
 from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import load_locked
-from reality_check.studies.storage import open_storage, sole_worker
+from reality_check.studies.storage import sole_worker
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
 from reality_check.utils import interrupt as stopping
@@ -68,7 +68,7 @@ def work(
         experiment = load_locked(out_dir)
         if storage is not None:
             experiment = experiment.model_copy(update={"storage": storage})
-            check_studies(experiment, open_storage(storage))
+            check_studies(experiment, Campaign(experiment, out_dir, only_reads=True).storage)
         campaign = Campaign(experiment, out_dir, wait_for_storage=True)
         prepared = PreparedExperiment(experiment)
         runner = TrialRunner(prepared, out_dir, on_progress, folds_at_once, strategy)
@@ -85,7 +85,7 @@ def work(
         return _explain(out_dir, number, USAGE, str(error))
     except WorkFailed as error:
         return _explain(out_dir, number, FAILED, str(error), error.__cause__)
-    except Exception as error:
+    except (Exception, SystemExit) as error:
         return _explain(out_dir, number, FAILED, f"{type(error).__name__}: {error}", error)
     return DONE
 
@@ -100,6 +100,9 @@ def _work(campaign: Campaign, runner: TrialRunner) -> None:
         if not campaign.is_complete():
             # What this machine lacks must not be noted as a failure of the experiment.
             _ = runner.prepared.device, runner.prepared.dataset
+            for work in campaign.ready_stages():
+                if not work.study.is_complete():
+                    work.study.check_version()
         WorkLoop(campaign, runner).run()
 
 
@@ -108,6 +111,7 @@ def join(out_dir: Path, folds_at_once: int = 1, storage: str | None = None) -> i
 
     SIGTERM and SIGUSR2 ask it to stop where it can resume.
     """
+    os.environ["PYTHONSAFEPATH"] = "1"  # for its processes, as those of a run have it
     signals = [signal.SIGTERM]
     if sys.platform != "win32":
         signals.append(signal.SIGUSR2)

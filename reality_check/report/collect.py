@@ -11,6 +11,7 @@ from typing import Any
 
 from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, STAGES, Stage, depends_on_geometry, other_geometry
+from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
@@ -123,19 +124,22 @@ def _gpu_settings(stages: Studies) -> dict[str, Counter[str]]:
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
-    """Methods of which two trials of one search ran at the same time."""
+    """Methods of which a trial that a model drew began while another one of its search ran."""
     parallel = []
     for (method, stage, _), study in stages.items():
-        if stage is not Stage.SEARCH:
+        about = study.about()
+        if stage is not Stage.SEARCH or about["sampler"] in INDEPENDENT:
             continue
-        spans = sorted(
-            (trial.started, trial.ended)
-            for trial in study.complete().values()
+        random = about["sampler_arguments"].get("n_startup_trials", 0)
+        spans = [
+            (trial.started, trial.ended, index >= random)
+            for index, trial in study.complete().items()
             if trial.started is not None and trial.ended is not None
-        )
-        if any(later[0] < earlier[1] for earlier, later in itertools.pairwise(spans)):
+        ]
+        pairs = itertools.permutations(spans, 2)
+        if any(drawn and one[0] <= began < one[1] for one, (began, _, drawn) in pairs):
             parallel.append(method)
-    return list(dict.fromkeys(parallel))
+    return parallel
 
 
 def _method(campaign: Campaign, method: Method, stages: Studies, importance: bool) -> MethodResults:

@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
+from reality_check.report.deviations import together
 from reality_check.report.looks import sizes
 from reality_check.report.pooling import Source, joined, pooled, searches_before, texts, unlike
 from reality_check.results import (
@@ -226,10 +227,6 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     """That the runs were apart, what holds for all folders, and what for some with their labels."""
-    where: dict[Deviation, list[str]] = {}
-    for source in sources:
-        for deviation in source.results.deviations:
-            where.setdefault(deviation, []).append(source.label)
     several = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
@@ -247,9 +244,12 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
         if len({dict(source.results.facts).get(fact) for source in sources}) > 1:
             text = f"Not the same in all folders (see {_WHERE})."
             deviations.append(Deviation(fact.lower(), text))
-    for deviation, labels in where.items():
+    for one in together(one for source in sources for one in source.results.deviations):
+        labels = [
+            s.label for s in sources if one.template in {d.template for d in s.results.deviations}
+        ]
         some = f" ({', '.join(labels)})" if len(labels) < len(sources) else ""
-        deviations.append(dataclasses.replace(deviation, text=deviation.text + some))
+        deviations.append(dataclasses.replace(one, template=one.template + some))
     return tuple(deviations)
 
 

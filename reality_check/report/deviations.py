@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from reality_check.config.compose import load_experiment
@@ -11,7 +12,7 @@ from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
-from reality_check.config.protocol import Protocol
+from reality_check.config.protocol import INDEPENDENT, Protocol
 from reality_check.config.schema import Experiment
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
 from reality_check.results import Deviation, MethodResults
@@ -56,7 +57,7 @@ def find_deviations(
         *grown(steps),
         *[Deviation("copies", copies, True)] * bool(copies),
         *_missing_work(experiment, methods, finished),
-        *_diverged(methods),
+        *_diverged(methods, finished),
         *_cut_short(methods),
         *against_reference(experiment),
         *own_ranges(experiment),
@@ -64,7 +65,16 @@ def find_deviations(
         *_restarts(methods),
         *_parallel_search(parallel),
     ]
-    return sorted(deviations, key=lambda deviation: not deviation.serious)
+    return sorted(together(deviations), key=lambda deviation: not deviation.serious)
+
+
+def together(deviations: Iterable[Deviation]) -> list[Deviation]:
+    """Return those that say the same of several methods as one."""
+    found: dict[Deviation, dict[str, None]] = {}
+    for one in deviations:
+        names = found.setdefault(dataclasses.replace(one, methods=()), {})
+        names.update(dict.fromkeys(one.methods))
+    return [dataclasses.replace(one, methods=tuple(names)) for one, names in found.items()]
 
 
 # -- between the methods, and what happened -------------------------------------------------------
@@ -84,16 +94,18 @@ def _missing_work(
             done = sum(t.state == "complete" for t in getattr(method, stage))
             if done < count:
                 missing.append(f"{stage} {done} of {count}")
+            elif stage is Stage.SEARCH and all(trial.diverged for trial in method.search):
+                break
         if missing:
-            text = f"{method.name} is not finished: {', '.join(missing)}."
-            yield Deviation("unfinished", text, True)
+            text = f"Not finished: {{methods}} ({', '.join(missing)})."
+            yield Deviation("unfinished", text, True, (method.name,))
 
 
-def _diverged(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+def _diverged(methods: Sequence[MethodResults], finished: bool) -> Iterator[Deviation]:
     for method in methods:
         trials = [trial for trial in method.search if trial.diverged]
         runs = [t for t in (*method.reproductions, *method.final) if t.diverged]
-        if trials and len(trials) == len(method.search):
+        if finished and trials and len(trials) == len(method.search):
             yield Deviation(
                 "diverged",
                 f"Every search trial of {method.name} diverged ({trials[0].diverged}); it has no "
@@ -119,9 +131,10 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
     if methods:
         yield Deviation(
             "parallel search",
-            f"Search trials of {', '.join(methods)} ran at the same time (several workers), so "
-            "which parameters were tried depends on their timing; the published search tried one "
-            "at a time.",
+            "Search trials of {methods} ran at the same time (several workers), so which "
+            "parameters were tried depends on their timing; the published search tried one at a "
+            "time.",
+            methods=tuple(methods),
         )
 
 
@@ -168,17 +181,19 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
         if method.starts_from is not None:
             yield Deviation(
                 "starts from",
-                f"The first trial of each search of {method.name} is the winner of the same search "
-                f"of {method.starts_from.method}.",
+                "The first trial of each search of {methods} is the winner of the same search of "
+                f"{method.starts_from.method}.",
+                methods=(method.name,),
             )
         if method.warm_start is not None:
             folder = method.warm_start.folder
             source = f"the best of the folder {folder}" if folder else "those of the YAML"
             yield Deviation(
                 "warm start",
-                f"The first trial of each search of {method.name} has values that were known: "
+                "The first trial of each search of {methods} has values that were known: "
                 f"{source}.",
                 serious=True,
+                methods=(method.name,),
             )
     for done in methods:
         lost = protocol.search.repeats - len({search for search, _ in done.retrained})
@@ -194,7 +209,10 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
     lost = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
     if counts := ", ".join(f"{name} {count}" for name, count in lost.items() if count):
-        text = f"Attempts repeated after a worker was lost, with the same parameters: {counts}."
+        text = (
+            "Attempts repeated with the same parameters after a stop, an error or a lost worker: "
+            f"{counts}."
+        )
         yield Deviation("restarts", text)
 
 
@@ -300,6 +318,8 @@ def _differences(
         needed = _NEEDS.get(key)
         if needed is not None and value_at(ours, needed) is None:
             continue  # it does nothing here; what it needs is listed where it should be there
+        if key == "search.startup_trials" and value_at(ours, "search.sampler") in INDEPENDENT:
+            continue
         if is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
@@ -364,7 +384,8 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
         published = named_method(file).model_dump(mode="json", by_alias=True)
         ours = method.model_dump(mode="json", by_alias=True)
         keys = sorted(
-            {_value_name(key) for key in differing_keys(published, ours)} - {"note", "packed"}
+            {_value_name(key) for key in differing_keys(published, ours)}
+            - {"note", "packed", "trials"}
         )
         if keys:
             yield Deviation(

@@ -8,6 +8,7 @@ from typing import Any
 
 from reality_check.config.method import BeforeTraining
 from reality_check.config.metrics import Stage
+from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.report.text import listed
 from reality_check.results import Deviation, MethodResults
@@ -28,7 +29,7 @@ def unequal_treatment(
     """Say in what the methods of an experiment were not treated alike."""
     done = {m.name: sum(t.state == "complete" for t in m.search) for m in methods}
     each = experiment.protocol.search.trials_per_parameter
-    searched = {m.name: len(m.searched) for m in methods}
+    searched = {m.name: len(m.searched) for m in methods if m.search}
     if each is not None:
         counts = ", ".join(f"{name} {each * max(1, count)}" for name, count in searched.items())
         yield Deviation(
@@ -135,15 +136,21 @@ def _software(stages: Studies) -> Iterator[Deviation]:
     for kind, values in used.items():
         if len(values) > 1:
             each = "; ".join(f"{value}: {listed(names)}" for value, names in values.items())
-            yield Deviation("versions", f"Not all methods ran with the same {kind}: {each}.")
+            text = f"Not all methods ran with the same {kind}: {each}."
+            if kind == "optuna":
+                text += " Each version draws other trials from the same seed."
+            yield Deviation("versions", text, kind == "optuna")
 
 
 def _ran_with(study: Study) -> dict[str, str]:
     about = study.about()
     trials = study.complete().values()
     devices = {trial.gpu or trial.device_kind for trial in trials}
+    versions = split_versions(about.get("versions", ""))
+    if about.get("sampler") in INDEPENDENT:
+        versions.pop("optuna", None)  # it draws nothing
     return {
-        **split_versions(about.get("versions", "")),
+        **versions,
         "kind of machine": str(about.get("machine")),
         **({"kind of device": " and ".join(sorted(devices))} if devices else {}),
     }

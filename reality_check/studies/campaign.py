@@ -14,6 +14,7 @@ from statistics import fmean
 from typing import Any
 
 from optuna.storages import BaseStorage, InMemoryStorage
+from sqlalchemy import URL
 
 from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
@@ -22,10 +23,11 @@ from reality_check.config.values import Searched
 from reality_check.studies.growth import read_steps, slots
 from reality_check.studies.looks import Looks
 from reality_check.studies.output_folder import load_locked, place
-from reality_check.studies.storage import holds_study, open_storage
+from reality_check.studies.storage import holds_study, open_storage, storage_file
 from reality_check.studies.study import Study
 from reality_check.studies.trial import StoredTrial
 from reality_check.utils.errors import UsageError
+from reality_check.utils.own_names import own_path
 from reality_check.utils.passwords import without_password
 from reality_check.utils.seeds import derive
 
@@ -82,10 +84,18 @@ class Campaign:
         self.out_dir = out_dir
         self._only_reads = only_reads
         self.storage: BaseStorage
-        if only_reads and experiment.storage is None and not (out_dir / "studies.db").exists():
+        url = storage_url(experiment, out_dir)
+        file = storage_file(url)
+        if not only_reads or file is None or file.exists():
+            self.storage = open_storage(url, wait_for_storage)
+        elif experiment.storage is None:
             self.storage = InMemoryStorage()  # opening the file would make it
         else:
-            self.storage = open_storage(storage_url(experiment, out_dir), wait_for_storage)
+            raise UsageError(
+                f"the storage of {out_dir}, {url}, is not there: {file.absolute()} does not exist. "
+                "Bring that file back; if it was named by a path from the folder in which the run "
+                "began, write this command there."
+            )
         self._studies: dict[tuple[str, Stage, int], Study] = {}
         search = experiment.protocol.search
         self.looks = Looks(search, lambda searches: self.noted(f"look at {searches} searches"))
@@ -364,7 +374,7 @@ def recorded_campaign(out_dir: Path) -> Campaign:
         UsageError: this is not an output folder of reality-check, or its records are not there.
     """
     campaign = read_campaign(out_dir)
-    if campaign.experiment.storage is None and not (out_dir / "studies.db").exists():
+    if isinstance(campaign.storage, InMemoryStorage):
         raise UsageError(
             f"{out_dir} has no studies.db, the record of all trainings, so there are no results to "
             "load; name the folder that the run wrote."
@@ -386,6 +396,7 @@ def check_studies(experiment: Experiment, storage: BaseStorage) -> None:
         )
 
 
-def storage_url(experiment: Experiment, out_dir: Path) -> str:
+def storage_url(experiment: Experiment, out_dir: Path) -> str | URL:
     """Where the studies live: the named storage, or ``studies.db`` in the output folder."""
-    return experiment.storage or f"sqlite:///{(out_dir / 'studies.db').resolve()}"
+    file = str(own_path(out_dir, "studies.db").resolve())
+    return experiment.storage or URL.create("sqlite", database=file)

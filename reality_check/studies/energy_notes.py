@@ -14,13 +14,15 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+from reality_check.utils.own_names import own_path
+
 #: Seconds between two notes. Processors' counters wrap after three minutes at the earliest.
 PERIOD = 30.0
 
 
 def notes_folder(out_dir: Path) -> Path:
     """Where the workers of an experiment note what the counters say."""
-    return out_dir / "logs" / "energy"
+    return own_path(out_dir, "logs/energy")
 
 
 def read_notes(path: Path) -> Iterator[dict[str, Any]]:

@@ -18,8 +18,10 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.overrides import set_value
+from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 #: Numbers that may become larger.
 NUMBERS = (
@@ -29,6 +31,8 @@ NUMBERS = (
     "protocol.search.retrain_best",
     "protocol.reproductions",
 )
+#: That for which searches draw more.
+DRAWING = {*NUMBERS[:3], "methods"}
 #: Lists that may become longer.
 LISTS = ("protocol.final_metrics", "controls")
 _STARTUP = "protocol.search.startup_trials"
@@ -81,7 +85,7 @@ def write_steps(steps: list[Step], out_dir: Path) -> None:
 
 
 def _file(out_dir: Path) -> Path:
-    return out_dir / "steps.json"
+    return own_path(out_dir, "steps.json")
 
 
 def slots(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
@@ -141,7 +145,7 @@ def _draws_alike(there: Mapping[str, Any], ours: Mapping[str, Any]) -> bool:
     """Whether the trials that there are would be drawn as they were: at random, or by a model."""
     most = there["trials"]
     start = [min(search["startup_trials"], most) for search in (there, ours)]
-    return ours["sampler"] in ("random", "qmc") or start[0] == start[1]
+    return ours["sampler"] in INDEPENDENT or start[0] == start[1]
 
 
 def _code_of_fewer(there: Mapping[str, str], ours: Mapping[str, str]) -> dict[str, str]:

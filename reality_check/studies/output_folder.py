@@ -18,6 +18,7 @@ from reality_check.studies.storage import same_database
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import try_lock
+from reality_check.utils.own_names import own_path
 
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
@@ -125,7 +126,7 @@ def growth(experiment: Experiment, out_dir: Path) -> dict[str, tuple[Any, Any]]:
 
 def lock_experiment(experiment: Experiment, out_dir: Path) -> None:
     """Write the resolved experiment into its output folder, where it is not there as it is."""
-    file = out_dir / "experiment.yaml"
+    file = own_path(out_dir, "experiment.yaml")
     text = dump_yaml(experiment.plain())
     text = f"# Written by reality-check: the experiment as it is run.\n{text}"
     if not file.exists() or file.read_text(encoding="utf-8") != text:

@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import contextlib
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
@@ -180,10 +180,5 @@ class PatientStorage(BaseStorage, BaseHeartbeat):
         heartbeats = {trial: str(heartbeat) for trial, heartbeat in rows}
         return self._monitor.stale(heartbeats, self.grace_period)
 
-    def get_heartbeat_interval(self) -> int | None:
-        return self._cache.get_heartbeat_interval()
-
-    def get_heartbeat_stale_trial_callback(
-        self,
-    ) -> Callable[[optuna.Study, FrozenTrial], None] | None:
-        return self._cache.get_heartbeat_stale_trial_callback()
+    get_heartbeat_interval = _repeated("get_heartbeat_interval")
+    get_heartbeat_stale_trial_callback = _repeated("get_heartbeat_stale_trial_callback")

@@ -15,6 +15,7 @@ from typing import Any
 import optuna
 import sqlalchemy.orm
 from optuna.storages import BaseStorage, RDBStorage
+from sqlalchemy import URL, make_url
 
 from reality_check.studies.journal import journal_path, open_journal
 from reality_check.studies.patient_storage import PatientStorage
@@ -53,12 +54,43 @@ _DRIVERS = {
 }
 
 
-def kind_of(url: str) -> str:
+def kind_of(url: str | URL) -> str:
     """``sqlite``, ``postgresql``, ``mysql``, ``journal``, ...: the scheme without its driver."""
-    return url.partition("://")[0].partition("+")[0]
+    scheme = url.drivername if isinstance(url, URL) else url.partition("://")[0]
+    return scheme.partition("+")[0]
 
 
-def open_storage(url: str, wait: bool = False) -> BaseStorage:
+def storage_file(url: str | URL) -> Path | None:
+    """The file that an SQLite or ``journal://`` URL names; ``None`` for those of servers.
+
+    Raises:
+        UsageError: it names no file, but a database in the memory of one process, say.
+    """
+    if kind_of(url) == "journal":
+        return Path(str(url).partition("://")[2])
+    if kind_of(url) != "sqlite":
+        return None
+    parsed = make_url(url)
+    if parsed.database in (None, "", ":memory:") or "uri" in parsed.query:
+        raise UsageError(
+            f"the storage {url} does not name a file by its path; a database in memory is that of "
+            "one process, where no worker can reach it. Leave storage out for studies.db in the "
+            "output folder, or write sqlite:////home/me/studies.db"
+        )
+    return Path(parsed.database)
+
+
+def whole_url(url: str) -> str:
+    """The URL of a storage with the whole path of its file: workers may be in other folders."""
+    file = storage_file(url)
+    if file is None or file.is_absolute():
+        return url
+    if kind_of(url) == "journal":
+        return f"journal://{file.absolute()}"
+    return make_url(url).set(database=str(file.absolute())).render_as_string()
+
+
+def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     """Open the storage of an experiment; databases get heartbeats.
 
     Args:
@@ -70,18 +102,18 @@ def open_storage(url: str, wait: bool = False) -> BaseStorage:
         UsageError: the URL is not one of a storage, or the storage does not answer.
         StorageLost: it did not answer in time.
     """
-    if "://" not in url:
+    if isinstance(url, str) and "://" not in url:
         raise UsageError(
             "storage must be the URL of a database, such as postgresql+psycopg://user@host/name; "
             "leave it out for studies.db in the output folder."
         )
-    bare, password = password_for(url)
+    bare, password = (url, None) if isinstance(url, URL) else password_for(url)
     try:
         if kind_of(bare) == "journal":
-            return open_journal(bare)
+            return open_journal(str(bare))
         if not wait:
-            return _open_with_others(bare, password)
-        return Retries(kind_of(bare)).call(_open_with_others, bare, password)
+            return _open_with_others(make_url(bare), password)
+        return Retries(kind_of(bare)).call(_open_with_others, make_url(bare), password)
     except (UsageError, StorageLost):
         raise
     except Exception as error:
@@ -98,7 +130,7 @@ def check_workers(url: str | None, workers: int) -> None:
 
 
 @contextlib.contextmanager
-def sole_worker(url: str) -> Iterator[bool]:
+def sole_worker(url: str | URL) -> Iterator[bool]:
     """Be the one worker that a journal file serves; a database serves any number.
 
     Yields:
@@ -110,7 +142,7 @@ def sole_worker(url: str) -> Iterator[bool]:
     if kind_of(url) != "journal":
         yield False
         return
-    path = journal_path(url)
+    path = journal_path(str(url))
     with try_lock(path.with_name(f"{path.name}.worker")) as holder:
         if holder is not None:
             raise UsageError(
@@ -135,8 +167,10 @@ def same_database(one: str | None, other: str | None) -> bool:
 
     A tunnel has another host and port than the server behind it.
     """
-    if one is None or other is None or kind_of(one) in ("sqlite", "journal"):
+    if one is None or other is None:
         return False
+    if kind_of(one) in ("sqlite", "journal"):
+        return whole_url(one) == whole_url(other)  # older folders have paths from where they began
     names = [without_password(url).partition("://")[2].partition("/")[2] for url in (one, other)]
     first, second = (name.partition("?")[0] for name in names)
     return kind_of(one) == kind_of(other) and first == second
@@ -145,7 +179,7 @@ def same_database(one: str | None, other: str | None) -> bool:
 # -- databases -----------------------------------------------------------------------------------
 
 
-def _open_with_others(url: str, password: str | None) -> PatientStorage:
+def _open_with_others(url: URL, password: str | None) -> PatientStorage:
     """Open a database, also while another process makes its tables."""
     for pause in (0.5, 1.0, 2.0, 4.0):
         try:
@@ -157,8 +191,8 @@ def _open_with_others(url: str, password: str | None) -> PatientStorage:
     return _open_database(url, password)
 
 
-def _open_database(url: str, password: str | None) -> PatientStorage:
-    kind = kind_of(url)
+def _open_database(url: URL, password: str | None) -> PatientStorage:
+    kind, file = kind_of(url), storage_file(url)
     # Not in the URL: Optuna and SQLAlchemy could show it.
     connect = {**_CONNECT.get(kind, {}), **({} if password is None else {"password": password})}
     engine: dict[str, Any] = {"connect_args": connect}
@@ -169,10 +203,15 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
         engine |= {"pool_size": 1, "max_overflow": 4}
     if kind in _LIMIT:
         engine["pool_events"] = [(functools.partial(_limit_standstill, kind), "connect")]
-    if kind == "sqlite" and _was_made_by_this_optuna(url):
-        return PatientStorage(KnownDatabase(url, engine), Retries(kind))
+    if file is not None:
+        # Optuna takes text only, and SQLAlchemy 2.0 has none for a path with a question mark.
+        connect |= url.get_dialect()().create_connect_args(url)[1]
+        engine = {"creator": functools.partial(sqlite3.connect, file.absolute(), **connect)}
+        url = URL.create("sqlite", database=file.name)
+        if _was_made_by_this_optuna(file):
+            return PatientStorage(KnownDatabase(url, engine), Retries(kind))
     database = RDBStorage(
-        url=url.replace("{", "{{").replace("}", "}}"),
+        url=url.render_as_string().replace("{", "{{").replace("}", "}}"),
         engine_kwargs=engine,
         heartbeat_interval=HEARTBEAT_INTERVAL,
         grace_period=HEARTBEAT_GRACE,
@@ -182,9 +221,8 @@ def _open_database(url: str, password: str | None) -> PatientStorage:
     return PatientStorage(database, Retries(kind))
 
 
-def _was_made_by_this_optuna(url: str) -> bool:
+def _was_made_by_this_optuna(path: Path) -> bool:
     """Whether a file has its tables, and the version that its tables have, from this Optuna."""
-    path = Path(sqlalchemy.make_url(url).database or "")
     with contextlib.suppress(sqlite3.Error):
         file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
         with contextlib.closing(file):
@@ -201,8 +239,8 @@ class KnownDatabase(RDBStorage):
     a command that only reads: it brings what it knows of all database servers.
     """
 
-    def __init__(self, url: str, engine_kwargs: dict[str, Any]) -> None:
-        self.url = url
+    def __init__(self, url: str | URL, engine_kwargs: dict[str, Any]) -> None:
+        self.url = str(url)
         self.engine_kwargs = engine_kwargs
         self.heartbeat_interval = HEARTBEAT_INTERVAL
         self.grace_period = HEARTBEAT_GRACE
@@ -237,15 +275,13 @@ def _widen_texts(engine: sqlalchemy.Engine) -> None:
 # -- messages ------------------------------------------------------------------------------------
 
 
-def _why_not_opened(url: str, password: str | None, error: Exception) -> str:
+def _why_not_opened(url: str | URL, password: str | None, error: Exception) -> str:
     """One sentence that does not show the password, and that may name the driver."""
-    scheme = url.partition("://")[0]
-    message = f"the storage {scheme}://... cannot be opened: "
+    kind = kind_of(url)
+    message = f"the storage {kind}://... cannot be opened: "
     if isinstance(error, ImportError):
-        return message + (
-            "its driver is not installed; " + _DRIVERS.get(kind_of(url), "install it.")
-        )
-    words = reason(error).replace(url, f"{scheme}://...")
+        return message + ("its driver is not installed; " + _DRIVERS.get(kind, "install it."))
+    words = reason(error)
     if re.search(r"password|access denied", words, re.IGNORECASE):
         words += f"; the password is taken from the environment variable {PASSWORD_VARIABLE}"
     return message + (words.replace(password, "***") if password else words)

@@ -25,6 +25,7 @@ from optuna.storages import BaseStorage
 from optuna.trial import TrialState
 
 from reality_check.config.metrics import Stage
+from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
@@ -39,8 +40,8 @@ from reality_check.studies.trial import (
     ranked_trials,
     was_taken_away,
 )
-from reality_check.utils.environment import describe_environment
-from reality_check.utils.errors import WorkFailed
+from reality_check.utils.environment import describe_environment, split_versions
+from reality_check.utils.errors import UsageError, WorkFailed
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.lease import HeartbeatMonitor, Lease
 from reality_check.utils.processes import is_alive, this_process
@@ -152,6 +153,21 @@ class Study:
     def about(self) -> dict[str, Any]:
         """Sampler, its arguments, what is searched, and the versions that the study began with."""
         return dict(self.noted("about"))
+
+    def check_version(self) -> None:
+        """Make sure that a model of the search is the Optuna's with which the search began.
+
+        Raises:
+            UsageError: another version is installed, which draws other trials.
+        """
+        about = self.about()
+        began = split_versions(about["versions"]).get("optuna")
+        if about["sampler"] not in INDEPENDENT and began != optuna.__version__:
+            raise UsageError(
+                f"{self.name} began with Optuna {began}, but {optuna.__version__} is installed, "
+                f"whose sampler {about['sampler']} draws other trials from the same seed: write "
+                f"pip install optuna=={began}, or begin anew with another --out."
+            )
 
     def trials(self) -> list[StoredTrial]:
         """All attempts so far, by number."""
@@ -310,8 +326,8 @@ class Study:
         if lost > MAX_LOST:
             message = (
                 f"trial {free}: its worker was lost {lost} times, each time without a word: "
-                "killed, most likely for lack of memory; allow more, or use fewer workers, "
-                "smaller batches"
+                "killed, most likely for lack of memory (allow more, or use fewer workers, "
+                "smaller batches), or crashed, which logs/ in the output folder would show"
             )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")

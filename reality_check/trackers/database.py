@@ -9,6 +9,7 @@ from typing import Any
 from record_keeper.db_utils import DBManager
 
 from reality_check.trackers.tracked_trial import TrackedTrial
+from reality_check.utils.own_names import own_path
 
 
 class DatabaseTracker:
@@ -20,7 +21,7 @@ class DatabaseTracker:
     """
 
     def __init__(self, experiment: str, out_dir: Path) -> None:
-        self._database = DBManager(str(out_dir / "records.db"), is_global=True)
+        self._database = DBManager(str(own_path(out_dir, "records.db")), is_global=True)
 
     def log(self, trial: TrackedTrial) -> None:
         """Write a trial and its trainings."""

@@ -10,6 +10,7 @@ from torch.utils.tensorboard import SummaryWriter
 from torch.utils.tensorboard.summary import hparams
 
 from reality_check.trackers.tracked_trial import Row, TrackedTrial
+from reality_check.utils.own_names import own_path
 
 
 class TensorBoardTracker:
@@ -20,7 +21,7 @@ class TensorBoardTracker:
     """
 
     def __init__(self, experiment: str, out_dir: Path) -> None:
-        self._folder = out_dir / "tensorboard"
+        self._folder = own_path(out_dir, "tensorboard")
 
     def log(self, trial: TrackedTrial) -> None:
         """Write the runs of a trial."""

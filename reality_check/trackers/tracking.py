@@ -15,6 +15,7 @@ from reality_check.config.plugins import find_plugin, plugins
 from reality_check.studies.campaign import Campaign
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.utils.errors import UsageError
+from reality_check.utils.own_names import own_path
 from reality_check.utils.text import nearest, one_line
 
 #: The trackers that come along, by name: a module, and its class. The extra that installs what it
@@ -65,7 +66,7 @@ class Tracking:
         self._about = experiment, out_dir
         self._factories = {name: find_tracker(name) for name in names}
         self._trackers: dict[str, Tracker] = {}
-        self._told = {name: _Told(out_dir / "trackers" / f"{name}.txt") for name in names}
+        self._told = {name: _Told(own_path(out_dir, f"trackers/{name}.txt")) for name in names}
         self._looked = 0.0
         self.sent = dict.fromkeys(names, 0)
         self.problems: dict[str, str] = {}

@@ -175,3 +175,17 @@ def test_second_run_in_the_same_folder_is_refused(lab: Path) -> None:
     finally:
         process.send_signal(signal.SIGINT)
         assert ended(process)[0] == 130
+
+
+@pytest.mark.skipif(sys.version_info < (3, 11), reason="fold processes need PYTHONSAFEPATH")
+def test_files_named_like_modules_of_python_hide_none(tmp_path: Path) -> None:
+    """Neither from the command, nor from workers, nor from their fold processes."""
+    own = "methods: [{name: mine, loss: my_losses.Mine}]"
+    prepare(tmp_path, re.sub("methods: .*", own, EXPERIMENT))
+    loss = "from pytorch_metric_learning.losses import ContrastiveLoss as Mine"
+    (tmp_path / "my_losses.py").write_text(loss)
+    for name in ("random", "operator", "queue", "socket", "numpy"):
+        (tmp_path / f"{name}.py").write_text("raise RuntimeError('hidden')")
+    words = ("run", "experiment.yaml", "--out", "out", "--folds-at-once", "2")
+    status, _, error = finish(start(tmp_path, *words))
+    assert status == 0, error

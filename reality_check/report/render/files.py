@@ -13,6 +13,7 @@ from pathlib import Path
 
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
+from reality_check.utils.own_names import own_path
 
 _PAGES = ("report.html", "report.md")
 _NUMBERS = (
@@ -45,7 +46,7 @@ class Files:
 
     def write(self, name: str, content: str | bytes) -> None:
         """Write a file, whole or not at all."""
-        atomic_write(self.folder / name, content)
+        atomic_write(own_path(self.folder, name), content)
         self.written.add(self.folder / name)
 
 

@@ -60,7 +60,10 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
             for comparison in summary.comparisons(category)
         ],
         "paired": [_paired(pair) for pairs in analysis.pairs.values() for pair in pairs],
-        "deviations": [dataclasses.asdict(deviation) for deviation in results.deviations],
+        "deviations": [
+            {"topic": one.topic, "text": one.text, "serious": one.serious}
+            for one in results.deviations
+        ],
         "cost": _spent(results.costs),
         "energy": _spent(results.energy),
     }

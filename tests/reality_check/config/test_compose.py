@@ -378,8 +378,8 @@ def test_an_experiment_finds_its_methods_by_name() -> None:
     assert experiment.method("triplet_margin") is experiment.methods[1]
 
 
-@pytest.mark.parametrize("name", ["logs", "Figures"])
-def test_a_method_cannot_take_the_name_of_a_folder_of_ours(name: str) -> None:
+@pytest.mark.parametrize("name", ["logs", "Figures", "report.html", "Slurm.json", "NUL.x", "con"])
+def test_a_method_cannot_take_a_name_of_the_output_folder(name: str) -> None:
     raw = VALID | {"methods": [{"base": "contrastive", "name": name}]}
     assert f"a method cannot be named {name.lower()!r}" in error_of(raw, [])
 

@@ -96,6 +96,14 @@ def test_a_worker_that_dies_at_once_again_and_again_is_given_up(
         watch(tmp_path, "import os; os.kill(os.getpid(), 9)", monkeypatch)
 
 
+def test_a_worker_that_ends_by_an_exception_is_not_said_to_lack_memory(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with pytest.raises(WorkFailed, match=r"status 1.* ValueError: odd\. See .*_0\.log") as caught:
+        watch(tmp_path, "raise ValueError('odd')", monkeypatch)
+    assert "memory" not in str(caught.value)
+
+
 def test_a_failure_that_cannot_be_written_has_a_status_of_its_own(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -112,11 +120,12 @@ def test_a_failure_that_cannot_be_written_has_a_status_of_its_own(
 
 
 @pytest.mark.usefixtures("workers_in_this_process")
+@pytest.mark.parametrize("kind", [ValueError, SystemExit])
 def test_a_worker_in_the_process_of_a_test_fails_as_a_process_does(
-    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tiny: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, kind: type[BaseException]
 ) -> None:
     def fail(trainer: Trainer) -> None:
-        raise ValueError(f"made up, {os.environ['OMP_NUM_THREADS']} thread")
+        raise kind(f"made up, {os.environ['OMP_NUM_THREADS']} thread")
 
     monkeypatch.setattr(Trainer, "run", fail)
     monkeypatch.setenv("OMP_NUM_THREADS", "7")
@@ -124,7 +133,7 @@ def test_a_worker_in_the_process_of_a_test_fails_as_a_process_does(
         run(load_experiment(tiny), tmp_path)
     log = (tmp_path / "logs" / "worker_0.log").read_text()
     assert "Traceback" in log
-    assert "ValueError: made up" in log
+    assert f"{kind.__name__}: made up" in log
     told = local.read_failure(tmp_path, 0)
     assert told is not None
     assert told["status"] == FAILED

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from datetime import datetime
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -13,7 +14,13 @@ from reality_check.config import compose, load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.evaluation.categories import renamed
 from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
-from reality_check.report.collect import _gpu_settings, _gpus, _rows, costs
+from reality_check.report.collect import (
+    _gpu_settings,
+    _gpus,
+    _parallel_methods,
+    _rows,
+    costs,
+)
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
 from reality_check.studies.trial import StoredTrial
@@ -91,6 +98,37 @@ def test_hours_are_of_all_processes_and_attempts_by_kind_of_device() -> None:
         Cost("a", "search", "cpu", 1, 4.0),
         Cost("", "baselines", "unknown", 1, 0.1),
     )
+
+
+@pytest.mark.parametrize(
+    ("sampler", "starts", "named"),
+    [
+        ("tpe", (0, 10, 20, 29), ["a"]),  # the last begins before the one before it has ended
+        ("tpe", (0, 5, 20, 30), []),  # trial 1 is drawn at random
+        ("tpe", (0, 10, 20, 30), []),
+        ("random", (0, 0, 0, 0), []),
+        ("qmc", (0, 0, 0, 0), []),
+        ("my.Sampler", (5, 5, 5, 5), ["a"]),
+    ],
+)
+def test_a_search_is_parallel_where_a_model_drew_while_another_trial_ran(
+    sampler: str, starts: tuple[int, ...], named: list[str]
+) -> None:
+    arguments = {"n_startup_trials": 2} if sampler == "tpe" else {}
+    about = {"sampler": sampler, "sampler_arguments": arguments}
+    trials = {
+        number: StoredTrial(
+            number,
+            0,
+            "complete",
+            started=datetime.fromtimestamp(start),
+            trial_index=number,
+            ended=datetime.fromtimestamp(start + 10),
+        )
+        for number, start in enumerate(starts)
+    }
+    study: Any = SimpleNamespace(about=lambda: about, complete=lambda: trials)
+    assert _parallel_methods({("a", Stage.SEARCH, 0): study}) == named
 
 
 def test_each_kind_of_gpu_is_named_with_its_attempts() -> None:

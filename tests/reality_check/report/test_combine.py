@@ -228,6 +228,15 @@ def test_deviations_and_facts_say_which_folder_they_are_of() -> None:
     assert whole.facts == (facts[0], ("Machine (f0)", "x86"), ("Machine (f1)", "arm"))
 
 
+def test_what_is_said_of_methods_of_several_folders_is_said_once() -> None:
+    said = [
+        Deviation("parallel", "Trials of {methods}.", methods=names) for names in (("a", "b"), "c")
+    ]
+    whole = combine(sources(*(results(*d.methods, deviations=(d,)) for d in said), results("d")))
+    assert "Trials of a, b, c. (f0, f1)" in [d.text for d in whole.deviations]
+    assert len([d for d in whole.deviations if d.topic == "parallel"]) == 1
+
+
 def test_baselines_of_other_seeds_are_further_ones_and_the_same_count_once() -> None:
     def rows(untrained: float) -> tuple[ResultRow, ...]:
         values = {"raw pixels": [0.1], "untrained embedder": [0.03, untrained]}

@@ -138,6 +138,13 @@ def test_every_rule_that_is_changed_is_named_with_both_values(
     assert "mlrc" in text
 
 
+def test_what_a_search_at_random_does_not_use_is_no_rule() -> None:
+    (found,) = find(overrides=("protocol.search.sampler=qmc", "protocol.search.startup_trials=3"))
+    assert found.text == "sampler qmc (mlrc: gp)."
+    counted = ("methods.0.trials=6", "protocol.search.trials_per_parameter=3")
+    assert not [d for d in find(overrides=counted) if d.topic.startswith("method ")]
+
+
 def test_what_makes_steps_on_a_gpu_faster_is_no_rule() -> None:
     assert find(overrides=("protocol.training.gpu.probe=false",)) == find(overrides=())
 
@@ -217,16 +224,18 @@ def test_one_geometry_for_all_is_no_deviation() -> None:
 
 def test_missing_work_is_named_and_serious_until_all_is_finished() -> None:
     few = records("search", 7)
-    found = find(finished=False, search=few, reproductions=())
-    assert [d.topic for d in found] == ["unfinished", "unfinished"]
-    assert all(d.serious for d in found)
-    assert found[0].text == ("contrastive is not finished: search 7 of 50, reproductions 0 of 10.")
+    (found,) = find(finished=False, search=few, reproductions=())
+    assert found.serious
+    methods = "contrastive, triplet_margin"
+    assert found.text == f"Not finished: {methods} (search 7 of 50, reproductions 0 of 10)."
+    lost = records("search", 50, diverged="nan")
+    assert "unfinished" not in {d.topic for d in find(finished=False, search=lost, final=())}
 
 
 def test_running_and_failed_trials_are_no_finished_ones() -> None:
     mixed = (*records("search", 49), *records("search", 1, state="running"))
     texts = [d.text for d in find(finished=False, search=mixed)]
-    assert texts[0] == "contrastive is not finished: search 49 of 50."
+    assert texts == ["Not finished: contrastive, triplet_margin (search 49 of 50)."]
 
 
 def test_diverged_runs_are_named() -> None:
@@ -235,6 +244,8 @@ def test_diverged_runs_are_named() -> None:
     assert [d.topic for d in some] == ["diverged", "diverged"]
     assert "3 of 50 search trials of contrastive diverged" in some[0].text
     assert not some[0].serious
+    early = find(finished=False, search=bad)
+    assert not any("Every" in found.text for found in early), "there may be others"
     every = find(search=bad, reproductions=())
     assert "Every search trial of contrastive diverged (the loss became nan)" in every[0].text
     assert every[0].serious

@@ -11,9 +11,9 @@ from reality_check.report.treatment import origins
 from reality_check.studies.trial import StoredTrial
 
 
-def study(versions: str, *devices: str, gpu: str | None = None) -> Any:
+def study(versions: str, *devices: str, gpu: str | None = None, sampler: str | None = None) -> Any:
     trials = {n: StoredTrial(n, n, "complete", device=d, gpu=gpu) for n, d in enumerate(devices)}
-    about = {"versions": versions, "machine": "Linux x86_64"}
+    about = {"versions": versions, "machine": "Linux x86_64", "sampler": sampler}
     return SimpleNamespace(about=lambda: about, complete=lambda: trials)
 
 
@@ -28,6 +28,15 @@ def said(**methods: Any) -> list[str]:
 def test_methods_that_ran_alike_are_not_mentioned() -> None:
     one = study("Python 3, torch 2.6", "cpu", "cpu")
     assert said(a=one, b=study("Python 3, torch 2.6", "cpu")) == []
+
+
+def test_another_optuna_is_named_where_it_draws() -> None:
+    def found(sampler: str) -> list[str]:
+        return said(**{v: study(f"optuna {v}", sampler=sampler) for v in ("4.9.0", "5.0.0")})
+
+    assert found("random") == found("qmc") == []
+    (text,) = found("tpe")
+    assert "optuna: 4.9.0: 4.9.0; 5.0.0: 5.0.0. Each version draws other trials" in text
 
 
 def test_other_software_and_devices_are() -> None:

@@ -9,6 +9,7 @@ from support.paths import TINY
 from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign, final_epochs, storage_url
+from reality_check.studies.storage import storage_file
 from reality_check.utils.seeds import derive
 
 
@@ -52,6 +53,6 @@ def test_studies_draw_from_seeds_of_their_own_that_follow_from_the_experiments(
 
 def test_the_storage_is_the_named_one_or_a_file_of_the_output_folder(tmp_path: Path) -> None:
     url = storage_url(load_experiment(TINY), tmp_path)
-    assert url == f"sqlite:///{tmp_path.resolve() / 'studies.db'}"
+    assert storage_file(url) == tmp_path.resolve() / "studies.db"
     named = load_experiment(TINY, ["storage=postgresql+psycopg://host/db"])
     assert storage_url(named, tmp_path) == "postgresql+psycopg://host/db"

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import optuna
 import pytest
+from support.recorded_runs import experiment as recorded
+from support.recorded_runs import record
 
 from reality_check.config import Experiment, compose
-from reality_check.studies.campaign import Campaign
+from reality_check.launch.prepare import _grow
+from reality_check.launch.worker import work
+from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.growth import (
     describe_changes,
     note_step,
@@ -20,6 +27,7 @@ from reality_check.studies.output_folder import check_same_experiment, growth, l
 from reality_check.studies.study import Study
 from reality_check.studies.trial import TrialContext, TrialResult, note
 from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import USAGE
 
 
 def experiment(*overrides: str, **changes: Any) -> Experiment:
@@ -79,6 +87,45 @@ def test_a_new_method_may_bring_its_code_and_weights() -> None:
         assert changes_of(small, experiment(methods=methods, code={**code, name: "4"})) is None
     # Without a new method, a new class belongs to one that is there.
     assert changes_of(small, experiment(code=code)) is None
+
+
+TPE = "protocol.search.sampler=tpe", "protocol.search.startup_trials=1"
+
+
+@pytest.mark.parametrize(
+    ("before", "more", "refused"),
+    [
+        (TPE, "protocol.search.trials=3", True),
+        (TPE, "protocol.search.repeats=2", True),
+        (TPE, "controls=[normalized_softmax]", True),
+        (TPE, "protocol.reproductions=3", False),
+        (("protocol.search.sampler=qmc",), "protocol.search.trials=3", False),
+    ],
+)
+def test_a_search_by_a_model_grows_with_the_optuna_that_it_began_with(
+    before: tuple[str, ...],
+    more: str,
+    refused: bool,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    record(recorded(*before), tmp_path)
+    monkeypatch.setattr(optuna, "__version__", "99.0")
+    words = rf"began with Optuna {version('optuna')}, but 99.0 .* pip install optuna=="
+    with pytest.raises(UsageError, match=words) if refused else nullcontext():
+        _grow(recorded(*before, more), tmp_path, lambda text: None)
+    assert (tmp_path / "steps.json").exists() != refused
+
+
+def test_a_worker_with_another_optuna_draws_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    record(recorded(*TPE, "protocol.search.trials=3"), tmp_path, until=1)
+    monkeypatch.setattr(optuna, "__version__", "99.0")
+    assert work(tmp_path, 0) == USAGE
+    assert "but 99.0 is installed, whose sampler tpe draws other" in capsys.readouterr().err
+    studies = read_campaign(tmp_path).studies().values()
+    assert [study.failure() for study in studies if study.failure()] == []
 
 
 def test_trials_by_parameter_grow_with_the_trials_of_every_method() -> None:

@@ -72,6 +72,7 @@ def test_a_second_worker_on_a_journal_is_refused(
     out, url = tmp_path / "out", f"journal://{tmp_path / 'studies.log'}"
     locked = prepare(load_experiment(tiny, [f"storage={url}"]), out).experiment
     Campaign(locked, out).baselines()
+    monkeypatch.setenv("PYTHONSAFEPATH", "1")  # which the command sets for good
     worked: list[WorkLoop] = []
     monkeypatch.setattr(WorkLoop, "run", lambda self: worked.append(self))
     first = Held(url)

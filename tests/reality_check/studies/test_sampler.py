@@ -63,6 +63,21 @@ def test_qmc_fills_the_square_evenly_and_a_trial_is_the_same_whenever_it_is_aske
     assert ask(other, 11) != points[11]
 
 
+@pytest.mark.parametrize(
+    ("kind", "drawn"),
+    [
+        ("random", (0.20659746978924176, 0.2459858006489658)),
+        ("qmc", (0.33589758910238743, 0.5841128658503294)),
+    ],
+)
+def test_draws_without_a_model_are_the_same_in_every_version(
+    kind: str, drawn: tuple[float, float]
+) -> None:
+    """Optuna 4.9 and 5.0, scipy 1.15 and 1.17 gave these."""
+    sampler = IndexedSampler(kind, 1, seed=5, seed_of_draws=7, names=("a", "b"))
+    assert ask(sampler, 11) == drawn
+
+
 class Middle(optuna.samplers.RandomSampler):
     """A sampler of a user's own."""
 

@@ -3,23 +3,38 @@
 from __future__ import annotations
 
 import concurrent.futures
+import os
+import shutil
+import tempfile
 import threading
 from pathlib import Path
 
 import optuna
 import pytest
 import sqlalchemy
+from hypothesis import example, given
+from hypothesis import strategies as st
+from sqlalchemy import URL
 from sqlalchemy.event import listen
+from support.examples import examples
+from support.paths import TINY
 
 from reality_check.config import load_experiment
+from reality_check.launch.prepare import _as_locked
+from reality_check.launch.worker import work
+from reality_check.studies.campaign import read_campaign, storage_url
+from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import (
     KnownDatabase,
     open_storage,
     same_database,
     sole_worker,
+    storage_file,
+    whole_url,
 )
 from reality_check.utils.errors import UsageError
+from reality_check.utils.exit_status import USAGE
 
 
 def test_another_way_to_the_same_database() -> None:
@@ -29,6 +44,82 @@ def test_another_way_to_the_same_database() -> None:
     assert not same_database(here, "mysql+pymysql://tom@host/db")
     assert not same_database(here, None)
     assert not same_database("sqlite:////a/db", "sqlite:////b/db")
+
+
+def test_folders_of_all_names_have_databases_of_their_own(tmp_path: Path) -> None:
+    """Also those that a URL, SQLite or a shell would read as something else."""
+    made, alone = tmp_path / "made.db", load_experiment(TINY)
+    open_storage(URL.create("sqlite", database=str(made)))
+
+    @examples(10)
+    @given(
+        st.lists(
+            st.text("?#%41&=;:@'\"\n~-+ {\\eé\u0301\udcff", min_size=1, max_size=9),
+            min_size=2,
+            max_size=2,
+            unique=True,
+        )
+    )
+    @example(["file:x?mode=ro", "file:x?mode=rwc"])
+    @example([":memory:", "%3Amemory%3A"])
+    def own(names: list[str]) -> None:
+        with tempfile.TemporaryDirectory(dir=tmp_path) as root:
+            folders = [Path(root, name) for name in names]
+            for folder in folders:
+                folder.mkdir()
+                shutil.copy(made, folder / "studies.db")  # making its tables takes 0.1 s
+                storage = open_storage(storage_url(alone, folder))
+                assert optuna.get_all_study_names(storage=storage) == []
+                optuna.create_study(storage=storage, study_name="s")
+            assert sorted(os.listdir(root)) == sorted(names)
+
+    own()
+
+
+@pytest.mark.parametrize(
+    ("given_url", "whole"),
+    [
+        ("sqlite:///rel.db?timeout=5", "sqlite:///{}/rel.db?timeout=5"),
+        ("journal://rel.log", "journal://{}/rel.log"),
+        ("sqlite:////abs/a%41.db", "sqlite:////abs/a%41.db"),
+        ("postgresql+psycopg://tom:pw@host/db", "postgresql+psycopg://tom:pw@host/db"),
+    ],
+)
+def test_a_path_from_the_current_folder_is_made_whole(
+    given_url: str, whole: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert whole_url(given_url) == whole.format(tmp_path)
+    assert same_database(given_url, whole.format(tmp_path))
+
+
+def test_what_is_locked_is_the_whole_path_and_readers_make_no_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder, elsewhere = tmp_path / "a?b", tmp_path / "elsewhere"
+    folder.mkdir()
+    elsewhere.mkdir()
+    monkeypatch.chdir(folder)
+    given_it = load_experiment(TINY, ["storage=sqlite:///rel.db"])
+    locked, _ = _as_locked(given_it, {"dataset": "1"}, folder / "out")
+    assert locked.storage is not None
+    assert storage_file(locked.storage) == folder / "rel.db"
+    open_storage(locked.storage)
+    lock_experiment(locked, folder / "out")
+    monkeypatch.chdir(elsewhere)
+    read_campaign(folder / "out")
+    for url in ("sqlite:///rel.db", "journal://rel.log"):
+        lock_experiment(locked.model_copy(update={"storage": url}), folder / "out")
+        with pytest.raises(UsageError, match=f"is not there: {elsewhere}/rel"):
+            read_campaign(folder / "out")
+        assert work(folder / "out", 0, storage=url) == USAGE
+    assert list(elsewhere.iterdir()) == []
+
+
+@pytest.mark.parametrize("url", ["sqlite://", "sqlite:///:memory:", "sqlite:///file:x?uri=true"])
+def test_a_database_that_workers_cannot_share_is_refused(url: str) -> None:
+    with pytest.raises(UsageError, match="does not name a file"):
+        open_storage(url)
 
 
 def test_several_open_a_new_database_at_once(tmp_path: Path) -> None:
