@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -235,6 +236,8 @@ def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) 
     what = f"method {settings.name!r}: loss {settings.loss}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
     cls = find_class(settings.loss, "loss")
+    if not inspect.isclass(cls):
+        what += " (a function that makes the loss, which is called with embeddings and labels)"
     loss = build(cls, settings.arguments, what, extra)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
@@ -266,14 +269,17 @@ def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -
             )
 
 
-def build_miner(settings: MethodSettings) -> torch.nn.Module | None:
+def build_miner(
+    settings: MethodSettings, num_classes: int, embedding_size: int
+) -> torch.nn.Module | None:
     """Construct the miner of a method, if it has one."""
     if settings.miner is None:
         return None
     arguments = {key: value for key, value in settings.miner.items() if key != "class"}
     name = str(settings.miner["class"])
     what = f"method {settings.name!r}: miner {name}"
-    return build(find_class(name, "miner"), arguments, what, {})
+    extra = {"num_classes": num_classes, "embedding_size": embedding_size}
+    return build(find_class(name, "miner"), arguments, what, extra)
 
 
 def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> None:

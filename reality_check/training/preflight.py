@@ -2,26 +2,31 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from pml_extensions.modules import BatchNormNeck
-from reality_check.config.classes import one_line
 from reality_check.config.method import Method
 from reality_check.config.metrics import CLUSTERING, Stage, is_binary
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
+from reality_check.config.values import Choices, Searched
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
 from reality_check.training.methods import (
+    MethodSettings,
     build_loss,
     build_miner,
     check_start,
@@ -29,16 +34,19 @@ from reality_check.training.methods import (
     enter_second_phase,
     fill_settings,
     middle_model,
-    middle_params,
     search_space,
 )
 from reality_check.training.module import loss_value
 from reality_check.training.optimizers import build_optimizers
 from reality_check.training.schedules import ScheduledValues
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, users_code
 
 #: Images a class of the toy batch where batches are not class-balanced.
 _IN_A_RANDOM_BATCH = 2
+#: What the names of searched learning rates begin with: no loss depends on them.
+_RATES = "learning_rates."
+#: The most pairs of choices that are tried.
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -56,35 +64,100 @@ class LossCheck:
     problem: str | None = None
 
 
-def check_loss(experiment: Experiment, method: Method) -> LossCheck:
+def check_loss(experiment: Experiment, method: Method, num_classes: int | None = None) -> LossCheck:
     """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
 
-    Searched values take the middle of their ranges.
+    With the middles of what is searched, whose outcome is returned; with all that :func:`tried`
+    lists; and at the width of a final network.
+
+    Args:
+        num_classes: that the loss is built for; None: those of the batch.
 
     Raises:
         UsageError: the loss cannot be built, does not return one number, or has no gradient.
     """
-    protocol, training = experiment.protocol, experiment.training_of(method)
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
-    size = training.embedding_size
+    protocol, model = experiment.protocol, experiment.model_of(method)
+    size = experiment.training_of(method).embedding_size
+    space = search_space(method, protocol, model)
+    rates = {name: value.middle() for name, value in space.items() if name.startswith(_RATES)}
+    others = {name: value for name, value in space.items() if name not in rates}
+    found = []
+    for params in tried(others):
+        with _telling(method, others, params):
+            settings = fill_settings(method, protocol, {**rates, **params}, model)
+            found.append(_run_once(experiment, method, settings, size, num_classes))
+            if len(found) == 1 and Stage.FINAL in protocol.stages:
+                wide = size * protocol.split.folds
+                _run_once(experiment, method, settings, wide, num_classes)
+    return found[0]
+
+
+def tried(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
+    """The middles of what is searched; and, all else at its middle, each end and each choice.
+
+    Choices are tried in pairs where these are few.
+    """
+    middles = {name: value.middle() for name, value in space.items()}
+    listed = {name: _ends(value) for name, value in space.items()}
+    found = [{**middles, name: end} for name, ends in listed.items() for end in ends]
+    choices = [name for name, value in space.items() if isinstance(value, Choices)]
+    pairs = [
+        {**middles, one: first, other: second}
+        for one, other in itertools.combinations(choices, 2)
+        for first, second in itertools.product(listed[one], listed[other])
+    ]
+    return [middles, *found, *(pairs if len(pairs) <= _FEW else [])]
+
+
+def _ends(value: Searched) -> list[Any]:
+    if isinstance(value, Choices):
+        return value.choices
+    ends = [value.low, value.high]
+    return [int(end) for end in ends] if value.integer else ends
+
+
+@contextlib.contextmanager
+def _telling(
+    method: Method, space: Mapping[str, Searched], params: Mapping[str, Any]
+) -> Iterator[None]:
+    """Have mistakes name the method, and the searched values that are not at their middles."""
+    what = f"method {method.name!r}"
+    try:
+        with users_code(what):
+            yield
+    except UsageError as error:
+        text = str(error) if str(error).startswith(what) else f"{what}: {error}"
+        told = [f"{key}={params[key]!r}" for key in params if params[key] != space[key].middle()]
+        if told:
+            text = f"{text.rstrip('.')}. That is with {', '.join(told)}, which is searched."
+        raise UsageError(text) from error
+
+
+def _run_once(
+    experiment: Experiment,
+    method: Method,
+    settings: MethodSettings,
+    size: int,
+    num_classes: int | None,
+) -> LossCheck:
+    training = experiment.training_of(method)
     torch.manual_seed(0)
     each = method.samples_per_class or _IN_A_RANDOM_BATCH
     classes = max(training.batch_size // each, 1)
     # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
-    loss, miner = build_loss(settings, max(classes, 2), size), build_miner(settings)
-    labels = torch.arange(classes).repeat_interleave(each)
+    of_loss = max(num_classes or 2, classes, 2)
+    loss, miner = build_loss(settings, of_loss, size), build_miner(settings, of_loss, size)
+    spread = torch.linspace(0, of_loss - 1, classes).round().long()
+    labels = spread.repeat_interleave(each)
     leaf = torch.randn(classes * each, size).requires_grad_()
-    try:
+    failed = (
+        f"{type(loss).__name__} failed on a batch of {len(labels)} embeddings of size {size}, of "
+        f"{of_loss} classes"
+    )
+    with users_code(failed):
         # As in training, the embeddings are no leaf: losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
-    except UsageError as error:
-        raise UsageError(f"method {method.name!r}: {error}") from None
-    except Exception as error:
-        raise UsageError(
-            f"method {method.name!r}: {type(loss).__name__} failed on a batch of {len(labels)} "
-            f"embeddings of size {size}: {type(error).__name__}: {one_line(error)}"
-        ) from error
     scheduled = ScheduledValues(loss, settings.schedules, training.max_epochs)
     for epoch in (0, training.max_epochs):
         scheduled.set(epoch, 1)
@@ -180,33 +253,40 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
     """
     protocol = experiment.protocol
+    classes = len(split_dataset(dataset, protocol.split).trainval)
     for model, training, methods in _trained_alike(experiment):
         size = training.embedding_size
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
+        for params in tried(model.searched())[1:]:
+            build_network(model.filled(params), shape, size, seed=0, pretrained=False)
         network = build_network(middle_model(model), shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
             build_network(middle_model(model), shape, size * protocol.split.folds, seed=0)
         for method in methods:
-            settings = fill_settings(method, protocol, middle_params(method, protocol))
-            loss = build_loss(settings, dataset.num_classes, size)
-            _check_retrieved(method, loss, network)
-            _check_trunk_rate(method, protocol, model, network)
-            check_first_values(settings, network, loss, training)
-            build_optimizers(network, loss, settings, training)
+            space = search_space(method, protocol, model)
+            _check_trunk_rate(method, model, network, space)
+            for params in tried(space):
+                with _telling(method, space, params):
+                    settings = fill_settings(method, protocol, params, model)
+                    loss = build_loss(settings, classes, size)
+                    _check_retrieved(loss, network)
+                    check_first_values(settings, network, loss, training)
+                    build_optimizers(network, loss, settings, training)
 
 
-def _check_trunk_rate(method: Method, protocol: Protocol, model: Model, network: Network) -> None:
+def _check_trunk_rate(
+    method: Method, model: Model, network: Network, space: Mapping[str, Searched]
+) -> None:
     """A rate that changes nothing would be one more parameter to search."""
-    searched = "learning_rates.trunk" in search_space(method, protocol, model)
-    if searched and not any(True for _ in network.trunk.parameters()):
+    if "learning_rates.trunk" in space and not any(True for _ in network.trunk.parameters()):
         raise UsageError(
             f"method {method.name!r}: the learning rate of the trunk is searched, but "
             f"{model.trunk} has no parameters; write protocol.training.optimizers.trunk.lr: 0."
         )
 
 
-def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) -> None:
+def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
     """Make sure that the network gives what a batch-normalising loss compares with its classes."""
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
@@ -222,7 +302,7 @@ def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) ->
             "embedding's width)"
         )
         raise UsageError(
-            f"method {method.name!r}: {type(part).__name__} compares batch-normalised embeddings "
+            f"{type(part).__name__} compares batch-normalised embeddings "
             "(normalization: bn), but the network's own output, which is not, would be retrieved "
             f"with; write {remedy}."
         )
