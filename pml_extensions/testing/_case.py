@@ -11,6 +11,8 @@ import torch
 from pytorch_metric_learning import reducers
 from torch import Tensor
 
+from pml_extensions.testing._ranking import needed, rank_failures
+
 Raw = dict[str, dict[str, Any]]
 
 
@@ -56,6 +58,10 @@ class LossCase:
 
     @pytest.fixture(autouse=True)
     def _opt_out(self, request: pytest.FixtureRequest) -> None:
+        rank_failures(request.config)
+        attribute = needed(type(self), request.node.name)
+        if attribute and not hasattr(self.make_loss(), attribute):
+            pytest.skip(f"does not apply to a loss without {attribute}")
         for name in (request.node.name, request.node.name.partition("[")[0]):
             if name in self.exempt:
                 pytest.skip(self.exempt[name])

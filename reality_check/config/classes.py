@@ -171,12 +171,11 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
             f"{what} needs the argument {missing[0]!r}, which has no default; write "
             f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
         )
-
-    def failed() -> str:
-        shown = ", ".join(f"{key}={one_line(value, 60)}" for key, value in given.items())
-        return f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
-
-    with users_code(failed):
+    # The parameters of an optimiser are long.
+    shown = ", ".join(f"{key}={one_line(given[key], 60)}" for key in given if key != "params")
+    with users_code(
+        f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
+    ):
         return cls(**given)
 
 
@@ -214,10 +213,7 @@ def _known(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
     if value[1:] not in extra:
-        raise UsageError(
-            f"{what}: the harness knows no {value}, only {_names_of(extra)}."
-            f"{nearest(value, [f'${name}' for name in extra])}"
-        )
+        raise UsageError(f"{what}: the harness knows no {value}, only {_names_of(extra)}.")
     return extra[value[1:]]
 
 

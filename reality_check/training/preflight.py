@@ -20,7 +20,7 @@ from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
-from reality_check.config.values import Choices, Searched
+from reality_check.config.values import Choices, Range, Searched
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
@@ -67,8 +67,8 @@ class LossCheck:
 def check_loss(experiment: Experiment, method: Method, num_classes: int | None = None) -> LossCheck:
     """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
 
-    With the middles of what is searched, whose outcome is returned; with all that :func:`tried`
-    lists; and at the width of a final network.
+    With the middles of what is searched, whose outcome is returned; with all :func:`changes`; and
+    at the width of a final network.
 
     Args:
         num_classes: that the loss is built for; None: those of the batch.
@@ -78,48 +78,40 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     """
     protocol, model = experiment.protocol, experiment.model_of(method)
     size = experiment.training_of(method).embedding_size
-    space = search_space(method, protocol, model)
-    rates = {name: value.middle() for name, value in space.items() if name.startswith(_RATES)}
-    others = {name: value for name, value in space.items() if name not in rates}
-    found = []
-    for params in tried(others):
-        with _telling(method, others, params):
-            settings = fill_settings(method, protocol, {**rates, **params}, model)
-            found.append(_run_once(experiment, method, settings, size, num_classes))
-            if len(found) == 1 and Stage.FINAL in protocol.stages:
-                wide = size * protocol.split.folds
-                _run_once(experiment, method, settings, wide, num_classes)
+    space, found = search_space(method, protocol, model), []
+    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
+    for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
+        with _telling(method, change):
+            settings = fill_settings(method, protocol, middles(space) | change, model)
+            for width in sizes if not change else [size]:
+                found.append(_run_once(experiment, method, settings, width, num_classes))
     return found[0]
 
 
-def tried(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
-    """The middles of what is searched; and, all else at its middle, each end and each choice.
+def middles(space: Mapping[str, Searched]) -> dict[str, Any]:
+    """The middle of everything that is searched."""
+    return {name: value.middle() for name, value in space.items()}
 
-    Choices are tried in pairs where these are few.
-    """
-    middles = {name: value.middle() for name, value in space.items()}
-    listed = {name: _ends(value) for name, value in space.items()}
-    found = [{**middles, name: end} for name, ends in listed.items() for end in ends]
-    choices = [name for name, value in space.items() if isinstance(value, Choices)]
+
+def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
+    """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
+    ends = {
+        name: value.choices if isinstance(value, Choices) else [value.low, value.high]
+        for name, value in space.items()
+    }
+    whole = [name for name, value in space.items() if isinstance(value, Range) and value.integer]
+    single = [{name: int(end) if name in whole else end} for name in ends for end in ends[name]]
+    choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
-        {**middles, one: first, other: second}
-        for one, other in itertools.combinations(choices, 2)
-        for first, second in itertools.product(listed[one], listed[other])
+        one | other
+        for one, other in itertools.combinations(single, 2)
+        if len(choices & {*one, *other}) == 2
     ]
-    return [middles, *found, *(pairs if len(pairs) <= _FEW else [])]
-
-
-def _ends(value: Searched) -> list[Any]:
-    if isinstance(value, Choices):
-        return value.choices
-    ends = [value.low, value.high]
-    return [int(end) for end in ends] if value.integer else ends
+    return [{}, *single, *(pairs if len(pairs) <= _FEW else [])]
 
 
 @contextlib.contextmanager
-def _telling(
-    method: Method, space: Mapping[str, Searched], params: Mapping[str, Any]
-) -> Iterator[None]:
+def _telling(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
     """Have mistakes name the method, and the searched values that are not at their middles."""
     what = f"method {method.name!r}"
     try:
@@ -127,9 +119,9 @@ def _telling(
             yield
     except UsageError as error:
         text = str(error) if str(error).startswith(what) else f"{what}: {error}"
-        told = [f"{key}={params[key]!r}" for key in params if params[key] != space[key].middle()]
-        if told:
-            text = f"{text.rstrip('.')}. That is with {', '.join(told)}, which is searched."
+        if change:
+            told = ", ".join(f"{name}={value!r}" for name, value in change.items())
+            text = f"{text.rstrip('.')}. That is with {told}, which is searched."
         raise UsageError(text) from error
 
 
@@ -258,17 +250,17 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         size = training.embedding_size
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
-        for params in tried(model.searched())[1:]:
-            build_network(model.filled(params), shape, size, seed=0, pretrained=False)
-        network = build_network(middle_model(model), shape, size, seed=0)
+        searched = model.searched()
+        for change in reversed(changes(searched)):
+            network = build_network(model.filled(middles(searched) | change), shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
             build_network(middle_model(model), shape, size * protocol.split.folds, seed=0)
         for method in methods:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
-            for params in tried(space):
-                with _telling(method, space, params):
-                    settings = fill_settings(method, protocol, params, model)
+            for change in changes(space):
+                with _telling(method, change):
+                    settings = fill_settings(method, protocol, middles(space) | change, model)
                     loss = build_loss(settings, classes, size)
                     _check_retrieved(loss, network)
                     check_first_values(settings, network, loss, training)

@@ -16,7 +16,7 @@ Returned = TypeVar("Returned")
 
 #: Top-level packages whose lines do not tell users what to mend in their own.
 _LIBRARIES = {
-    *("reality_check", "pml_extensions", "pytorch_metric_learning", "torch", "numpy"),
+    *("reality_check", "pml_extensions", "pytorch_metric_learning", "torch", "numpy", "optuna"),
     *sys.stdlib_module_names,
 }
 
@@ -34,11 +34,11 @@ class WorkFailed(Exception):
 
 
 @contextlib.contextmanager
-def users_code(what: str | Callable[[], str]) -> Iterator[None]:
+def users_code(what: str) -> Iterator[None]:
     """Turn whatever the code of others raises, sys.exit included, into a sentence about it.
 
     Args:
-        what: the sentence's beginning, such as ``method 'mine': MyLoss failed``, or what makes it.
+        what: the sentence's beginning, such as ``method 'mine': MyLoss failed``.
 
     Raises:
         UsageError: something was raised; what is a UsageError already, or Ctrl-C, passes.
@@ -48,8 +48,7 @@ def users_code(what: str | Callable[[], str]) -> Iterator[None]:
     except (UsageError, KeyboardInterrupt):
         raise
     except BaseException as error:
-        said = what if isinstance(what, str) else what()
-        raise UsageError(f"{said}: {reason(error)}") from error
+        raise UsageError(f"{what}: {reason(error)}") from error
 
 
 def reason(error: BaseException) -> str:
