@@ -76,12 +76,6 @@ def find_class(name: str, kind: str) -> Any:
                 f"({here}) or among the installed packages; expected a file "
                 f"{error.name.split('.')[0]}.py."
             ) from None
-        except SystemExit as error:
-            raise UsageError(
-                f"{kind} {name!r}: importing {module_name} ends the program "
-                f"(sys.exit({error.code!r})); put what is a script of its own under "
-                'if __name__ == "__main__":.'
-            ) from None
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
         shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")

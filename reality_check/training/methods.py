@@ -159,14 +159,19 @@ def fill_settings(
     )
 
 
+def middles(space: Mapping[str, Searched]) -> dict[str, Any]:
+    """The middle of everything that is searched."""
+    return {name: value.middle() for name, value in space.items()}
+
+
 def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     """The middle of every searched range: for checks that need some valid values."""
-    return {name: value.middle() for name, value in search_space(method, protocol).items()}
+    return middles(search_space(method, protocol))
 
 
 def middle_model(model: Model) -> Model:
     """The model with the middle of every range that is searched."""
-    return model.filled({name: value.middle() for name, value in model.searched().items()})
+    return model.filled(middles(model.searched()))
 
 
 def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
@@ -209,9 +214,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
     """Whether the loss has parameters of its own, so that their learning rate matters."""
-    arguments = {
-        name: value.middle() for name, value in find_searched(method.arguments, "arguments")
-    }
+    arguments = middles(dict(find_searched(method.arguments, "arguments")))
     settings = MethodSettings(
         name=method.name,
         loss=method.loss,

@@ -33,7 +33,7 @@ from reality_check.training.methods import (
     check_warm_start,
     enter_second_phase,
     fill_settings,
-    middle_model,
+    middles,
     search_space,
 )
 from reality_check.training.module import loss_value
@@ -86,11 +86,6 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
             for width in sizes if not change else [size]:
                 found.append(_run_once(experiment, method, settings, width, num_classes))
     return found[0]
-
-
-def middles(space: Mapping[str, Searched]) -> dict[str, Any]:
-    """The middle of everything that is searched."""
-    return {name: value.middle() for name, value in space.items()}
 
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
@@ -254,7 +249,9 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         for change in reversed(changes(searched)):
             network = build_network(model.filled(middles(searched) | change), shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(middle_model(model), shape, size * protocol.split.folds, seed=0)
+            build_network(
+                model.filled(middles(searched)), shape, size * protocol.split.folds, seed=0
+            )
         for method in methods:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
