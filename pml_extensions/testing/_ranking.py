@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -31,12 +30,6 @@ def described(cls: type, name: str) -> str:
     return next((check.__doc__ for check in checks if check and check.__doc__), name)
 
 
-def needed(cls: type, name: str) -> str | None:
-    """The attribute that a loss must have for a check to apply: plain modules lack most."""
-    found = re.search(r"For losses with ``(\w+)``", described(cls, name))
-    return found and found[1]
-
-
 def cost_of(cls: type, name: str) -> tuple[str, str]:
     """The level of a check, and what its failure costs: the last paragraph of its docstring."""
     paragraphs = described(cls, name).split("\n\n")
@@ -53,7 +46,8 @@ class _Ranking:
     @pytest.hookimpl(hookwrapper=True)
     def pytest_runtest_makereport(self, item: Any, call: Any) -> Iterator[None]:
         outcome: Any = yield
-        report, cls = outcome.get_result(), getattr(item, "cls", None)
+        report = outcome.get_result()
+        cls: Any = getattr(item, "cls", None)
         if not (report.failed and call.excinfo and hasattr(cls, "known_failures")):
             return
         level, cost = cost_of(cls, item.name)

@@ -199,11 +199,7 @@ def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> 
 
 
 def _known(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
-    """The value with what the harness knows in place of each ``$NAME``."""
-    if isinstance(value, list):
-        return [_known(item, what, extra) for item in value]
-    if isinstance(value, Mapping):
-        return {key: _known(item, what, extra) for key, item in value.items()}
+    """What the harness knows, of a value ``$NAME``; another value as it is."""
     if not (extra and isinstance(value, str) and value.startswith("$")):
         return value
     if value[1:] not in extra:

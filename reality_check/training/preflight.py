@@ -90,7 +90,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
-    ends = {
+    ends: dict[str, list[Any]] = {
         name: value.choices if isinstance(value, Choices) else [value.low, value.high]
         for name, value in space.items()
     }
@@ -113,11 +113,10 @@ def _telling(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
         with users_code(what):
             yield
     except UsageError as error:
-        text = str(error) if str(error).startswith(what) else f"{what}: {error}"
-        if change:
-            told = ", ".join(f"{name}={value!r}" for name, value in change.items())
-            text = f"{text.rstrip('.')}. That is with {told}, which is searched."
-        raise UsageError(text) from error
+        told = ", ".join(f"{name}={value!r}" for name, value in change.items())
+        told = f" (with {told}, which is searched)" if told else ""
+        text = str(error).removeprefix(f"{what}: ")
+        raise UsageError(f"{what}: {text}{told}") from error
 
 
 def _run_once(

@@ -255,10 +255,9 @@ def test_a_constructor_of_other_names_is_told_those_of_the_harness() -> None:
 
 def test_what_the_harness_knows_goes_into_any_argument() -> None:
     extra, nested = {"num_classes": 3, "size": 2}, {"class": "torch.nn.Softmax", "dim": "$size"}
-    given = {"a": "$size", "b": ["$num_classes", {"c": "$size"}], "layer": nested}
+    given = {"a": "$size", "layer": nested}
     built = build(dict, given | {"num_classes": "$num_classes"}, "loss", extra)
-    assert (built["a"], built["b"], built["layer"].dim) == (2, [3, {"c": 2}], 2)
-    assert built["num_classes"] == 3
+    assert (built["a"], built["layer"].dim, built["num_classes"]) == (2, 2, 3)
     assert build(dict, {"root": "$HOME"}, "data set", {}) == {"root": "$HOME"}
 
 
