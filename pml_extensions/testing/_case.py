@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import difflib
+import re
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
 
@@ -10,6 +11,8 @@ import pytest
 import torch
 from pytorch_metric_learning import reducers
 from torch import Tensor
+
+from pml_extensions.testing._ranking import described, rank_failures
 
 Raw = dict[str, dict[str, Any]]
 
@@ -56,6 +59,11 @@ class LossCase:
 
     @pytest.fixture(autouse=True)
     def _opt_out(self, request: pytest.FixtureRequest) -> None:
+        rank_failures(request.config)
+        doc = described(type(self), request.node.name)
+        needed = re.search(r"For losses with ``(\w+)``", doc)
+        if needed and not hasattr(self.make_loss(), needed[1]):
+            pytest.skip(f"does not apply to a loss without {needed[1]}")
         for name in (request.node.name, request.node.name.partition("[")[0]):
             if name in self.exempt:
                 pytest.skip(self.exempt[name])

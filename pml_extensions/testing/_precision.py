@@ -13,7 +13,10 @@ class PrecisionChecks(LossCase):
 
     @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16], ids=["bfloat16", "float16"])
     def test_low_precision_embeddings_are_computed_in_float32(self, dtype: torch.dtype) -> None:
-        """The value is that of the same numbers in float32; only the gradient is cast back."""
+        """The value is that of the same numbers in float32; only the gradient is cast back.
+
+        Convention: of half-precision embeddings a value has three digits, or none.
+        """
         x, labels = self.batch(dtype)
         loss = self.seeded_loss()
         before = {name: p.dtype for name, p in loss.named_parameters()}
@@ -28,7 +31,10 @@ class PrecisionChecks(LossCase):
         )
 
     def test_double_precision_is_computed_in_double(self) -> None:
-        """float64 embeddings give a float64 value, also with float32 parameters."""
+        """float64 embeddings give a float64 value, also with float32 parameters.
+
+        Convention: float64 embeddings fail or lose digits.
+        """
         x, labels = self.batch(torch.float64)
         found = gradients(self.seeded_loss(), x, labels)
         single = gradients(self.seeded_loss(), x.detach().float(), labels)
@@ -36,7 +42,10 @@ class PrecisionChecks(LossCase):
         self.same(found["value"].float(), single["value"])
 
     def test_autocast_changes_nothing(self) -> None:
-        """float32 embeddings inside autocast give the value and gradients of those outside."""
+        """float32 embeddings inside autocast give the value and gradients of those outside.
+
+        Convention: inside of torch.autocast the loss has three digits; call it outside.
+        """
         x, labels = self.batch()
         loss = self.seeded_loss()
         found = gradients(loss, x, labels, autocast=True)
@@ -50,7 +59,10 @@ class PrecisionChecks(LossCase):
         ids=["bfloat16", "float16", "float32", "float64"],
     )
     def test_an_optimizer_steps_after_any_dtype(self, dtype: torch.dtype) -> None:
-        """A step between two of float32 neither fails nor changes a parameter's type."""
+        """A step between two of float32 neither fails nor changes a parameter's type.
+
+        Convention: a batch of another float type ends the training.
+        """
         model = self.scaled_loss()
         optimizer = self.make_optimizer(model.parameters())
         for step_dtype in (torch.float32, dtype, torch.float32):

@@ -22,7 +22,12 @@ class ReductionChecks(LossCase):
     """The loss dictionary is what reducers act on, and each option of PML has its effect."""
 
     def test_sub_losses_are_declared(self) -> None:
-        """PML replaces the user's reducer, without a word, for a sub-loss that is not declared."""
+        """PML replaces the user's reducer, without a word, for a sub-loss that is not declared.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: PML ignores the reducer for sub-losses that are not declared.
+        """
         x, labels = self.batch()
         raw = self.raw(x, labels)
         declared = self.make_loss().sub_loss_names()
@@ -31,13 +36,23 @@ class ReductionChecks(LossCase):
             _check_indices(name, sub_loss, len(x))
 
     def test_reducers_have_entries_to_act_on(self) -> None:
-        """At least one sub-loss has an entry for each sample, pair or triplet."""
+        """At least one sub-loss has an entry for each sample, pair or triplet.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: reducer= and miners have no effect.
+        """
         kinds = {sub_loss["reduction_type"] for sub_loss in self.raw(*self.batch()).values()}
         assert kinds - {"already_reduced"}, "the loss reduces itself, so reducers have no effect"
 
     @pytest.mark.parametrize("name", ["mean", "sum", "threshold", "per_anchor", "class_weighted"])
     def test_reducers_see_the_entries(self, name: str) -> None:
-        """Each of PML's reducers gives what plain loops make of the entries."""
+        """Each of PML's reducers gives what plain loops make of the entries.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: reducer= does not do what it says.
+        """
         x, labels = self.batch()
         raw = self.raw(x, labels)
         if name == "per_anchor" and any(s["reduction_type"] == "triplet" for s in raw.values()):
@@ -67,7 +82,12 @@ class ReductionChecks(LossCase):
         result.backward()
 
     def test_embedding_regularizer_is_added(self) -> None:
-        """``embedding_regularizer`` adds its value times ``embedding_reg_weight``."""
+        """``embedding_regularizer`` adds its value times ``embedding_reg_weight``.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: embedding_regularizer= has no effect.
+        """
         x, labels = self.batch()
         regularizer = regularizers.LpRegularizer()
         regularized = self.value(
@@ -76,7 +96,12 @@ class ReductionChecks(LossCase):
         self.same(regularized, self.value(x, labels) + 0.3 * x.norm(dim=1).mean())
 
     def test_works_with_a_miner_and_in_multiple_losses(self) -> None:
-        """Mined pairs are taken, and MultipleLosses gives the weighted sum."""
+        """Mined pairs are taken, and MultipleLosses gives the weighted sum.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: no miner or MultipleLosses can be used.
+        """
         x, labels = self.batch()
         mined = miners.MultiSimilarityMiner()(x.detach(), labels)
         single = self.value(x, labels, mined)

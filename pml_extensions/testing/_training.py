@@ -23,7 +23,10 @@ class TrainingChecks(LossCase):
     """Gradients are right and add up, and a loss resumed is the loss that was stopped."""
 
     def test_gradient_of_embeddings_is_the_derivative(self) -> None:
-        """Backward agrees with finite differences in float64."""
+        """Backward agrees with finite differences in float64.
+
+        Wrong result: the network learns something else.
+        """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         start = self.seeded_loss().double()
         # A copy for each call: some losses change with each batch.
@@ -32,7 +35,10 @@ class TrainingChecks(LossCase):
         )
 
     def test_backward_twice_gives_twice_the_gradient(self) -> None:
-        """Neither pass overwrites what it or the other one needs."""
+        """Neither pass overwrites what it or the other one needs.
+
+        Wrong result: a gradient changes with the backward passes.
+        """
         x, labels = self.batch()
         expected = gradients(self.seeded_loss(), x, labels)
         loss = self.seeded_loss()
@@ -44,7 +50,10 @@ class TrainingChecks(LossCase):
         self.same(doubled, {name: 2 * expected[name] for name in doubled})
 
     def test_gradients_accumulate_over_batches(self) -> None:
-        """Two batches before a step give the sum of their gradients."""
+        """Two batches before a step give the sum of their gradients.
+
+        Wrong result: accumulated gradients are not those of the batches.
+        """
         x, labels = self.batch()
         batches = ((x.detach(), labels), (x.detach() * 0.5 + 0.1, labels.roll(1)))
         apart, together = (
@@ -61,7 +70,10 @@ class TrainingChecks(LossCase):
         self.same(parameter_gradients(together), sums)
 
     def test_evaluation_changes_nothing(self) -> None:
-        """In ``eval`` mode and without gradients the loss has a value and keeps its state."""
+        """In ``eval`` mode and without gradients the loss has a value and keeps its state.
+
+        Wrong result: looking at the validation loss changes the training.
+        """
         x, labels = self.batch()
         loss = self.seeded_loss().eval()
         before = {name: tensor.clone() for name, tensor in loss.state_dict().items()}
@@ -72,7 +84,10 @@ class TrainingChecks(LossCase):
         torch.testing.assert_close(dict(loss.state_dict()), before, rtol=0, atol=0)
 
     def test_copies_compute_the_same(self) -> None:
-        """``copy.deepcopy`` and pickle keep value and gradients, also after a batch."""
+        """``copy.deepcopy`` and pickle keep value and gradients, also after a batch.
+
+        Convention: the loss cannot be copied or sent to a process.
+        """
         x, labels = self.batch()
         loss = self.seeded_loss()
         gradients(loss, x, labels)
@@ -82,7 +97,10 @@ class TrainingChecks(LossCase):
             self.same(gradients(other, x, labels), expected)
 
     def test_a_checkpoint_resumes_the_loss(self, tmp_path: Path) -> None:
-        """The state dictionary, loaded into a new loss, holds all that training has changed."""
+        """The state dictionary, loaded into a new loss, holds all that training has changed.
+
+        Wrong result: a resumed training goes on with another loss.
+        """
         x, labels = self.batch()
         loss = self.trained_loss()
         torch.save(loss.state_dict(), tmp_path / "loss.pt")
@@ -101,7 +119,12 @@ class TrainingChecks(LossCase):
         return model.loss
 
     def test_a_pml_trainer_trains_an_epoch(self) -> None:
-        """``MetricLossOnly`` changes the network and each parameter of the loss."""
+        """``MetricLossOnly`` changes the network and each parameter of the loss.
+
+        For losses with ``sub_loss_names``.
+
+        Wrong result: a parameter is not trained, or PML's trainers fail.
+        """
         x, labels = self.batch(n=40)
         models = torch.nn.ModuleDict(
             {
@@ -129,7 +152,10 @@ class TrainingChecks(LossCase):
             assert not parameter.equal(before[name]), f"{name} was not trained"
 
     def test_compiling_changes_nothing(self) -> None:
-        """``torch.compile(fullgraph=True)`` takes the loss and keeps value and gradients."""
+        """``torch.compile(fullgraph=True)`` takes the loss and keeps value and gradients.
+
+        Convention: torch.compile(fullgraph=True) cannot be used.
+        """
         x, labels = self.batch()
         loss = self.seeded_loss()
         # All losses share PML's forward, and dynamo counts its recompilations.

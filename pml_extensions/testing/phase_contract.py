@@ -27,7 +27,10 @@ class PhaseContract(LossCase):
     wrong_phase: ClassVar[Mapping[str, object]]
 
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:
-        """The values are in the state dictionary, exact, and need no gradient."""
+        """The values are in the state dictionary, exact, and need no gradient.
+
+        Wrong result: a resumed training goes on in another phase.
+        """
         x, labels = self.batch()
         loss = self.seeded_loss()
         before = call(loss, x, labels)
@@ -44,7 +47,10 @@ class PhaseContract(LossCase):
         assert not any(isinstance(one, Tensor) and one.requires_grad for one in held)
 
     def test_unknown_phase_names_change_nothing(self) -> None:
-        """The names before the unknown one are not set either, and the known ones are listed."""
+        """The names before the unknown one are not set either, and the known ones are listed.
+
+        Convention: a misspelt name of a phase is found too late.
+        """
         loss = self.make_loss()
         before = self.numbers(loss)
         with pytest.raises(ValueError, match=next(iter(self.phase))):
@@ -52,7 +58,10 @@ class PhaseContract(LossCase):
         assert self.numbers(loss) == before
 
     def test_wrong_phase_values_are_refused(self) -> None:
-        """The constructor's checks hold for a second phase as well."""
+        """The constructor's checks hold for a second phase as well.
+
+        Convention: a wrong value of a phase is trained with.
+        """
         loss = self.make_loss()
         for name, wrong in self.wrong_phase.items():
             before = self.numbers(loss)
@@ -61,7 +70,10 @@ class PhaseContract(LossCase):
             assert self.numbers(loss) == before
 
     def test_changing_the_precision_of_the_module_keeps_the_phase(self) -> None:
-        """``loss.bfloat16()`` rounds the weights, but not the values of the phase."""
+        """``loss.bfloat16()`` rounds the weights, but not the values of the phase.
+
+        Convention: loss.half() rounds the phase.
+        """
         loss = self.make_loss()
         loss.set_phase(**self.phase)
         loss.bfloat16().float()

@@ -27,7 +27,12 @@ class ProxyLossContract(LossContract):
         return proxies
 
     def test_weight_regularizer_is_added(self) -> None:
-        """``weight_regularizer`` adds its value times ``weight_reg_weight``."""
+        """``weight_regularizer`` adds its value times ``weight_reg_weight``.
+
+        For losses with ``weight_regularizer``.
+
+        Convention: weight_regularizer= has no effect.
+        """
         x, labels = self.batch()
         loss = self.seeded_loss(
             weight_regularizer=regularizers.LpRegularizer(), weight_reg_weight=0.3
@@ -36,13 +41,23 @@ class ProxyLossContract(LossContract):
         self.same(call(loss, x, labels), plain + 0.3 * self.proxies(loss).norm(dim=1).mean())
 
     def test_weight_init_func_is_used(self) -> None:
-        """``weight_init_func`` initialises the proxies."""
+        """``weight_init_func`` initialises the proxies.
+
+        For losses with ``weight_init_func``.
+
+        Convention: weight_init_func= has no effect.
+        """
         loss = self.make_loss(weight_init_func=lambda w: torch.nn.init.constant_(w, 0.25))
         assert self.proxies(loss).shape == (self.num_classes, self.embedding_size)
         assert (self.proxies(loss) == 0.25).all()
 
     def test_miner_weights_multiply_the_samples(self) -> None:
-        """A sample counts as often as a miner names it, relative to the one named most often."""
+        """A sample counts as often as a miner names it, relative to the one named most often.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: miners do not weigh samples.
+        """
         x, labels = self.batch()
         named = ([0, 0], [5, 5], [1, 2])
         weights = torch.zeros(len(x), device=x.device)
@@ -61,6 +76,11 @@ class ProxyLossContract(LossContract):
         that is exempt from this needs ``DistributedLossWrapper``. A sub-loss that is already
         reduced must be the mean of those of both halves of a batch, and one of pairs or triplets
         depends on the rest by its nature.
+
+        For losses with ``sub_loss_names``.
+
+        Convention: under DistributedDataParallel the gradient is not that of the full batch; use
+        PML's DistributedLossWrapper.
         """
         x, labels = self.batch()
         half = len(x) // 2
@@ -77,14 +97,21 @@ class ProxyLossContract(LossContract):
                 self.same(torch.stack(found).mean(dim=0), losses, name)
 
     def test_embeddings_on_their_proxies_are_finite(self) -> None:
-        """Where distances vanish, gradients do not become infinite."""
+        """Where distances vanish, gradients do not become infinite.
+
+        Wrong result: weights become NaN as embeddings reach their proxies, where training takes
+        them.
+        """
         loss = self.seeded_loss()
         labels = torch.arange(self.num_classes, device=self.device)
         for part, tensor in gradients(loss, self.proxies(loss), labels).items():
             assert tensor.isfinite().all(), f"{part} is not finite"
 
     def test_gradient_of_parameters_is_the_derivative(self) -> None:
-        """Backward agrees with finite differences in float64, for each parameter."""
+        """Backward agrees with finite differences in float64, for each parameter.
+
+        Wrong result: the loss's parameters learn something else.
+        """
         x, labels = self.batch(torch.float64, n=2 * self.num_classes)
         loss = self.seeded_loss().double()
         names, values = zip(*loss.named_parameters(), strict=True)
@@ -99,7 +126,10 @@ class ProxyLossContract(LossContract):
 
     @pytest.mark.parametrize("name", ["num_classes", "minus_1", "minus_100"])
     def test_labels_out_of_range_are_refused(self, name: str) -> None:
-        """No label without a proxy is taken silently, nor -100, which PyTorch may ignore."""
+        """No label without a proxy is taken silently, nor -100, which PyTorch may ignore.
+
+        Convention: a wrong label is computed with.
+        """
         if self.device != "cpu":
             pytest.skip("an invalid label stops an accelerator for good")
         x, labels = self.batch()
@@ -109,20 +139,33 @@ class ProxyLossContract(LossContract):
             self.seeded_loss()(x, wrong)
 
     def test_another_embedding_size_is_refused(self) -> None:
-        """Embeddings must have the size of the proxies."""
+        """Embeddings must have the size of the proxies.
+
+        Convention: a wrong size is computed with.
+        """
         x, labels = self.batch()
         with pytest.raises(Refusal):
             self.seeded_loss()(x[:, :-1], labels)
 
     def test_sizes_are_recorded(self) -> None:
-        """PML records 0 for a name that a loss lists but never sets."""
+        """PML records 0 for a name that a loss lists but never sets.
+
+        For losses with ``add_to_recordable_attributes``.
+
+        Convention: PML's record keeper lacks the sizes.
+        """
         loss = self.make_loss()
-        assert loss.num_classes == self.num_classes
-        assert loss.embedding_size == self.embedding_size
-        assert {"num_classes", "embedding_size"} <= set(loss._record_these)
+        for name in ("num_classes", "embedding_size"):
+            assert getattr(loss, name, None) == getattr(self, name), f"loss.{name} is not set"
+            assert name in loss._record_these, f"{name} is not among the recordable attributes"
 
     def test_logits_are_larger_for_the_more_similar_class(self) -> None:
-        """``get_logits`` is largest for the own class on orthogonal proxies themselves."""
+        """``get_logits`` is largest for the own class on orthogonal proxies themselves.
+
+        For losses with ``get_logits``.
+
+        Wrong result: get_logits predicts the wrong class.
+        """
         loss = self.seeded_loss().eval()
         directions = torch.eye(max(self.num_classes, self.embedding_size), device=self.device)
         proxies = directions[: self.num_classes, : self.embedding_size]
@@ -134,7 +177,12 @@ class ProxyLossContract(LossContract):
         assert logits[:usable].argmax(dim=1).tolist() == list(range(usable))
 
     def test_logits_are_float32_under_autocast(self) -> None:
-        """``get_logits`` loses no precision in mixed precision."""
+        """``get_logits`` loses no precision in mixed precision.
+
+        For losses with ``get_logits``.
+
+        Convention: logits have three digits inside of torch.autocast.
+        """
         x, _ = self.batch()
         loss = self.seeded_loss()
         with torch.autocast(torch.device(self.device).type, dtype=torch.bfloat16):

@@ -18,7 +18,8 @@ if TYPE_CHECKING:
 _DETAILS = """\
 Reads the YAML and the images, builds each loss, runs it forward and backward on
 random embeddings, checks that gradients reach the embeddings and the loss's own
-parameters, and estimates the cost of the run. Nothing is trained or written.
+parameters, and estimates the cost of the run. What is searched is tried at its
+middle, at each choice and at both ends. Nothing is trained or written.
 Each mistake is reported in one sentence that says what to write instead.
 
 examples:
@@ -95,7 +96,9 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     for method, checked in zip(own.methods, losses, strict=True):
         space = search_space(method, experiment.protocol, experiment.model_of(method))
         searched = ", ".join(space) or "nothing"
-        print(f"{method.name} ({method.loss}); searched: {searched}")
+        given = [f"{key}={value}" for key, value in method.arguments.items() if "$" in str(value)]
+        filled = f"; filled in for each training: {', '.join(given)}" if given else ""
+        print(f"{method.name} ({method.loss}); searched: {searched}{filled}")
         print(f"  {_describe(checked)}")
     cost = estimate_cost(own, dataset, pick_device(experiment.device))
     print(

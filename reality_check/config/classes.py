@@ -11,7 +11,7 @@ from typing import Any
 
 from reality_check.config.plugins import find_plugin, plugin_of_module, plugins
 from reality_check.config.source_code import fingerprint, own_file
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.text import nearest, one_line
 
 #: Where a plain name (without a dot) of each kind is looked up, in this order.
@@ -82,28 +82,17 @@ def find_class(name: str, kind: str) -> Any:
     if here not in sys.path:
         sys.path.append(here)  # a random.py in it is not Python's
     importlib.invalidate_caches()  # the file may be younger than Python's list of the folder
-    try:
-        module = importlib.import_module(module_name)
-    except ModuleNotFoundError as error:
-        if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+    with users_code(f"{kind} {name!r}: importing {module_name} failed"):
+        try:
+            module = importlib.import_module(module_name)
+        except ModuleNotFoundError as error:
+            if error.name is None or not f"{module_name}.".startswith(f"{error.name}."):
+                raise
             raise UsageError(
-                f"{kind} {name!r}: importing {module_name} failed: {one_line(error)}."
+                f"{kind} {name!r}: there is no module {error.name!r} in the current folder "
+                f"({here}) or among the installed packages; expected a file "
+                f"{error.name.split('.')[0]}.py."
             ) from None
-        raise UsageError(
-            f"{kind} {name!r}: there is no module {error.name!r} in the current folder ({here}) "
-            f"or among the installed packages; expected a file {error.name.split('.')[0]}.py."
-        ) from None
-    except SystemExit as error:
-        raise UsageError(
-            f"{kind} {name!r}: importing {module_name} ends the program "
-            f"(sys.exit({error.code!r})); put what is a script of its own under "
-            'if __name__ == "__main__":.'
-        ) from None
-    except Exception as error:
-        raise UsageError(
-            f"{kind} {name!r}: importing {module_name} failed: {type(error).__name__}: "
-            f"{one_line(error)}."
-        ) from error
     if not hasattr(module, attribute):
         names = [key for key, value in vars(module).items() if inspect.isclass(value)]
         hides = (
@@ -170,7 +159,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
         arguments: keyword arguments; nested ``{class: name, ...}`` mappings are built first.
         what: how messages call it, e.g. ``"loss ProxyAnchorLoss"``.
         extra: arguments passed only when the constructor takes them and ``arguments`` does not
-            say ``null`` for them.
+            say ``null`` for them; ``$NAME`` as the value of any other argument is one of them.
 
     Raises:
         UsageError: an unknown or missing argument, or the constructor refused the values.
@@ -183,7 +172,7 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
         if key not in withheld
     }
     for key in given:
-        if key in extra:
+        if key in extra and arguments[key] != f"${key}":
             raise UsageError(
                 f"{what}: {key!r} is set by the harness; remove it from arguments (or write "
                 f"{key}: null, to withhold it from the class)."
@@ -198,20 +187,17 @@ def build(cls: Any, arguments: Mapping[str, Any], what: str, extra: Mapping[str,
     given.update({key: extra[key] for key in passed})
     missing = [name for name in required_arguments(cls) if name not in given]
     if missing:
+        known = f", or for what the harness knows one of {_names_of(extra)} as VALUE"
         raise UsageError(
             f"{what} needs the argument {missing[0]!r}, which has no default; write "
-            f"{missing[0]}: VALUE among its arguments."
+            f"{missing[0]}: VALUE among its arguments{known if extra else ''}."
         )
-    try:
+    # The parameters of an optimiser are long.
+    shown = ", ".join(f"{key}={one_line(given[key], 60)}" for key in given if key != "params")
+    with users_code(
+        f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}"
+    ):
         return cls(**given)
-    except UsageError:
-        raise
-    except Exception as error:
-        shown = ", ".join(f"{key}={one_line(value, 60)}" for key, value in given.items())
-        raise UsageError(
-            f"{what} could not be built {f'with {shown}' if shown else 'without arguments'}: "
-            f"{type(error).__name__}: {one_line(error)}"
-        ) from error
 
 
 def required_arguments(cls: Any) -> list[str]:
@@ -233,10 +219,23 @@ def _build_nested(key: str, value: Any, what: str, extra: Mapping[str, Any]) -> 
     if isinstance(value, str) and kind:
         value = {"class": value}
     if not (isinstance(value, Mapping) and "class" in value):
-        return value
+        return _known(value, what, extra)
     name = str(value["class"])
     inner = {name: item for name, item in value.items() if name != "class"}
     return build(find_class(name, kind or key), inner, f"{what}: {key} {name}", extra)
+
+
+def _known(value: Any, what: str, extra: Mapping[str, Any]) -> Any:
+    """What the harness knows, of a value ``$NAME``; another value as it is."""
+    if not (extra and isinstance(value, str) and value.startswith("$")):
+        return value
+    if value[1:] not in extra:
+        raise UsageError(f"{what}: the harness knows no {value}, only {_names_of(extra)}.")
+    return extra[value[1:]]
+
+
+def _names_of(extra: Mapping[str, Any]) -> str:
+    return ", ".join(f"${name}" for name in extra)
 
 
 def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
@@ -252,7 +251,7 @@ def constructor_arguments(cls: Any) -> tuple[list[str], bool]:
         init = vars(base).get("__init__")
         if init is None or base is object:
             continue
-        if base.__module__.startswith("torch.") and base is not cls:
+        if base.__module__ == "torch.nn.modules.module":
             return names, False
         parameters = list(inspect.signature(init).parameters.values())[1:]
         names += [

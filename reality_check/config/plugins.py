@@ -25,8 +25,7 @@ from importlib.metadata import EntryPoint, entry_points
 from pathlib import Path
 from typing import Any
 
-from reality_check.utils.errors import UsageError
-from reality_check.utils.text import one_line
+from reality_check.utils.errors import UsageError, reason
 
 #: The entry point group of each kind.
 GROUPS = {
@@ -84,15 +83,15 @@ class Plugin:
         try:
             target = EntryPoint(self.name, self.target, GROUPS[self.kind]).load()
         except (Exception, SystemExit) as error:
-            raise self._unusable(f"{type(error).__name__}: {one_line(error)}") from error
+            raise self._unusable(reason(error)) from error
         if not callable(target):
             raise self._unusable(f"it is of type {type(target).__name__}, no class or function")
         return target
 
-    def _unusable(self, reason: str) -> UsageError:
+    def _unusable(self, why: str) -> UsageError:
         return UsageError(
             f"{WORDS[self.kind]} {self.name!r} comes from the installed package {self.title}, "
-            f"whose {self.target} cannot be used ({reason.rstrip('.')}); fix or uninstall that "
+            f"whose {self.target} cannot be used ({why.rstrip('.')}); fix or uninstall that "
             "package, or use another name."
         )
 

@@ -23,6 +23,7 @@ from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_model, middle_params
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import Trainer
+from reality_check.utils.errors import every, users_code
 
 #: Seconds that are spent on each thing that is timed, if one step does not take longer.
 _LOOK_SECONDS = 0.7
@@ -75,20 +76,24 @@ class _Times:
 
 
 def estimate_cost(experiment: Experiment, dataset: SampleSet, device: torch.device) -> CostEstimate:
-    """Time some steps and evaluations of every method, and add up what the stages do."""
+    """Time some steps and evaluations of every method, and add up what the stages do.
+
+    Raises:
+        UsageError: the training of a method fails in these steps, or diverges.
+    """
     prepared = PreparedExperiment(experiment, dataset)
     started = time.process_time()  # of importing and reading, which the worker does again
     fixed = 2 * started + _REPORT + _REPORT_OF_METHOD * len(experiment.methods)
     comparison = functools.cache(functools.partial(_comparison, prepared, device))
     with _one_thread():
-        measured = [
-            (method, _measure(prepared, method, device, comparison))
+        times = every(
+            functools.partial(_measure, prepared, method, device, comparison)
             for method in experiment.methods
-        ]
+        )
     # Of baselines: trunk and embedder of every fold, and once the raw input and its components.
     networks = 1 + min(prepared.protocol.runs, MOST_BASELINES) * prepared.protocol.split.folds
-    times = measured[0][1]
-    fixed += networks * (times.build + 2 * times.evaluation(len(prepared.test_set), 1, 1))
+    fixed += networks * (times[0].build + 2 * times[0].evaluation(len(prepared.test_set), 1, 1))
+    measured = list(zip(experiment.methods, times, strict=True))
     least, most = (
         fixed + sum(_seconds_of(prepared, *one, longest=longest) for one in measured)
         for longest in (False, True)
@@ -140,20 +145,25 @@ def _measure(
     device: torch.device,
     comparison: Callable[[int], _Comparison],
 ) -> _Times:
-    trainer = _trainer(prepared, method, device)
-    seconds = _clock(device)
-    started = seconds()
-    trainer.build()  # and all that follows writes nothing
-    build = seconds() - started
-    images = trainer.validation_images
-    rows = np.arange(min(len(images), 128))
-    with allow_tf32(device, trainer.task.training.tf32):
-        trainer.train_steps(_WARM_UP)
-        step = _seconds_each(lambda: trainer.train_steps(1), seconds)
-        embed_rows = _seconds_each(
-            lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
-            seconds,
-        )
+    failed = (
+        f"method {method.name!r}: its training fails in the first {_WARM_UP + _STEPS} steps, with "
+        "searched values at the middle of their ranges"
+    )
+    with users_code(failed):
+        trainer = _trainer(prepared, method, device)
+        seconds = _clock(device)
+        started = seconds()
+        trainer.build()  # and all that follows writes nothing
+        build = seconds() - started
+        images = trainer.validation_images
+        rows = np.arange(min(len(images), 128))
+        with allow_tf32(device, trainer.task.training.tf32):
+            trainer.train_steps(_WARM_UP)
+            step = _seconds_each(lambda: trainer.train_steps(1), seconds)
+            embed_rows = _seconds_each(
+                lambda: embed(trainer.network, trainer.network, images.evaluation_batches(rows)),
+                seconds,
+            )
     compare = comparison(trainer.task.embedding_size)
     return _Times(build, step * trainer.epoch_length, embed_rows / len(rows), compare)
 

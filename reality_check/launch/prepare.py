@@ -18,7 +18,7 @@ from reality_check.config.model import Model
 from reality_check.config.plugins import find_plugin
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import copy_sources
-from reality_check.data import SampleSet, load_dataset
+from reality_check.data import SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import put
 from reality_check.registry.packed_methods import check_packed, packs_of
@@ -141,13 +141,14 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_starts, experiment),
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
-        *(partial(_checked_loss, experiment, method) for method in experiment.methods),
+        *(partial(_checked_loss, experiment, one, dataset) for one in experiment.methods),
     ]
     return [checked for checked in every(checks) if checked is not None]
 
 
-def _checked_loss(experiment: Experiment, method: Method) -> LossCheck:
-    checked = check_loss(experiment, method)
+def _checked_loss(experiment: Experiment, method: Method, dataset: SampleSet) -> LossCheck:
+    classes = len(split_dataset(dataset, experiment.protocol.split).trainval)
+    checked = check_loss(experiment, method, classes)
     if checked.problem is not None:
         raise UsageError(f"method {method.name!r} ({method.loss}): {checked.problem}.")
     return checked

@@ -18,7 +18,7 @@ from reality_check.studies.finished import finished, stamped
 from reality_check.studies.output_folder import remove_checkpoints, trial_folder
 from reality_check.studies.study import Study
 from reality_check.studies.trial import TrialContext, TrialResult
-from reality_check.utils.errors import UsageError, WorkFailed
+from reality_check.utils.errors import UsageError, WorkFailed, reason
 from reality_check.utils.interrupt import Stopped, check, pause
 from reality_check.utils.text import one_line
 
@@ -74,7 +74,10 @@ class WorkLoop:
         done: list[int] = []
 
         def do(context: TrialContext) -> TrialResult:
-            result = self._runner.do(work, context)
+            try:
+                result = self._runner.do(work, context)
+            except SystemExit as error:  # would end the worker, and the next one
+                raise RuntimeError(reason(error)) from error
             done.append(context.trial_index)
             return result
 
@@ -140,13 +143,13 @@ def _reason(error: Exception) -> str:
             "workers on it or a larger GPU the same command continues; a smaller "
             "protocol.training.batch_size, or autocast, makes another experiment, for another --out"
         )
-    reason = f"{type(error).__name__}: {one_line(error)}"
-    if "CUDA error" in reason:
-        reason += (
+    text = reason(error)
+    if "CUDA error" in text:
+        text += (
             ". Should the same command end so again: with protocol.training.gpu.probe=false it "
             "continues without what was chosen to make steps faster (docs/gpu.md)"
         )
-    return reason
+    return text
 
 
 def _failed(work: StageWork, failure: dict[str, Any]) -> Exception:

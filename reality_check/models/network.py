@@ -20,11 +20,10 @@ from pml_extensions.modules import (
     build_head,
     embedder,
 )
-from reality_check.config.classes import one_line
 from reality_check.config.model import Embedder, Model
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.models import build_trunk, input_channels
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, users_code
 
 #: The names that a model's YAML may say.
 POOLINGS: dict[str, Callable[[], nn.Module]] = {
@@ -173,12 +172,8 @@ def _example_maps(trunk: nn.Module, shape: InputShape, name: str) -> Tensor:
         height, width, channels = shape
         example = torch.zeros(1, channels, height, width)
         taken = f"images of {height}x{width} with {channels} channels"
-    try:
+    with users_code(f"trunk {name} does not take {taken}"):
         maps = trunk(example)
-    except Exception as error:
-        raise UsageError(
-            f"trunk {name} does not take {taken}: {type(error).__name__}: {one_line(error)}"
-        ) from error
     trunk.train(training)
     if not isinstance(maps, Tensor) or maps.dim() not in (2, 4):
         got = f"shape {tuple(maps.shape)}" if isinstance(maps, Tensor) else type(maps).__name__

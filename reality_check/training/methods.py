@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -158,14 +159,19 @@ def fill_settings(
     )
 
 
+def middles(space: Mapping[str, Searched]) -> dict[str, Any]:
+    """The middle of everything that is searched."""
+    return {name: value.middle() for name, value in space.items()}
+
+
 def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     """The middle of every searched range: for checks that need some valid values."""
-    return {name: value.middle() for name, value in search_space(method, protocol).items()}
+    return middles(search_space(method, protocol))
 
 
 def middle_model(model: Model) -> Model:
     """The model with the middle of every range that is searched."""
-    return model.filled({name: value.middle() for name, value in model.searched().items()})
+    return model.filled(middles(model.searched()))
 
 
 def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
@@ -208,9 +214,7 @@ def _second_phase(method: Method, protocol: Protocol) -> dict[str, Any] | None:
 
 def has_parameters(method: Method, protocol: Protocol) -> bool:
     """Whether the loss has parameters of its own, so that their learning rate matters."""
-    arguments = {
-        name: value.middle() for name, value in find_searched(method.arguments, "arguments")
-    }
+    arguments = middles(dict(find_searched(method.arguments, "arguments")))
     settings = MethodSettings(
         name=method.name,
         loss=method.loss,
@@ -235,6 +239,8 @@ def build_loss(settings: MethodSettings, num_classes: int, embedding_size: int) 
     what = f"method {settings.name!r}: loss {settings.loss}"
     extra = {"num_classes": num_classes, "embedding_size": embedding_size}
     cls = find_class(settings.loss, "loss")
+    if not inspect.isclass(cls):
+        what += " (a function that makes the loss, which is called with embeddings and labels)"
     loss = build(cls, settings.arguments, what, extra)
     if not isinstance(loss, torch.nn.Module):
         raise UsageError(
@@ -266,14 +272,17 @@ def _check_kept(loss: torch.nn.Module, values: Mapping[str, float], what: str) -
             )
 
 
-def build_miner(settings: MethodSettings) -> torch.nn.Module | None:
+def build_miner(
+    settings: MethodSettings, num_classes: int, embedding_size: int
+) -> torch.nn.Module | None:
     """Construct the miner of a method, if it has one."""
     if settings.miner is None:
         return None
     arguments = {key: value for key, value in settings.miner.items() if key != "class"}
     name = str(settings.miner["class"])
     what = f"method {settings.name!r}: miner {name}"
-    return build(find_class(name, "miner"), arguments, what, {})
+    extra = {"num_classes": num_classes, "embedding_size": embedding_size}
+    return build(find_class(name, "miner"), arguments, what, extra)
 
 
 def enter_second_phase(loss: torch.nn.Module, second: SecondPhaseSettings) -> None:

@@ -58,7 +58,7 @@ class TrainingModule:
         checkpoints.seed_everything(task.loss_seed)
         self.loss = build_loss(settings, num_classes, task.embedding_size).to(device)
         self.scheduled = ScheduledValues(self.loss, settings.schedules, self.training.max_epochs)
-        self.miner = build_miner(settings)
+        self.miner = build_miner(settings, num_classes, task.embedding_size)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
         self.optimizers = build_optimizers(

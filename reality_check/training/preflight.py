@@ -2,43 +2,51 @@
 
 from __future__ import annotations
 
+import contextlib
 import importlib.util
+import itertools
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
 
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from pml_extensions.modules import BatchNormNeck
-from reality_check.config.classes import one_line
 from reality_check.config.method import Method
 from reality_check.config.metrics import CLUSTERING, Stage, is_binary
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
+from reality_check.config.values import Choices, Range, Searched
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
 from reality_check.training.methods import (
+    MethodSettings,
     build_loss,
     build_miner,
     check_start,
     check_warm_start,
     enter_second_phase,
     fill_settings,
-    middle_model,
-    middle_params,
+    middles,
     search_space,
 )
 from reality_check.training.module import loss_value
 from reality_check.training.optimizers import build_optimizers
 from reality_check.training.schedules import ScheduledValues
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, users_code
 
 #: Images a class of the toy batch where batches are not class-balanced.
 _IN_A_RANDOM_BATCH = 2
+#: What the names of searched learning rates begin with: no loss depends on them.
+_RATES = "learning_rates."
+#: The most pairs of choices that are tried.
+_FEW = 64
 
 
 @dataclass(frozen=True)
@@ -56,35 +64,86 @@ class LossCheck:
     problem: str | None = None
 
 
-def check_loss(experiment: Experiment, method: Method) -> LossCheck:
+def check_loss(experiment: Experiment, method: Method, num_classes: int | None = None) -> LossCheck:
     """Forward and backward of a method's loss on random embeddings, labelled as a batch would be.
 
-    Searched values take the middle of their ranges.
+    With the middles of what is searched, whose outcome is returned; with all :func:`changes`; and
+    at the width of a final network.
+
+    Args:
+        num_classes: that the loss is built for; None: those of the batch.
 
     Raises:
         UsageError: the loss cannot be built, does not return one number, or has no gradient.
     """
-    protocol, training = experiment.protocol, experiment.training_of(method)
-    settings = fill_settings(method, protocol, middle_params(method, protocol))
-    size = training.embedding_size
+    protocol, model = experiment.protocol, experiment.model_of(method)
+    size = experiment.training_of(method).embedding_size
+    space, found = search_space(method, protocol, model), []
+    sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
+    for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
+        with _telling(method, change):
+            settings = fill_settings(method, protocol, middles(space) | change, model)
+            for width in sizes if not change else [size]:
+                found.append(_run_once(experiment, method, settings, width, num_classes))
+    return found[0]
+
+
+def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
+    """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
+    ends: dict[str, list[Any]] = {
+        name: value.choices if isinstance(value, Choices) else [value.low, value.high]
+        for name, value in space.items()
+    }
+    whole = [name for name, value in space.items() if isinstance(value, Range) and value.integer]
+    single = [{name: int(end) if name in whole else end} for name in ends for end in ends[name]]
+    choices = {name for name, value in space.items() if isinstance(value, Choices)}
+    pairs = [
+        one | other
+        for one, other in itertools.combinations(single, 2)
+        if len(choices & {*one, *other}) == 2
+    ]
+    return [{}, *single, *(pairs if len(pairs) <= _FEW else [])]
+
+
+@contextlib.contextmanager
+def _telling(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
+    """Have mistakes name the method, and the searched values that are not at their middles."""
+    what = f"method {method.name!r}"
+    try:
+        with users_code(what):
+            yield
+    except UsageError as error:
+        told = ", ".join(f"{name}={value!r}" for name, value in change.items())
+        told = f" (with {told}, which is searched)" if told else ""
+        text = str(error).removeprefix(f"{what}: ")
+        raise UsageError(f"{what}: {text}{told}") from error
+
+
+def _run_once(
+    experiment: Experiment,
+    method: Method,
+    settings: MethodSettings,
+    size: int,
+    num_classes: int | None,
+) -> LossCheck:
+    training = experiment.training_of(method)
     torch.manual_seed(0)
     each = method.samples_per_class or _IN_A_RANDOM_BATCH
     classes = max(training.batch_size // each, 1)
     # With the classes of a batch of one class alone, a softmax would have nothing to tell apart.
-    loss, miner = build_loss(settings, max(classes, 2), size), build_miner(settings)
-    labels = torch.arange(classes).repeat_interleave(each)
+    of_loss = max(num_classes or 2, classes, 2)
+    loss, miner = build_loss(settings, of_loss, size), build_miner(settings, of_loss, size)
+    spread = torch.linspace(0, of_loss - 1, classes).round().long()
+    labels = spread.repeat_interleave(each)
     leaf = torch.randn(classes * each, size).requires_grad_()
-    try:
+    failed = (
+        f"{type(loss).__name__} failed on a batch of {len(labels)} embeddings of size {size}, of "
+        f"{of_loss} classes"
+    )
+    with users_code(failed):
         # As in training, the embeddings are no leaf: losses may change them in place.
         value = loss_value(loss, miner, leaf.clone(), labels)
         value.backward()
-    except UsageError as error:
-        raise UsageError(f"method {method.name!r}: {error}") from None
-    except Exception as error:
-        raise UsageError(
-            f"method {method.name!r}: {type(loss).__name__} failed on a batch of {len(labels)} "
-            f"embeddings of size {size}: {type(error).__name__}: {one_line(error)}"
-        ) from error
     scheduled = ScheduledValues(loss, settings.schedules, training.max_epochs)
     for epoch in (0, training.max_epochs):
         scheduled.set(epoch, 1)
@@ -180,33 +239,42 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         UsageError: an unknown trunk or argument, or a trunk that does not fit the images.
     """
     protocol = experiment.protocol
+    classes = len(split_dataset(dataset, protocol.split).trainval)
     for model, training, methods in _trained_alike(experiment):
         size = training.embedding_size
         shape = input_shape(dataset, training.augmentation)
         build_augmentation(model, training.augmentation, shape)
-        network = build_network(middle_model(model), shape, size, seed=0)
+        searched = model.searched()
+        for change in reversed(changes(searched)):
+            network = build_network(model.filled(middles(searched) | change), shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(middle_model(model), shape, size * protocol.split.folds, seed=0)
+            build_network(
+                model.filled(middles(searched)), shape, size * protocol.split.folds, seed=0
+            )
         for method in methods:
-            settings = fill_settings(method, protocol, middle_params(method, protocol))
-            loss = build_loss(settings, dataset.num_classes, size)
-            _check_retrieved(method, loss, network)
-            _check_trunk_rate(method, protocol, model, network)
-            check_first_values(settings, network, loss, training)
-            build_optimizers(network, loss, settings, training)
+            space = search_space(method, protocol, model)
+            _check_trunk_rate(method, model, network, space)
+            for change in changes(space):
+                with _telling(method, change):
+                    settings = fill_settings(method, protocol, middles(space) | change, model)
+                    loss = build_loss(settings, classes, size)
+                    _check_retrieved(loss, network)
+                    check_first_values(settings, network, loss, training)
+                    build_optimizers(network, loss, settings, training)
 
 
-def _check_trunk_rate(method: Method, protocol: Protocol, model: Model, network: Network) -> None:
+def _check_trunk_rate(
+    method: Method, model: Model, network: Network, space: Mapping[str, Searched]
+) -> None:
     """A rate that changes nothing would be one more parameter to search."""
-    searched = "learning_rates.trunk" in search_space(method, protocol, model)
-    if searched and not any(True for _ in network.trunk.parameters()):
+    if "learning_rates.trunk" in space and not any(True for _ in network.trunk.parameters()):
         raise UsageError(
             f"method {method.name!r}: the learning rate of the trunk is searched, but "
             f"{model.trunk} has no parameters; write protocol.training.optimizers.trunk.lr: 0."
         )
 
 
-def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) -> None:
+def _check_retrieved(loss: torch.nn.Module, network: Network) -> None:
     """Make sure that the network gives what a batch-normalising loss compares with its classes."""
     for part in loss.modules():
         if not isinstance(part, HeatedUpSoftmaxLoss) or part.normalization != "bn":
@@ -222,7 +290,7 @@ def _check_retrieved(method: Method, loss: torch.nn.Module, network: Network) ->
             "embedding's width)"
         )
         raise UsageError(
-            f"method {method.name!r}: {type(part).__name__} compares batch-normalised embeddings "
+            f"{type(part).__name__} compares batch-normalised embeddings "
             "(normalization: bn), but the network's own output, which is not, would be retrieved "
             f"with; write {remedy}."
         )

@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable
+import contextlib
+import os
+import sys
+import traceback
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import TypeVar
 
+from reality_check.utils.text import one_line
+
 Returned = TypeVar("Returned")
+
+#: Top-level packages whose lines do not tell users what to mend in their own.
+_LIBRARIES = {
+    *("reality_check", "pml_extensions", "pytorch_metric_learning", "torch", "numpy", "optuna"),
+    *sys.stdlib_module_names,
+}
 
 
 class UsageError(Exception):
@@ -19,6 +31,43 @@ class UsageError(Exception):
 
 class WorkFailed(Exception):
     """A unit of work raised an exception: the whole run stops, with the reason."""
+
+
+@contextlib.contextmanager
+def users_code(what: str) -> Iterator[None]:
+    """Turn whatever the code of others raises, sys.exit included, into a sentence about it.
+
+    Args:
+        what: the sentence's beginning, such as ``method 'mine': MyLoss failed``.
+
+    Raises:
+        UsageError: something was raised; what is a UsageError already, or Ctrl-C, passes.
+    """
+    try:
+        yield
+    except (UsageError, KeyboardInterrupt):
+        raise
+    except BaseException as error:
+        raise UsageError(f"{what}: {reason(error)}") from error
+
+
+def reason(error: BaseException) -> str:
+    """What an exception says, on one line, with the place in the user's code that it comes from."""
+    text = one_line(error)
+    if isinstance(error, SystemExit):
+        text = f"the program is ended by sys.exit({error.code!r})"
+    else:
+        text = f"{type(error).__name__}: {text}" if text else type(error).__name__
+    places = [
+        (str(frame.f_globals.get("__name__")).partition(".")[0], frame.f_code.co_filename, line)
+        for frame, line in traceback.walk_tb(error.__traceback__)
+    ]
+    places = [place for place in places if place[0] not in _LIBRARIES]
+    if not places:
+        return text
+    # The last line of the package that was called, not of the libraries that it calls.
+    _, file, line = [place for place in places if place[0] == places[0][0]][-1]
+    return f"{text} ({file.removeprefix(os.path.join(os.getcwd(), ''))}:{line})"
 
 
 def every(

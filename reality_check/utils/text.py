@@ -33,7 +33,11 @@ def duration(seconds: float | None) -> str:
 
 def one_line(value: Any, most: int = 300) -> str:
     """The text of an exception, or of a value, on one line of limited length."""
-    text = " ".join((str(value) if isinstance(value, BaseException) else repr(value)).split())
+    try:
+        text = str(value) if isinstance(value, BaseException) else repr(value)
+    except Exception:  # of a user's class
+        text = f"<{type(value).__name__}>"
+    text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
 
 

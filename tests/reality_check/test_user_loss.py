@@ -70,7 +70,7 @@ def test_check_tells_gradients_parameters_and_cost(started: tuple[Path, str]) ->
     assert "searched: arguments.margin, arguments.scale, learning_rates.loss" in mine
     assert "on random embeddings" in mine
     assert len(mine.strip().splitlines()) == 2
-    assert "gradients reach the embeddings and its own parameters (weights [8, 8])" in mine
+    assert "gradients reach the embeddings and its own parameters (weights [12, 8])" in mine
     contrastive = said[said.index("contrastive (") :]
     assert "no parameters of its own" in contrastive
     # 3 methods x ((2 trials + 2 reproductions) x 4 folds + 2 complete runs)

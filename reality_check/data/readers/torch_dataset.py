@@ -13,7 +13,7 @@ from PIL import Image
 from reality_check.config.classes import build, find_class, one_line
 from reality_check.data.readers.tensor_files import labelled
 from reality_check.data.sample_set import SampleSet
-from reality_check.utils.errors import UsageError
+from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.text import nearest
 
 #: Where data sets are looked up by name.
@@ -44,6 +44,11 @@ def read_torch_dataset(
     """
     what = f"data set {name!r}: {dataset}"
     data = build(_find(dataset, what), arguments, what, {})
+    with users_code(f"{what} cannot be read"):
+        return _read(data, what, name, size)
+
+
+def _read(data: Any, what: str, name: str, size: int | None) -> SampleSet:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(
             f"{what} is not a map-style data set: it needs __len__ and __getitem__, got "
@@ -97,12 +102,8 @@ def _find(dataset: str, what: str) -> Any:
 
 def _item(data: Any, index: int, what: str, size: int | None) -> tuple[np.ndarray, Any]:
     """A sample as an array (H, W, C) or (...), and its label."""
-    try:
+    with users_code(f"{what}: item {index} cannot be read"):
         item = data[index]
-    except Exception as error:
-        raise UsageError(
-            f"{what}: item {index} cannot be read: {type(error).__name__}: {one_line(error)}"
-        ) from error
     if not isinstance(item, tuple | list) or len(item) < 2:
         raise UsageError(
             f"{what}: item {index} is {type(item).__name__}, but it must be (sample, label)."

@@ -363,8 +363,8 @@ def test_unusable_file(
 MODULES = [
     ("def f(:\n", "SyntaxError", "user_module.py, line 1"),
     ("import not_there\n", "No module named 'not_there'"),
-    ("raise ValueError('at import')\n", "ValueError: at import"),
-    ("import sys\nsys.exit()\n", "importing user_module ends the program", "sys.exit(None)"),
+    ("raise ValueError('at import')\n", "ValueError: at import (user_module.py:1)"),
+    ("import sys\nsys.exit()\n", "sys.exit(None) (user_module.py:2)"),
     ("from losses_here import Myloss\n", "ImportError", "Myloss"),
     ("class Myloss: pass\n", "Did you mean 'Myloss'?"),
     ("def MyLoss(gamma): return 3\n", "'gamma'"),

@@ -149,16 +149,16 @@ def test_a_plugin_that_cannot_be_used_says_so_in_one_sentence(install: Install) 
     install("broken-plugin", "import nowhere\n", "[reality_check.losses]\nOdd = broken_plugin:Odd")
     with pytest.raises(UsageError) as caught:
         find_class("Odd", "loss")
-    message = str(caught.value)
+    message = re.sub(r" \([^(]*broken_plugin/__init__.py:1\)", " (HERE)", str(caught.value))
     assert message == (
         "loss 'Odd' comes from the installed package broken-plugin 1.2, whose broken_plugin:Odd "
-        "cannot be used (ModuleNotFoundError: No module named 'nowhere'); fix or uninstall that "
-        "package, or use another name."
+        "cannot be used (ModuleNotFoundError: No module named 'nowhere' (HERE)); fix or uninstall "
+        "that package, or use another name."
     )
     install(
         "leaving-plugin", "import sys; sys.exit(3)", "[reality_check.losses]\nO = leaving_plugin:O"
     )
-    with pytest.raises(UsageError, match="SystemExit: 3"):
+    with pytest.raises(UsageError, match=r"sys\.exit\(3\)"):
         find_class("O", "loss")
 
 

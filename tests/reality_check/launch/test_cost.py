@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import sys
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
+from pytorch_metric_learning.losses import NormalizedSoftmaxLoss
 
 from reality_check.config import load_experiment
 from reality_check.data import load_dataset
 from reality_check.launch import cost
 from reality_check.launch.cost import CostEstimate, estimate_cost
+from reality_check.utils.errors import UsageError
 
 CPU = torch.device("cpu")
 #: 40 classes of 4 images: 20 to test, the others 10 + 10 in each of two folds.
@@ -82,6 +87,24 @@ def test_early_stops_count_in_the_lower_bound(tiny: Path) -> None:
     assert found.least < found.most / 3
     endless = estimate(tiny, *given, "protocol.training.patience=null")
     assert endless.least == endless.most == pytest.approx(found.most)
+
+
+@pytest.mark.parametrize(
+    ("happen", "words"), [(lambda value: value * torch.nan, "nan"), (sys.exit, r"sys\.exit")]
+)
+def test_a_training_that_fails_in_these_steps_is_a_sentence(
+    tiny: Path, monkeypatch: pytest.MonkeyPatch, happen: Callable[[Any], Any], words: str
+) -> None:
+    """After five calls, which the check of the loss alone does not make."""
+    original, calls = NormalizedSoftmaxLoss.forward, iter(range(99))
+
+    def forward(self: Any, *given: Any) -> Any:
+        value = original(self, *given)
+        return value if next(calls) < 5 else happen(value)
+
+    monkeypatch.setattr(NormalizedSoftmaxLoss, "forward", forward)
+    with pytest.raises(UsageError, match=f"method 'normalized_softmax': its training .*{words}"):
+        estimate(tiny)
 
 
 def test_it_is_measured_in_moments(tiny: Path) -> None:

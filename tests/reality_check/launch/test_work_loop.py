@@ -446,10 +446,11 @@ def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
             "CUDA out of memory.*fewer folds at once",
         ),
         (UsageError("write something else"), UsageError, "write something else"),
+        (SystemExit(4), WorkFailed, r"sys\.exit\(4\)"),
     ],
 )
 def test_an_error_in_a_worker_is_one_sentence_for_all(
-    make: Made, monkeypatch: pytest.MonkeyPatch, error: Exception, kind: Any, said: str
+    make: Made, monkeypatch: pytest.MonkeyPatch, error: BaseException, kind: Any, said: str
 ) -> None:
     monkeypatch.setattr(Trainer, "run", Mock(side_effect=error))
     for _ in range(2):

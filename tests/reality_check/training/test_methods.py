@@ -144,9 +144,9 @@ def test_losses_and_miners_are_built_with_sizes_and_nested_objects() -> None:
     assert loss.margin == 0.5
     assert type(loss.distance).__name__ == "CosineSimilarity"
     assert loss.embedding_regularizer.p == 1
-    assert isinstance(build_miner(settings), miners.TripletMarginMiner)
+    assert isinstance(build_miner(settings, 5, 8), miners.TripletMarginMiner)
     method, protocol = composed()
-    assert build_miner(fill_settings(method, protocol, {"learning_rates.trunk": 1})) is None
+    assert build_miner(fill_settings(method, protocol, {"learning_rates.trunk": 1}), 5, 8) is None
 
 
 def test_a_value_of_the_harness_can_be_withheld_from_a_loss() -> None:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import inspect
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -11,8 +12,10 @@ import torch
 from support.experiments import shipped
 
 from reality_check.config import compose
+from reality_check.config.classes import build
+from reality_check.config.values import Choices, Range
 from reality_check.data import ImageSet
-from reality_check.training.preflight import check_data, check_loss, check_model
+from reality_check.training.preflight import changes, check_data, check_loss, check_model
 from reality_check.utils.config_files import paper_files, shipped_files
 from reality_check.utils.errors import UsageError
 
@@ -172,3 +175,120 @@ def test_proxies_learn_from_batches_of_one_class_and_triplets_do_not(
 
     assert check("normalized_softmax") is None
     assert f"is 0 on a random batch with samples_per_class={images}" in str(check("triplet_margin"))
+
+
+class Odd(torch.nn.Module):
+    """A loss of a user's own that does in its forward pass, or where it is built, as told."""
+
+    def __init__(self, n: int = 2, dim: int = 8, do: str = "nothing", **kwargs: Any) -> None:
+        super().__init__()
+        self.proxies, self.do = torch.nn.Parameter(torch.randn(n, dim)), do
+        if do == "refuse":
+            raise ValueError("no such thing")
+
+    def forward(self, x: torch.Tensor, labels: torch.Tensor) -> Any:
+        value = torch.nn.functional.cross_entropy(x @ self.proxies.t(), labels)
+        if self.do == "exit":
+            sys.exit("enough")
+        elif self.do == "recurse":
+            return self(x, labels)
+        elif self.do == "odd":
+            raise OddError
+        return {"complex": value * 1j, "dict": {"loss": value}, "whole": value.long()}.get(
+            self.do, value
+        )
+
+
+class OddError(BaseException):
+    def __str__(self) -> str:
+        raise RuntimeError("not to be read")
+
+
+SIZES = {"n": "$num_classes", "dim": "$embedding_size"}
+
+
+def check_odd(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
+    module = ModuleType("my_losses")
+    module.Odd = Odd  # type: ignore[attr-defined]
+    monkeypatch.setitem(sys.modules, "my_losses", module)
+    method = {"name": "mine", "loss": "my_losses.Odd", "arguments": SIZES | arguments}
+    experiment = compose(RAW | {"methods": [method]})
+    assert check_loss(experiment, experiment.methods[0], 12).parameters["proxies"][0] == 12
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words", "place"),
+    [
+        ({"do": "refuse"}, r"could not be built with .*do='refuse'.*ValueError: no such", "raise"),
+        ({"do": "exit"}, r"Odd failed on .*sys\.exit\('enough'\)", "sys.exit"),
+        ({"do": "recurse"}, "RecursionError", ""),
+        ({"do": "odd"}, "OddError: <OddError>", "raise OddError"),
+        ({"do": "complex"}, "complex", ""),
+        ({"do": "dict"}, "one number as a tensor, got dict", ""),
+        ({"do": "whole"}, "without a gradient", ""),
+        ({"n": 11}, r"of 12 classes: IndexError: Target 11", "cross_entropy"),
+        ({"dim": 64}, r"size 256.*RuntimeError", "cross_entropy"),  # of the final network
+        ({"n": "$classes"}, r"knows no \$classes, only \$num_classes, \$embedding_size", ""),
+        ({"do": {"choices": ["nothing", "exit"]}}, r"with arguments\.do='exit'", "sys.exit"),
+        ({"n": {"low": 10, "high": 14, "int": True}}, r"with arguments\.n=10", "cross_entropy"),
+    ],
+)
+def test_whatever_a_loss_does_is_one_sentence_with_the_line_that_does_it(
+    monkeypatch: pytest.MonkeyPatch, arguments: dict[str, Any], words: str, place: str
+) -> None:
+    check_odd(monkeypatch)
+    with pytest.raises(UsageError, match=rf"^method 'mine': .*{words}") as caught:
+        check_odd(monkeypatch, **arguments)
+    said = str(caught.value)
+    assert "\n" not in said
+    if place:
+        number = int(said.partition("test_preflight.py:")[2].partition(")")[0])
+        assert place in inspect.getsource(sys.modules[__name__]).splitlines()[number - 1]
+
+
+def test_a_constructor_of_other_names_is_told_those_of_the_harness() -> None:
+    def cls(n_classes: int) -> None: ...
+
+    with pytest.raises(UsageError, match=r"n_classes: VALUE .* one of \$num_classes, \$size"):
+        build(cls, {}, "loss", {"num_classes": 3, "size": 2})
+
+
+def test_what_the_harness_knows_goes_into_any_argument() -> None:
+    extra, nested = {"num_classes": 3, "size": 2}, {"class": "torch.nn.Softmax", "dim": "$size"}
+    given = {"a": "$size", "layer": nested}
+    built = build(dict, given | {"num_classes": "$num_classes"}, "loss", extra)
+    assert (built["a"], built["layer"].dim, built["num_classes"]) == (2, 2, 3)
+    assert build(dict, {"root": "$HOME"}, "data set", {}) == {"root": "$HOME"}
+
+
+def test_ctrl_c_in_a_loss_stays_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(Odd, "forward", lambda *_: (_ for _ in ()).throw(KeyboardInterrupt))
+    with pytest.raises(KeyboardInterrupt):
+        check_odd(monkeypatch)
+
+
+def test_every_end_and_choice_is_tried_and_few_pairs_of_choices() -> None:
+    space = {
+        "a": Range(low=1, high=3, int=True),
+        "b": Choices(choices=["x", "y"]),
+        "c": Choices(choices=[True, None]),
+    }
+    tried = changes(space)
+    single = [{}, {"a": 1}, {"a": 3}, {"b": "x"}, {"b": "y"}, {"c": True}, {"c": None}]
+    pairs = [{"b": b, "c": c} for b in ("x", "y") for c in (True, None)]
+    assert tried == [*single, *pairs]
+    assert isinstance(tried[1]["a"], int)
+    many = {str(i): Choices(choices=list(range(9))) for i in range(2)}
+    assert len(changes(many)) == 1 + 2 * 9
+
+
+@pytest.mark.parametrize("choices", [["l2", "bn"], ["bn", "l2"]])
+def test_a_neck_is_missed_at_any_choice(
+    make_images: Callable[..., ImageSet], choices: list[str]
+) -> None:
+    method = {"name": "hbn", "base": "quick/heated_up_softmax"}
+    method["arguments"] = {"normalization": {"choices": choices}}  # type: ignore[assignment]
+    with pytest.raises(UsageError, match=r"'hbn': .*neck: heated_up_softmax"):
+        check_model(compose({**RAW, "methods": [method]}), make_images(16))
+    method["model"] = {"neck": "heated_up_softmax"}  # type: ignore[assignment]
+    check_model(compose({**RAW, "methods": [method]}), make_images(16))
