@@ -118,6 +118,18 @@ def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> No
         raise ValueError(f"embeddings must be floating point, but got {embeddings.dtype}.")
 
 
+def require_squares(x: Tensor, name: str, dtype: torch.dtype = torch.float64) -> None:
+    """Raise ValueError if squared distances of finite ``x``, summed in ``dtype``, overflow."""
+    narrower = x.dtype != torch.float64 and dtype == torch.float64
+    # Four times the sum is more than that of all distances to one point between them.
+    if not narrower and not math.isfinite(x.to(dtype).square().sum().mul_(4)):
+        raise ValueError(
+            f"{name} must have finite squares, but those of values up to "
+            f"{float(x.abs().max()):.3g} overflow in {dtype}; divide all by one number, or look "
+            "for what made them so large (a training that diverged)."
+        )
+
+
 # -- numerics -------------------------------------------------------------------------------------
 
 # Squared distances below this part of the squared lengths count as zero in a float64 expansion.

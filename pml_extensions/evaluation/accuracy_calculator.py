@@ -14,6 +14,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils.inference import FaissKNN
 from torch import Tensor
 
+from pml_extensions import _common
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import class_means
 from pml_extensions.evaluation.retrieval_metrics import METRICS, RetrievalMetrics
@@ -104,6 +105,9 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         chosen = self.get_function_dict(include, exclude)
         counted = [name for name in chosen if self._is_counted(name)]
         rest = [name for name in chosen if name not in counted]
+        for vectors, name in ((x, "query"), (refs, "reference")):
+            # The rest is left to PML, which clusters and ranks in float32.
+            _common.require_squares(vectors, name, torch.float32 if rest else torch.float64)
         if self._compares_by_equality and labels.ndim == ref_labels.ndim == 1:
             classes, ref_classes = _class_numbers(labels, ref_labels)
             if any(_float32_confuses(y) for y in (labels, ref_labels)):

@@ -54,9 +54,10 @@ def kmeans_clusters(
         Clusters 0..num_clusters-1, int64, shape (N,), on the device of the embeddings.
 
     Raises:
-        ValueError: ``embeddings`` is no finite matrix, or a number is out of range.
+        ValueError: ``embeddings`` is no matrix with finite squares, or a number is out of range.
     """
     x = _inputs.matrix(embeddings, "embeddings")
+    _common.require_squares(x, "embeddings", torch.float32)
     num_clusters = _common.positive_integer("num_clusters", num_clusters)
     if num_clusters > len(x):
         raise ValueError(f"num_clusters={num_clusters}, but there are only {len(x)} embeddings.")

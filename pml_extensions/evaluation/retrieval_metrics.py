@@ -212,6 +212,8 @@ class RetrievalMetrics:
     ) -> tuple[Tensor, Tensor | None]:
         # On a GPU whether they are finite is looked at with the result: a look waits for it.
         x = _inputs.matrix(embeddings, "embeddings", finite_on_gpu=False)
+        if not self.normalize:
+            _common.require_squares(x, "embeddings")
         if reference is None:
             return x, None
         refs = _inputs.matrix(reference, "reference", finite_on_gpu=False)
@@ -219,6 +221,8 @@ class RetrievalMetrics:
             raise ValueError(
                 f"embeddings have {x.shape[1]} dimensions, but reference has {refs.shape[1]}."
             )
+        if not self.normalize:
+            _common.require_squares(refs, "reference")
         if torch.float64 in (x.dtype, refs.dtype):
             x, refs = x.double(), refs.double()
         return x, refs.to(x.device)

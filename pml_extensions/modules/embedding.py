@@ -134,6 +134,7 @@ def principal_components(features: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return the mean (F,) of features (N, F) and their first components (size, F), by sklearn."""
     from sklearn.decomposition import PCA
 
+    _common.require_squares(features, "features", features.dtype)
     fitted = PCA(size, random_state=0).fit(features.cpu().numpy())
     mean, components = (
         torch.from_numpy(part).to(features) for part in (fitted.mean_, fitted.components_)

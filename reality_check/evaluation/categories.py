@@ -20,7 +20,6 @@ from reality_check.evaluation.metrics import (
     Metrics,
     embed,
     evaluate_both_geometries,
-    require_finite,
 )
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import Pipeline
@@ -110,7 +109,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
 def embed_images(network: Network, images: Pipeline, device: torch.device) -> Tensor:
     """Embed images: float32 (N, D), raw, on the device."""
     network.to(device)
-    return require_finite(embed(network, network, images.evaluation_batches()))
+    return embed(network, network, images.evaluation_batches())
 
 
 def score_networks(
@@ -146,7 +145,7 @@ def embed_corrupted(
     for batch in images.corrupted_batches(corruption):
         for part, forward, network in zip(parts, forwards, networks, strict=True):
             part.append(embed(forward, network, [batch]))
-    return [require_finite(torch.cat(part)) for part in parts]
+    return [torch.cat(part) for part in parts]
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:

@@ -124,6 +124,7 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
         ({"x": X, "y": np.ones(8)}, {}, "type float64, but they must be one integer or text"),
         ({"x": X, "y": Y, "class_names": np.array(["a"])}, {}, "labels 3..9, but 1 class names"),
         ({"x": np.where(X == 7, np.nan, X), "y": Y}, {}, "NaN or infinite values, first in row 2"),
+        ({"x": np.where(X == 7, 1e19, X), "y": Y}, {}, "beyond 1e\\+18, NaN .* first in row 2"),
         ({"x": X.astype(object), "y": Y}, {}, "cannot be read"),
     ],
 )
