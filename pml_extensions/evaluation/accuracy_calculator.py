@@ -105,9 +105,6 @@ class AccuracyCalculator(pml.AccuracyCalculator):
         chosen = self.get_function_dict(include, exclude)
         counted = [name for name in chosen if self._is_counted(name)]
         rest = [name for name in chosen if name not in counted]
-        for vectors, name in ((x, "query"), (refs, "reference")):
-            # The rest is left to PML, which clusters and ranks in float32.
-            _common.require_squares(vectors, name, torch.float32 if rest else torch.float64)
         if self._compares_by_equality and labels.ndim == ref_labels.ndim == 1:
             classes, ref_classes = _class_numbers(labels, ref_labels)
             if any(_float32_confuses(y) for y in (labels, ref_labels)):
@@ -119,6 +116,8 @@ class AccuracyCalculator(pml.AccuracyCalculator):
             )
         values: dict[str, Any] = {}
         if rest:
+            for vectors, name in ((x, "query"), (refs, "reference")):
+                _common.require_squares(vectors.float(), name)
             values |= super().get_accuracy(x, labels, refs, ref_labels, ref_includes_query, rest)
         self.curr_function_dict = chosen
         if counted:

@@ -57,7 +57,7 @@ def kmeans_clusters(
         ValueError: ``embeddings`` is no matrix with finite squares, or a number is out of range.
     """
     x = _inputs.matrix(embeddings, "embeddings")
-    _common.require_squares(x, "embeddings", torch.float32)
+    _common.require_squares(x.float(), "embeddings")
     num_clusters = _common.positive_integer("num_clusters", num_clusters)
     if num_clusters > len(x):
         raise ValueError(f"num_clusters={num_clusters}, but there are only {len(x)} embeddings.")

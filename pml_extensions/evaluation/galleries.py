@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions._common import positive_integer, require_squares
+from pml_extensions._common import positive_integer
 from pml_extensions.evaluation._image_batches import check_images
 from pml_extensions.evaluation._inputs import integers, matrix, tensor
 from pml_extensions.functional import directions
@@ -64,9 +64,6 @@ def nearest_neighbours(
             f"embeddings have {vectors.shape[1]} dimensions, but reference has "
             f"{references.shape[1]}."
         )
-    if not normalize:
-        require_squares(vectors, "embeddings")
-        require_squares(references, "reference")
     chosen = _indices("queries", queries, len(vectors), ndim=1).to(vectors.device)
     available = len(references) - int(reference is None)
     if positive_integer("k", k) > available:

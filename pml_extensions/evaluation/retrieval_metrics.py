@@ -126,6 +126,8 @@ class RetrievalMetrics:
         self.chunk_size = chunk_size
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
+            if str(name).startswith("recall_at_"):
+                raise ValueError(f"{name} is named by another argument: recall_at=({name[10:]},).")
             _common.one_of("metrics", name, METRICS)
         self.recall_at = tuple(_common.positive_integer("recall_at", k) for k in recall_at)
         self.metrics = (*names, *(f"recall_at_{k}" for k in self.recall_at))
@@ -212,8 +214,6 @@ class RetrievalMetrics:
     ) -> tuple[Tensor, Tensor | None]:
         # On a GPU whether they are finite is looked at with the result: a look waits for it.
         x = _inputs.matrix(embeddings, "embeddings", finite_on_gpu=False)
-        if not self.normalize:
-            _common.require_squares(x, "embeddings")
         if reference is None:
             return x, None
         refs = _inputs.matrix(reference, "reference", finite_on_gpu=False)
@@ -221,8 +221,6 @@ class RetrievalMetrics:
             raise ValueError(
                 f"embeddings have {x.shape[1]} dimensions, but reference has {refs.shape[1]}."
             )
-        if not self.normalize:
-            _common.require_squares(refs, "reference")
         if torch.float64 in (x.dtype, refs.dtype):
             x, refs = x.double(), refs.double()
         return x, refs.to(x.device)

@@ -55,8 +55,6 @@ def class_separability(
         ValueError: Shapes or types do not fit, or an embedding is NaN or infinite.
     """
     x, y = _inputs.embeddings_and_labels(embeddings, labels)
-    if not normalize:
-        _common.require_squares(x, "embeddings")
     _, class_of, sizes = y.unique(return_inverse=True, return_counts=True)
     means = x.new_zeros((len(sizes), x.shape[1]), dtype=torch.float64)
     # Relative to one sample, so that a common offset costs no digits and equal rows give zero.
@@ -106,8 +104,6 @@ def average_distance_to_proxy(
     if p.shape[1] != x.shape[1]:
         raise ValueError(f"embeddings have {x.shape[1]} dimensions, but proxies have {p.shape[1]}.")
     _common.class_labels(y, len(p), check=True)
-    _common.require_squares(x, "embeddings")
-    _common.require_squares(p, "proxies")
     distances = [paired_distances(x[rows].double(), p[y[rows]].double()) for rows in _chunks(x)]
     sizes = y.bincount(minlength=len(p))
     sums = x.new_zeros(len(p), dtype=torch.float64).index_add_(0, y, torch.cat(distances))

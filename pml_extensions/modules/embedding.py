@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -109,16 +110,25 @@ class MLPEmbedder(nn.Sequential):
             "dropout": dropout,
         }
 
-    def get_extra_state(self) -> dict[str, int | float | str]:
-        """Return the options that decide what the state is of."""
-        return self.options
+    def get_extra_state(self) -> Tensor:
+        """Return the options that decide what the state is of, as the bytes of a JSON text."""
+        return torch.tensor(list(json.dumps(self.options).encode()), dtype=torch.uint8)
 
-    def set_extra_state(self, state: dict[str, int | float | str]) -> None:
+    @staticmethod
+    def read_options(state: Tensor | dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a state; older files hold them as they are."""
+        options: dict[str, Any] = (
+            json.loads(bytes(state.tolist())) if isinstance(state, Tensor) else state
+        )
+        return options
+
+    def set_extra_state(self, state: Tensor | dict[str, Any]) -> None:
         """Refuse the state of another perceptron.
 
         Raises:
             ValueError: The options differ in more than the dropout.
         """
+        state = self.read_options(state)
         if {**state, "dropout": 0} != {**self.options, "dropout": 0}:
             raise ValueError(f"this is the state of a perceptron of {state}, not {self.options}.")
 
@@ -134,7 +144,7 @@ def principal_components(features: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return the mean (F,) of features (N, F) and their first components (size, F), by sklearn."""
     from sklearn.decomposition import PCA
 
-    _common.require_squares(features, "features", features.dtype)
+    _common.require_squares(features, "features")
     fitted = PCA(size, random_state=0).fit(features.cpu().numpy())
     mean, components = (
         torch.from_numpy(part).to(features) for part in (fitted.mean_, fitted.components_)
@@ -190,9 +200,10 @@ class BinaryEmbedding(nn.Module):
         bits = embeddings > 0
         if not self.pack:
             return bits
-        octets = F.pad(bits.to(torch.uint8), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
-        places = torch.arange(8, dtype=torch.uint8, device=bits.device)
-        return (octets << places).sum(dim=-1, dtype=torch.uint8)
+        octets = F.pad(bits.int(), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
+        # ONNX has neither shifts nor sums of bytes.
+        places = 2 ** torch.arange(8, dtype=torch.int32, device=bits.device)
+        return (octets * places).sum(dim=-1, dtype=torch.int32).to(torch.uint8)
 
     def extra_repr(self) -> str:
         return f"pack={self.pack}"

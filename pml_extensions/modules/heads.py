@@ -8,6 +8,7 @@ from __future__ import annotations
 import difflib
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -59,14 +60,6 @@ def _sgsl(in_channels: int, embedding_size: int, scale: bool) -> Parts:
     return {"pooling": GeneralizedMeanPooling(p=3.0), "embedder": layer, "neck": neck}
 
 
-def _sgsl_official(in_channels: int, embedding_size: int) -> Parts:
-    return _sgsl(in_channels, embedding_size, scale=True)
-
-
-def _sgsl_paper(in_channels: int, embedding_size: int) -> Parts:
-    return _sgsl(in_channels, embedding_size, scale=False)
-
-
 def _normalized_softmax(in_channels: int, embedding_size: int) -> Parts:
     return {
         "pooling": AveragePooling(),
@@ -84,10 +77,6 @@ def _heated_up_softmax_bn(in_channels: int, embedding_size: int, shift: bool = F
     # [code] eps and momentum of TensorFlow's slim.
     neck = BatchNormNeck(embedding_size, scale=False, shift=shift, eps=1e-3, momentum=0.05)
     return {**_heated_up_softmax(in_channels, embedding_size), "neck": neck}
-
-
-def _heated_up_softmax_bn_official(in_channels: int, embedding_size: int) -> Parts:
-    return _heated_up_softmax_bn(in_channels, embedding_size, shift=True)
 
 
 def _grad_ml(in_channels: int, embedding_size: int) -> Parts:
@@ -127,11 +116,11 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
     "sgsl_official": (
         "GeM, linear layer without bias unless the widths are equal, BN with a learned scale "
         "[code of Stop-Gradient Softmax Loss].",
-        _sgsl_official,
+        partial(_sgsl, scale=True),
     ),
     "sgsl_paper": (
         "The same with a BN that learns nothing [paper of Stop-Gradient Softmax Loss].",
-        _sgsl_paper,
+        partial(_sgsl, scale=False),
     ),
     "normalized_softmax": (
         "Average pooling, LayerNorm without affine, linear layer without bias unless the widths "
@@ -150,7 +139,7 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
     ),
     "heated_up_softmax_bn_official": (
         "The same with a BN that learns a shift [code of Heated-Up Softmax Embedding].",
-        _heated_up_softmax_bn_official,
+        partial(_heated_up_softmax_bn, shift=True),
     ),
     "grad_ml": (
         "Average pooling, linear layer, unit length [ours: the GradML paper prints no head, its "

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pml_extensions.modules import MLPEmbedder
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import EMBEDDER, Model
 from reality_check.data.tensors import InputShape
@@ -99,7 +100,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
         raise FileNotFoundError(path)
     # What was searched of a perceptron is in its state; a linear layer is as it is by default.
     states = [value for key, value in state.items() if key.endswith("_extra_state")]
-    options = states[0] if states else {}
+    options = MLPEmbedder.read_options(states[0]) if states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
     network = build_network(model, shape, embedding_size, seed=0, pretrained=False)
     network.load_state_dict(state)

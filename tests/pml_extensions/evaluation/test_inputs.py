@@ -94,6 +94,13 @@ def test_bad_labels(labels: Any, message: str) -> None:
         _inputs.embeddings_and_labels(GOOD, labels)
 
 
+def test_a_refused_name_comes_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"recall_at=\(10\b"):
+        RetrievalMetrics(metrics=("recall_at_10",))
+    with pytest.raises(ValueError, match=r"labels must be .*numpy\.unique\(texts, return_inverse"):
+        RetrievalMetrics()(GOOD, ["a", "a"])
+
+
 @pytest.mark.parametrize("values", [[], [[1]], 1])
 def test_integers_must_be_a_row(values: Any) -> None:
     with pytest.raises(ValueError, match=r"y must have shape \(N,\) with N > 0"):

@@ -158,5 +158,5 @@ def test_refuses_files(tmp_path: Path, name: str, content: Any, text: str) -> No
 
 def test_the_yaml_names_the_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=X, y=Y)
-    config = TensorsData(name="mine", reader="tensors", path=str(tmp_path / "a.npz"))
+    config = TensorsData(name="mine", reader="npz", path=str(tmp_path / "a.npz"))
     assert load_dataset(config).name == "mine"
