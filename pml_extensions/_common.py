@@ -478,7 +478,10 @@ class Float32Loss(_Before):
         # PML tells "no reference" by identity, which the cast must not break.
         x = _float32(embeddings)
         if ref_emb is not None:
-            if _is_of_all_ranks(embeddings, ref_emb):
+            # By the graph, because a comparison of values waits for a GPU.
+            parts = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
+            of_all = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
+            if of_all and None is not parts[0][0] is embeddings.grad_fn:
                 raise ValueError(
                     "DistributedLossWrapper(efficient=True) of PML loses the gradient of pairs "
                     "across ranks; write pml_extensions.distributed.DistributedLossWrapper(loss)."
@@ -487,14 +490,6 @@ class Float32Loss(_Before):
         with without_autocast(x):
             loss: Tensor = super().forward(x, labels, indices_tuple, ref_emb, ref_labels)
         return loss
-
-
-def _is_of_all_ranks(embeddings: Tensor, ref_emb: Tensor) -> bool:
-    """Return whether references are the embeddings and those that PML gathered of other ranks."""
-    # By the graph, because a comparison of values waits for a GPU.
-    parts = getattr(ref_emb.grad_fn, "next_functions", ())
-    is_size = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
-    return is_size and bool(parts) and parts[0][0] is embeddings.grad_fn is not None
 
 
 def _float32(x: Tensor) -> Tensor:

@@ -42,20 +42,14 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         """Return the names of the classes of losses that can be wrapped."""
         return [*pml_losses.CrossBatchMemory.supported_losses(), "GradMLLoss"]
 
-    def forward(
-        self,
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: IndicesTuple | None = None,
-        enqueue_mask: Tensor | None = None,
-    ) -> Tensor:
+    def forward(self, embeddings: Tensor, *args: Any, **kwargs: Any) -> Tensor:
         """Return the loss of the batch and the memory, which then holds the batch.
 
         Args:
             embeddings: Shape (N, D).
-            labels: Shape (N,).
-            indices_tuple: What a miner found within the batch.
-            enqueue_mask: Which samples enter the memory and are compared with, shape (N,).
+            *args: Labels, shape (N,); what a miner found in the batch, or None; which samples
+                enter the memory and are compared with (``enqueue_mask``), shape (N,).
+            **kwargs: The same by name.
         """
         if is_recomputing():
             raise RuntimeError(
@@ -63,7 +57,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
                 "batch twice; checkpoint the network alone."
             )
         dtype = torch.promote_types(self.embedding_memory.dtype, embeddings.dtype)
-        loss: Tensor = super().forward(embeddings.to(dtype), labels, indices_tuple, enqueue_mask)
+        loss: Tensor = super().forward(embeddings.to(dtype), *args, **kwargs)
         return loss
 
     def get_extra_state(self) -> Tensor:
@@ -72,7 +66,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
 
     def set_extra_state(self, state: Tensor) -> None:
         """Take both over from a checkpoint."""
-        self.queue_idx, self.has_been_filled = int(state[0]), bool(state[1])
+        self.queue_idx, self.has_been_filled = state.tolist()
 
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)

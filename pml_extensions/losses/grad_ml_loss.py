@@ -121,7 +121,8 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         unused = int(held.cpu().numpy() if isinstance(held, Tensor) else held)
         if 0 < unused == self._batch_size:
             warnings.warn(  # once, because the text is the same
-                "GradMLLoss found no quadruple in a batch, whose loss and gradient are 0: a batch must hold two samples of each of two classes, such as "
+                "GradMLLoss found no quadruple in a batch, whose loss and gradient are 0: a batch "
+                "must hold two samples of each of two classes, such as "
                 "PML's MPerClassSampler(labels, m=4) draws them.",
                 stacklevel=2,
             )
@@ -175,8 +176,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
             return self.zero_losses()
         terms = self._disjoint if self.quadruples == "disjoint" else self._all
         pos, neg, first = terms(x, labels)
-        held = self._num_unused_samples
-        if type(held) is Tensor and held.device.type == "cpu" and not torch.compiler.is_compiling():
+        if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
             _ = self.num_unused_samples  # waits for nothing here, and may warn
         return {
             "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},

@@ -90,8 +90,7 @@ class MLPEmbedder(nn.Sequential):
         _common.positive_integer("layers", layers)
         _common.positive_integer("hidden_size", hidden_size)
         _common.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} must be at least 0 and less than 1.")
+        _common.fraction("dropout", dropout)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         width = _common.positive_integer("in_features", in_features)
         for number in range(layers - 1):
@@ -117,10 +116,7 @@ class MLPEmbedder(nn.Sequential):
     @staticmethod
     def read_options(state: Tensor | dict[str, Any]) -> dict[str, Any]:
         """Return the options of a state; older files hold them as they are."""
-        options: dict[str, Any] = (
-            json.loads(bytes(state.tolist())) if isinstance(state, Tensor) else state
-        )
-        return options
+        return dict(json.loads(bytes(state.tolist())) if isinstance(state, Tensor) else state)
 
     def set_extra_state(self, state: Tensor | dict[str, Any]) -> None:
         """Refuse the state of another perceptron.

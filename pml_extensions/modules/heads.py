@@ -5,7 +5,6 @@ Sources: [paper] printed, [code] read in the authors' code, [ours] decided by ne
 
 from __future__ import annotations
 
-import difflib
 from collections import OrderedDict
 from collections.abc import Callable
 from functools import partial
@@ -40,11 +39,7 @@ def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequent
     Raises:
         ValueError: There is no such preset, or a width is out of range.
     """
-    if preset not in _PRESETS:
-        near = difflib.get_close_matches(str(preset), _PRESETS, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"preset={preset!r} is none of {', '.join(_PRESETS)}; did you mean {near!r}?"
-        )
+    _common.one_of("preset", preset, tuple(_PRESETS))
     in_channels = _common.positive_integer("in_channels", in_channels)
     embedding_size = _common.positive_integer("embedding_size", embedding_size)
     _, parts = _PRESETS[preset]

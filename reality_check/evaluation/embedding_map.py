@@ -32,8 +32,6 @@ MAP_FILE = "map.npz"
 IMAGES = 2000
 PERPLEXITY = 30.0
 _SEED = 0
-#: With less, scikit-learn divides by a standard deviation of 0 in float32, and the process dies.
-_SMALLEST_SPREAD = 1e-18
 
 
 def sample_rows(test: SampleSet, count: int = IMAGES) -> NDArray[np.int64]:
@@ -53,7 +51,8 @@ def tsne(embeddings: torch.Tensor) -> NDArray[np.float32]:
     vectors = embeddings.double().numpy()
     if len(vectors) < 3:
         raise UsageError(f"a map needs at least 3 test images, but there are {len(vectors)}.")
-    if vectors.std(axis=0).max() < _SMALLEST_SPREAD:
+    # scikit-learn would divide by a standard deviation of 0 in float32, and the process would die.
+    if vectors.std(axis=0).max() < 1e-18:
         return np.zeros((len(vectors), 2), np.float32)
     method = TSNE(
         n_components=2,

@@ -155,7 +155,7 @@ def test_recomputation_draws_the_same_classes(use_reentrant: bool) -> None:
         for _ in range(2):
             sum(call(loss, x.requires_grad_(), labels) for x, labels in calls).backward()
         found.append((loss.proxies.grad, *(x.grad for x, _ in calls)))
-    torch.testing.assert_close(*found, rtol=0, atol=0)
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize(

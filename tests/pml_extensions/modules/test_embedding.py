@@ -80,7 +80,7 @@ def test_the_state_of_a_perceptron_says_what_it_is_of() -> None:
         ({"layers": 0}, "layers"),
         ({"hidden_size": 0}, "hidden_size"),
         ({"hidden_normalization": "group"}, "hidden_normalization"),
-        ({"dropout": 1.0}, "dropout=1.0 must be at least 0 and less than 1"),
+        ({"dropout": 1.0}, "dropout must be at least 0 and below 1"),
     ],
 )
 def test_a_perceptron_refuses(options: dict, text: str) -> None:
