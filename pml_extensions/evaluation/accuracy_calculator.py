@@ -116,8 +116,8 @@ class AccuracyCalculator(pml.AccuracyCalculator):
             )
         values: dict[str, Any] = {}
         if rest:
-            for vectors, name in ((x, "query"), (refs, "reference")):
-                _common.require_squares(vectors.float(), name)
+            _common.require_squares(x.float(), "query")
+            _common.require_squares(refs.float(), "reference")
             values |= super().get_accuracy(x, labels, refs, ref_labels, ref_includes_query, rest)
         self.curr_function_dict = chosen
         if counted:

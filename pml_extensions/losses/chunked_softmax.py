@@ -106,8 +106,11 @@ class _ChunkedSums(torch.autograd.Function):
             grad_z = logit_gradient(z.detach(), labels, top, log_sum, grads[:3], start)
             inputs = [leaf for leaf in leaves if leaf.requires_grad]
             # A detached warp of these distances needs none.
-            grads_z = torch.autograd.grad(z, inputs, grad_z) if z.requires_grad else None
-            found = iter(grads_z or map(torch.zeros_like, inputs))
+            found = iter(
+                torch.autograd.grad(z, inputs, grad_z)
+                if z.requires_grad
+                else map(torch.zeros_like, inputs)
+            )
             if grad_x is not None:
                 grad_x.add_(next(found))
             for out in grad_rows:

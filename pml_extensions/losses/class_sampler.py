@@ -15,8 +15,6 @@ from pml_extensions.functional.class_sampling import gather_rows, presence, samp
 from .._common import is_recomputing, one_of, share, world_size
 
 RatioOf = Literal["all", "negatives"]
-#: Calls whose numbers are kept for recomputation, as many as one backward pass may be of.
-_RECENT = 64
 
 
 class ClassSampler(torch.nn.Module):
@@ -66,7 +64,8 @@ class ClassSampler(torch.nn.Module):
         # Not a random number: with and without sampling a loss starts with the same weights.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
-        self._recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=_RECENT)
+        # Of as many calls as one backward pass may be of.
+        self._recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
         """Return how many classes are kept at least, in the step of a batch of one class."""
@@ -116,9 +115,8 @@ class ClassSampler(torch.nn.Module):
         """Return the number of this draw, of a recomputed one that of the first time."""
         if not is_recomputing():
             self.draw += 1
-            if torch.compiler.is_compiling():
-                return self.draw
-            self._recent.append((labels, self.draw.clone()))
+            if not torch.compiler.is_compiling():
+                self._recent.append((labels, self.draw.clone()))
             return self.draw
         # The graph keeps the labels in their place, unless they were no int64.
         found = [draw for y, draw in self._recent if y.data_ptr() == labels.data_ptr()]

@@ -102,7 +102,7 @@ class MLPEmbedder(nn.Sequential):
         parts["dropout"] = nn.Dropout(dropout)
         parts["linear"] = embedder(width, embedding_size, bias, init)
         super().__init__(parts)
-        self.options: dict[str, int | float | str] = {
+        self.options: dict[str, Any] = {
             "layers": layers,
             "hidden_size": hidden_size,
             "hidden_normalization": hidden_normalization,
@@ -199,7 +199,7 @@ class BinaryEmbedding(nn.Module):
         octets = F.pad(bits.int(), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
         # ONNX has neither shifts nor sums of bytes.
         places = 2 ** torch.arange(8, dtype=torch.int32, device=bits.device)
-        return (octets * places).sum(dim=-1, dtype=torch.int32).to(torch.uint8)
+        return (octets * places).sum(dim=-1).to(torch.uint8)
 
     def extra_repr(self) -> str:
         return f"pack={self.pack}"

@@ -140,16 +140,15 @@ class TokenPooling(nn.Module):
     def __init__(self, pooling: nn.Module | None = None, prefix: int = 1) -> None:
         super().__init__()
         self.pooling = pooling
-        self.prefix = prefix
+        self.prefix = prefix if pooling else 0
 
     def forward(self, tokens: Tensor) -> Tensor:
-        first = 0 if self.pooling is None else self.prefix
-        if tokens.ndim != 3 or tokens.shape[1] <= first:
+        if tokens.ndim != 3 or tokens.shape[1] <= self.prefix:
             raise ValueError(
-                f"TokenPooling takes tokens (N, T, C) with T > {first}, but got shape "
+                f"TokenPooling takes tokens (N, T, C) with T > {self.prefix}, but got shape "
                 f"{tuple(tokens.shape)}."
             )
         if self.pooling is None:
             return tokens[:, 0]
-        pooled: Tensor = self.pooling(tokens[:, first:].transpose(1, 2).unsqueeze(3))
+        pooled: Tensor = self.pooling(tokens[:, self.prefix :].transpose(1, 2).unsqueeze(3))
         return pooled
