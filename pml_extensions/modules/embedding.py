@@ -118,7 +118,7 @@ class MLPEmbedder(nn.Sequential):
         """Return the options of a state; older files hold them as they are."""
         return dict(json.loads(bytes(state.tolist())) if isinstance(state, Tensor) else state)
 
-    def set_extra_state(self, state: Tensor | dict[str, Any]) -> None:
+    def set_extra_state(self, state: Any) -> None:
         """Refuse the state of another perceptron.
 
         Raises:
