@@ -118,6 +118,17 @@ def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> No
         raise ValueError(f"embeddings must be floating point, but got {embeddings.dtype}.")
 
 
+def require_squares(x: Tensor, name: str) -> None:
+    """Raise ValueError if squared distances of finite ``x``, summed in its dtype, overflow."""
+    # Four times the sum is more than that of all distances to one point between them.
+    if not math.isfinite(x.square().sum().mul_(4)):
+        raise ValueError(
+            f"{name} must have finite squares, but those of values up to "
+            f"{float(x.abs().max()):.3g} overflow in {x.dtype}; divide all by one number, or look "
+            "for what made them so large (a training that diverged)."
+        )
+
+
 # -- numerics -------------------------------------------------------------------------------------
 
 # Squared distances below this part of the squared lengths count as zero in a float64 expansion.
@@ -282,6 +293,11 @@ def world_size() -> int:
     return 1
 
 
+def is_recomputing() -> bool:
+    """Return whether this forward pass is part of a backward pass, as in torch.utils.checkpoint."""
+    return not torch.compiler.is_compiling() and torch._C._current_graph_task_id() != -1
+
+
 def softplus(x: Tensor) -> Tensor:
     """Return ``ln(1 + e^x)`` to the last digit; torch's own is linear above 20."""
     return -F.logsigmoid(-x)
@@ -409,7 +425,10 @@ class Softmax:
         """Return the parts of the cross-entropy, ``softplus(others - own)``; same arguments."""
         # Before the logits, so that their gradient is there when the sparse one is added to it.
         of_labels = tuple(own_rows(row, labels) for row in rows)
-        own, others, total = _MatrixSums.apply(logits(x, *rows), labels)
+        z = logits(x, *rows)
+        if not z.requires_grad:  # a sparse gradient alone is none that Adam takes
+            of_labels = tuple(row.index_select(0, labels) for row in rows)
+        own, others, total = _MatrixSums.apply(z, labels)
         return Sums(own, others, total, of_labels)
 
 
@@ -428,6 +447,11 @@ class Float32Loss(_Before):
             raise ValueError(
                 f"{type(self).__name__} takes no distance, because its equation fixes one; "
                 "remove that argument."
+            )
+        if type(kwargs.get("reducer")).__name__ == "DivisorReducer":
+            raise ValueError(
+                f"{type(self).__name__} names no divisor for DivisorReducer; write MeanReducer(), "
+                "which divides by the number of entries."
             )
         super().__init__(**kwargs)
 
@@ -454,6 +478,14 @@ class Float32Loss(_Before):
         # PML tells "no reference" by identity, which the cast must not break.
         x = _float32(embeddings)
         if ref_emb is not None:
+            # By the graph, because a comparison of values waits for a GPU.
+            parts = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
+            of_all = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
+            if of_all and None is not parts[0][0] is embeddings.grad_fn:
+                raise ValueError(
+                    "DistributedLossWrapper(efficient=True) of PML loses the gradient of pairs "
+                    "across ranks; write pml_extensions.distributed.DistributedLossWrapper(loss)."
+                )
             ref_emb = x if ref_emb is embeddings else _float32(ref_emb)
         with without_autocast(x):
             loss: Tensor = super().forward(x, labels, indices_tuple, ref_emb, ref_labels)

@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from pml_extensions._common import at_least_float32
+from pml_extensions._common import at_least_float32, require_squares
 
 
 def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
@@ -35,7 +35,10 @@ def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:
             array = array.copy()
         return torch.from_numpy(array)
     except (TypeError, ValueError) as error:
-        raise ValueError(f"{name} must be a tensor or an array of numbers: {error}") from None
+        raise ValueError(
+            f"{name} must be a tensor or an array of numbers (of texts make some by "
+            f"numpy.unique(texts, return_inverse=True)[1]): {error}"
+        ) from None
 
 
 def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) -> Tensor:
@@ -62,11 +65,13 @@ def matrix(values: Tensor | ArrayLike, name: str, finite_on_gpu: bool = True) ->
 
 
 def require_finite(x: Tensor, name: str) -> None:
-    """Raise ValueError if a row of ``x`` holds NaN or infinity."""
+    """Raise ValueError if ``x`` holds NaN, infinity or float64 numbers of infinite squares."""
     # A finite sum says so much faster, but large numbers may add up to an infinite one.
     if x.is_floating_point() and not math.isfinite(x.sum()) and not x.isfinite().all():
         bad = int((~x.isfinite().all(dim=1)).sum())
         raise ValueError(f"{name} must be finite, but {bad} of {len(x)} rows hold NaN or infinity.")
+    if x.dtype == torch.float64:  # in which all squares are taken but those of k-means
+        require_squares(x, name)
 
 
 def integers(values: Tensor | ArrayLike, name: str) -> Tensor:

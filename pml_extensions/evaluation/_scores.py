@@ -55,13 +55,15 @@ class Scores:
         self.values[:, queries] = found.masked_fill_(own == 0, torch.nan)
 
     def arrays(self, *vectors: Tensor) -> tuple[dict[str, NDArray[np.float64]], NDArray[Any]]:
-        """Return the metrics of all queries, and the sums of vectors that lie on a GPU.
+        """Return the metrics of all queries, and the norms of vectors that lie on a GPU.
 
         All in one copy, which is the last that the host waits for.
         """
         if self.values.device.type == "cpu":
             return dict(zip(self.names, self.values.numpy(), strict=True)), np.zeros(0)
-        sums = torch.stack([part.sum().to(self.values) for part in vectors])
+        sums = torch.stack(
+            [torch.linalg.vector_norm(part, dtype=torch.float64) for part in vectors]
+        )
         numbers = torch.cat((self.values.flatten(), sums)).cpu().numpy()
         values = numbers[: self.values.numel()].reshape(self.values.shape)
         return dict(zip(self.names, values, strict=True)), numbers[values.size :]

@@ -54,15 +54,16 @@ def kmeans_clusters(
         Clusters 0..num_clusters-1, int64, shape (N,), on the device of the embeddings.
 
     Raises:
-        ValueError: ``embeddings`` is no finite matrix, or a number is out of range.
+        ValueError: ``embeddings`` is no matrix with finite squares, or a number is out of range.
     """
-    x = _inputs.matrix(embeddings, "embeddings")
+    x = _inputs.matrix(embeddings, "embeddings").float()
+    _common.require_squares(x, "embeddings")
     num_clusters = _common.positive_integer("num_clusters", num_clusters)
     if num_clusters > len(x):
         raise ValueError(f"num_clusters={num_clusters}, but there are only {len(x)} embeddings.")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
         raise ValueError(f"seed must be a whole number from 0 to 2^31 - 1, but got seed={seed!r}.")
-    points = np.ascontiguousarray(x.float().cpu().numpy())
+    points = np.ascontiguousarray(x.cpu().numpy())
     kmeans = _inputs.import_faiss().Kmeans(
         points.shape[1],
         num_clusters,

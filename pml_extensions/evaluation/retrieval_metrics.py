@@ -126,6 +126,8 @@ class RetrievalMetrics:
         self.chunk_size = chunk_size
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
+            if str(name).startswith("recall_at_"):
+                raise ValueError(f"{name} is named by another argument: recall_at=({name[10:]},).")
             _common.one_of("metrics", name, METRICS)
         self.recall_at = tuple(_common.positive_integer("recall_at", k) for k in recall_at)
         self.metrics = (*names, *(f"recall_at_{k}" for k in self.recall_at))

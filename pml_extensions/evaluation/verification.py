@@ -50,7 +50,8 @@ def merge_mirrored(
     """
     _convention(convention)
     x, y = _two_matrices(embeddings, mirrored, "embeddings", "mirrored")
-    return directions(x + y) if convention == "insightface" else (x + y) / 2
+    mean = x / 2 + y / 2  # a sum of large numbers may be infinite
+    return directions(mean) if convention == "insightface" else mean
 
 
 @torch.no_grad()

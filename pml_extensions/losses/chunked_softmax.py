@@ -105,7 +105,12 @@ class _ChunkedSums(torch.autograd.Function):
                 z = ctx.logits(*leaves)
             grad_z = logit_gradient(z.detach(), labels, top, log_sum, grads[:3], start)
             inputs = [leaf for leaf in leaves if leaf.requires_grad]
-            found = iter(torch.autograd.grad(z, inputs, grad_z))
+            # A detached warp of these distances needs none.
+            found = iter(
+                torch.autograd.grad(z, inputs, grad_z)
+                if z.requires_grad
+                else map(torch.zeros_like, inputs)
+            )
             if grad_x is not None:
                 grad_x.add_(next(found))
             for out in grad_rows:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction
 from typing import Literal
@@ -11,7 +12,7 @@ from torch import Tensor
 
 from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
 
-from .._common import one_of, share, world_size
+from .._common import is_recomputing, one_of, share, world_size
 
 RatioOf = Literal["all", "negatives"]
 
@@ -21,7 +22,7 @@ class ClassSampler(torch.nn.Module):
 
     "Classification is a Strong Baseline for Deep Metric Learning", section 4.3. Every call draws
     anew; the seed (that of torch at construction) and the number of the draw are buffers, so that a
-    checkpoint continues the sequence.
+    checkpoint continues the sequence. ``torch.utils.checkpoint`` gets the same classes again.
     When torch.distributed runs, all ranks keep the classes of all ranks and draw the same others.
 
     How many classes are kept is a shape, which the host has to know. Where it depends on how many
@@ -63,6 +64,8 @@ class ClassSampler(torch.nn.Module):
         # Not a random number: with and without sampling a loss starts with the same weights.
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
+        # Of as many calls as one backward pass may be of.
+        self._recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
         """Return how many classes are kept at least, in the step of a batch of one class."""
@@ -100,14 +103,24 @@ class ClassSampler(torch.nn.Module):
             Distinct classes in ascending order, int64, shape (K,).
         """
         present = presence(labels, num_classes)
-        self.draw += 1
-        state = torch.stack((self.seed, self.draw)).to(labels.device)
+        state = torch.stack((self.seed, self._number(labels))).to(labels.device)
         ranks = world_size()
         if ranks > 1:
             torch.distributed.all_reduce(present, torch.distributed.ReduceOp.MAX)
             torch.distributed.all_reduce(state, torch.distributed.ReduceOp.MAX)
         kept = self._num_kept(present, len(labels) if ranks == 1 else num_classes)
         return sample_classes(present, kept, *state.unbind())
+
+    def _number(self, labels: Tensor) -> Tensor:
+        """Return the number of this draw, of a recomputed one that of the first time."""
+        if not is_recomputing():
+            self.draw += 1
+            if not torch.compiler.is_compiling():
+                self._recent.append((labels, self.draw.clone()))
+            return self.draw
+        # The graph keeps the labels in their place, unless they were no int64.
+        found = [draw for y, draw in self._recent if y.data_ptr() == labels.data_ptr()]
+        return [self.draw, *found][-1]
 
     def _num_kept(self, present: Tensor, most_present: int) -> int:
         if self.ratio_of == "all":

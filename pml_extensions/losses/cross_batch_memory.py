@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import torch
 from pytorch_metric_learning import losses as pml_losses
 from torch import Tensor
+
+from .._common import is_recomputing
 
 IndicesTuple = tuple[Tensor, ...]
 
@@ -15,9 +20,11 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     of that name, takes all the losses that one takes, and :class:`GradMLLoss`. PML refuses any
     other class by its name, subclasses included; override ``supported_losses`` to add one.
 
-    One thing is mended: an ``indices_tuple`` that was mined within the batch names positives and
+    What is mended: an ``indices_tuple`` that was mined within the batch names positives and
     negatives by their place in the batch, while the loss looks for them in the memory. PML (2.9)
     reads the one as the other, which is right for the first batch only; here they are translated.
+    A checkpoint holds how far the memory is filled, and half-precision batches leave a float32
+    memory its digits.
 
     Args:
         loss: The loss to be wrapped.
@@ -34,6 +41,41 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     def supported_losses() -> list[str]:
         """Return the names of the classes of losses that can be wrapped."""
         return [*pml_losses.CrossBatchMemory.supported_losses(), "GradMLLoss"]
+
+    def forward(self, embeddings: Tensor, *args: Any, **kwargs: Any) -> Tensor:
+        """Return the loss of the batch and the memory, which then holds the batch.
+
+        Args:
+            embeddings: Shape (N, D).
+            *args: Labels, shape (N,); what a miner found in the batch, or None; which samples
+                enter the memory and are compared with (``enqueue_mask``), shape (N,).
+            **kwargs: The same by name.
+        """
+        if is_recomputing():
+            raise RuntimeError(
+                "torch.utils.checkpoint computes CrossBatchMemory twice, which would remember the "
+                "batch twice; checkpoint the network alone."
+            )
+        dtype = torch.promote_types(self.embedding_memory.dtype, embeddings.dtype)
+        loss: Tensor = super().forward(embeddings.to(dtype), *args, **kwargs)
+        return loss
+
+    def get_extra_state(self) -> Tensor:
+        """Return where the next embedding goes, and whether the memory is full."""
+        return torch.tensor([self.queue_idx, self.has_been_filled])
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take both over from a checkpoint."""
+        self.queue_idx, self.has_been_filled = state.tolist()
+
+    def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
+        super()._load_from_state_dict(state_dict, prefix, *args)
+        if f"{prefix}_extra_state" not in state_dict:
+            args[-1].append(
+                "the checkpoint does not say where in its memory CrossBatchMemory goes on (PML's "
+                "class saved it, or an older version); load it with strict=False, and call "
+                "reset_queue()."
+            )
 
     def create_indices_tuple(
         self,

@@ -101,6 +101,7 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         )
         self.quadruples = one_of("quadruples", quadruples, ("disjoint", "all"))
         self.term_weights = _six_weights(term_weights, self.w)
+        self._batch_size = 0
         self.num_unused_samples = 0
         if not normalize_embeddings and any(self._weights()[2:]):
             warnings.warn(
@@ -116,7 +117,16 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
     def num_unused_samples(self) -> int:
         """How many samples of the last batch are in no quadruple; 0 where pairs were taken."""
         # Kept as a tensor, so that only who reads it waits for the device.
-        return int(self._num_unused_samples)
+        held = self._num_unused_samples
+        unused = int(held.cpu().numpy() if isinstance(held, Tensor) else held)
+        if 0 < unused == self._batch_size:
+            warnings.warn(  # once, because the text is the same
+                "GradMLLoss found no quadruple in a batch, whose loss and gradient are 0: a batch "
+                "must hold two samples of each of two classes, such as "
+                "PML's MPerClassSampler(labels, m=4) draws them.",
+                stacklevel=2,
+            )
+        return unused
 
     @num_unused_samples.setter
     def num_unused_samples(self, value: Tensor | int) -> None:
@@ -161,11 +171,13 @@ class GradMLLoss(Float32Loss, BaseMetricLossFunction):
         return unit_vectors(embeddings) if self.normalize_embeddings else embeddings
 
     def _of_quadruples(self, x: Tensor, labels: Tensor) -> LossDict:
-        self.num_unused_samples = len(x)
+        self.num_unused_samples = self._batch_size = len(x)
         if len(x) < 4:
             return self.zero_losses()
         terms = self._disjoint if self.quadruples == "disjoint" else self._all
         pos, neg, first = terms(x, labels)
+        if type(x) is Tensor and x.device.type == "cpu" and not torch.compiler.is_compiling():
+            _ = self.num_unused_samples  # waits for nothing here, and may warn
         return {
             "pos_loss": {"losses": pos, "indices": first, "reduction_type": "element"},
             "neg_loss": {"losses": neg, "indices": first, "reduction_type": "element"},

@@ -13,6 +13,7 @@ from pml_extensions.modules.pooling import (
     GeneralizedMeanPooling,
     MaxAveragePooling,
     MaxPooling,
+    TokenPooling,
 )
 from pml_extensions.modules.residual import remove_last_bn_relu
 
@@ -26,6 +27,7 @@ __all__ = [
     "MLPEmbedder",
     "MaxAveragePooling",
     "MaxPooling",
+    "TokenPooling",
     "UnitLength",
     "build_head",
     "embedder",

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import json
 from collections import OrderedDict
 from collections.abc import Callable
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 import torch.nn.functional as F
@@ -89,8 +90,7 @@ class MLPEmbedder(nn.Sequential):
         _common.positive_integer("layers", layers)
         _common.positive_integer("hidden_size", hidden_size)
         _common.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
-        if not 0 <= dropout < 1:
-            raise ValueError(f"dropout={dropout} must be at least 0 and less than 1.")
+        _common.fraction("dropout", dropout)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
         width = _common.positive_integer("in_features", in_features)
         for number in range(layers - 1):
@@ -102,23 +102,29 @@ class MLPEmbedder(nn.Sequential):
         parts["dropout"] = nn.Dropout(dropout)
         parts["linear"] = embedder(width, embedding_size, bias, init)
         super().__init__(parts)
-        self.options: dict[str, int | float | str] = {
+        self.options: dict[str, Any] = {
             "layers": layers,
             "hidden_size": hidden_size,
             "hidden_normalization": hidden_normalization,
             "dropout": dropout,
         }
 
-    def get_extra_state(self) -> dict[str, int | float | str]:
-        """Return the options that decide what the state is of."""
-        return self.options
+    def get_extra_state(self) -> Tensor:
+        """Return the options that decide what the state is of, as the bytes of a JSON text."""
+        return torch.tensor(list(json.dumps(self.options).encode()), dtype=torch.uint8)
 
-    def set_extra_state(self, state: dict[str, int | float | str]) -> None:
+    @staticmethod
+    def read_options(state: Tensor | dict[str, Any]) -> dict[str, Any]:
+        """Return the options of a state; older files hold them as they are."""
+        return dict(json.loads(bytes(state.tolist())) if isinstance(state, Tensor) else state)
+
+    def set_extra_state(self, state: Any) -> None:
         """Refuse the state of another perceptron.
 
         Raises:
             ValueError: The options differ in more than the dropout.
         """
+        state = self.read_options(state)
         if {**state, "dropout": 0} != {**self.options, "dropout": 0}:
             raise ValueError(f"this is the state of a perceptron of {state}, not {self.options}.")
 
@@ -134,6 +140,7 @@ def principal_components(features: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return the mean (F,) of features (N, F) and their first components (size, F), by sklearn."""
     from sklearn.decomposition import PCA
 
+    _common.require_squares(features, "features")
     fitted = PCA(size, random_state=0).fit(features.cpu().numpy())
     mean, components = (
         torch.from_numpy(part).to(features) for part in (fitted.mean_, fitted.components_)
@@ -189,9 +196,10 @@ class BinaryEmbedding(nn.Module):
         bits = embeddings > 0
         if not self.pack:
             return bits
-        octets = F.pad(bits.to(torch.uint8), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
-        places = torch.arange(8, dtype=torch.uint8, device=bits.device)
-        return (octets << places).sum(dim=-1, dtype=torch.uint8)
+        octets = F.pad(bits.int(), (0, -bits.shape[-1] % 8)).unflatten(-1, (-1, 8))
+        # ONNX has neither shifts nor sums of bytes.
+        places = 2 ** torch.arange(8, dtype=torch.int32, device=bits.device)
+        return (octets * places).sum(dim=-1).to(torch.uint8)
 
     def extra_repr(self) -> str:
         return f"pack={self.pack}"

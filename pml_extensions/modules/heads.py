@@ -5,9 +5,9 @@ Sources: [paper] printed, [code] read in the authors' code, [ours] decided by ne
 
 from __future__ import annotations
 
-import difflib
 from collections import OrderedDict
 from collections.abc import Callable
+from functools import partial
 
 from torch import nn
 
@@ -39,11 +39,7 @@ def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequent
     Raises:
         ValueError: There is no such preset, or a width is out of range.
     """
-    if preset not in _PRESETS:
-        near = difflib.get_close_matches(str(preset), _PRESETS, n=1, cutoff=0.0)[0]
-        raise ValueError(
-            f"preset={preset!r} is none of {', '.join(_PRESETS)}; did you mean {near!r}?"
-        )
+    _common.one_of("preset", preset, tuple(_PRESETS))
     in_channels = _common.positive_integer("in_channels", in_channels)
     embedding_size = _common.positive_integer("embedding_size", embedding_size)
     _, parts = _PRESETS[preset]
@@ -57,14 +53,6 @@ def _sgsl(in_channels: int, embedding_size: int, scale: bool) -> Parts:
     )
     neck = BatchNormNeck(embedding_size, scale=scale, shift=False)
     return {"pooling": GeneralizedMeanPooling(p=3.0), "embedder": layer, "neck": neck}
-
-
-def _sgsl_official(in_channels: int, embedding_size: int) -> Parts:
-    return _sgsl(in_channels, embedding_size, scale=True)
-
-
-def _sgsl_paper(in_channels: int, embedding_size: int) -> Parts:
-    return _sgsl(in_channels, embedding_size, scale=False)
 
 
 def _normalized_softmax(in_channels: int, embedding_size: int) -> Parts:
@@ -84,10 +72,6 @@ def _heated_up_softmax_bn(in_channels: int, embedding_size: int, shift: bool = F
     # [code] eps and momentum of TensorFlow's slim.
     neck = BatchNormNeck(embedding_size, scale=False, shift=shift, eps=1e-3, momentum=0.05)
     return {**_heated_up_softmax(in_channels, embedding_size), "neck": neck}
-
-
-def _heated_up_softmax_bn_official(in_channels: int, embedding_size: int) -> Parts:
-    return _heated_up_softmax_bn(in_channels, embedding_size, shift=True)
 
 
 def _grad_ml(in_channels: int, embedding_size: int) -> Parts:
@@ -127,11 +111,11 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
     "sgsl_official": (
         "GeM, linear layer without bias unless the widths are equal, BN with a learned scale "
         "[code of Stop-Gradient Softmax Loss].",
-        _sgsl_official,
+        partial(_sgsl, scale=True),
     ),
     "sgsl_paper": (
         "The same with a BN that learns nothing [paper of Stop-Gradient Softmax Loss].",
-        _sgsl_paper,
+        partial(_sgsl, scale=False),
     ),
     "normalized_softmax": (
         "Average pooling, LayerNorm without affine, linear layer without bias unless the widths "
@@ -150,7 +134,7 @@ _PRESETS: dict[str, tuple[str, Callable[[int, int], Parts]]] = {
     ),
     "heated_up_softmax_bn_official": (
         "The same with a BN that learns a shift [code of Heated-Up Softmax Embedding].",
-        _heated_up_softmax_bn_official,
+        partial(_heated_up_softmax_bn, shift=True),
     ),
     "grad_ml": (
         "Average pooling, linear layer, unit length [ours: the GradML paper prints no head, its "

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import operator
+from numbers import Integral
 
 import torch.nn.functional as F
 from torch import Tensor, nn
@@ -119,15 +119,11 @@ class UnitLength(nn.Module):
 
 
 def _count(n: int) -> int:
-    try:
-        number = operator.index(n)
-    except TypeError:
-        number = -2
-    if number == -1:
+    if n == -1:
         raise ValueError(
             "n=-1 removes the last BN and ReLU of the trunk: write remove_last_bn_relu(trunk), and "
             "n=0 here."
         )
-    if number < 0 or isinstance(n, bool):
+    if isinstance(n, bool) or not isinstance(n, Integral) or n < 0:
         raise ValueError(f"n must be a whole number of at least 0, but got {n=}.")
-    return number
+    return n

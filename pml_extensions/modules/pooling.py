@@ -15,10 +15,10 @@ class _GlobalPooling(nn.Module):
     def forward(self, maps: Tensor) -> Tensor:
         if maps.ndim == 2:
             return maps
-        if maps.ndim != 4:
+        if maps.ndim != 4 or 0 in maps.shape[2:]:
             raise ValueError(
                 "pooling takes maps (N, C, H, W) or pooled vectors (N, C), but got shape "
-                f"{tuple(maps.shape)}."
+                f"{tuple(maps.shape)}; for tokens (N, T, C) put TokenPooling() before it."
             )
         return self._pool(maps)
 
@@ -118,3 +118,37 @@ class GeneralizedMeanPooling(_GlobalPooling):
     def extra_repr(self) -> str:
         p = tuple(self.p.shape) if isinstance(self.p, Tensor) else self.p
         return f"p={p}, eps={self.eps}, signed={self.signed}"
+
+
+class TokenPooling(nn.Module):
+    """Vectors of a transformer's tokens: the class token, or a pooling of those of patches.
+
+    ``nn.Sequential(trunk, TokenPooling(), build_head(...))`` gives any head a transformer.
+
+    Args:
+        pooling: Of the patches, such as ``AveragePooling()`` or ``GeneralizedMeanPooling()``;
+            None: the first token, which is the class token, alone.
+        prefix: How many tokens stand before those of patches: 1 is the class token, more are
+            registers.
+
+    Shape: (N, T, C) -> (N, C).
+
+    Raises:
+        ValueError: The shape is another one, or there are no patches.
+    """
+
+    def __init__(self, pooling: nn.Module | None = None, prefix: int = 1) -> None:
+        super().__init__()
+        self.pooling = pooling
+        self.prefix = prefix if pooling else 0
+
+    def forward(self, tokens: Tensor) -> Tensor:
+        if tokens.ndim != 3 or tokens.shape[1] <= self.prefix:
+            raise ValueError(
+                f"TokenPooling takes tokens (N, T, C) with T > {self.prefix}, but got shape "
+                f"{tuple(tokens.shape)}."
+            )
+        if self.pooling is None:
+            return tokens[:, 0]
+        pooled: Tensor = self.pooling(tokens[:, self.prefix :].transpose(1, 2).unsqueeze(3))
+        return pooled

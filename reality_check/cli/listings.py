@@ -180,7 +180,9 @@ def _print_classes(kind: str) -> None:
     if kind == "loss":
         print(
             "Their arguments distance, reducer, embedding_regularizer and weight_regularizer\n"
-            "take a name or {class: NAME, ...}; see reality-check show distances (reducers, ...)."
+            "take a name or {class: NAME, ...}; see reality-check show distances (reducers, ...).\n"
+            "NormalizedSoftmaxLoss is that of pml_extensions; PML's, which the methods named\n"
+            "normalized_softmax take, is pytorch_metric_learning.losses.NormalizedSoftmaxLoss."
         )
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Annotated, Any, Literal
 
-from pydantic import Field
+from pydantic import AfterValidator, Field
 
 from reality_check.config.types import DataName, DataPath, Download, MayDiffer, Whole
 from reality_check.config.values import Strict
@@ -121,7 +121,7 @@ class TensorsData(Strict):
     """
 
     name: DataName
-    reader: Literal["tensors"]
+    reader: Annotated[Literal["tensors", "npz"], AfterValidator(lambda _: "tensors")]
     path: DataPath
     """The .npz, .npy, .safetensors or .parquet file, or the folder of save_to_disk."""
     x: str | None = None

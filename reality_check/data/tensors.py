@@ -15,6 +15,8 @@ _STORED = ("float16", "float32", "uint8", "int8", "int16", "int32", "int64")
 _CONVERTED = {"float64": "float32", "uint16": "int32", "uint32": "int64"}
 #: Values that are looked at together.
 _CHUNK = 1 << 24
+#: The squares of larger values soon overflow in float32.
+_LARGEST = 1e18
 
 
 class TensorShape(NamedTuple):
@@ -119,10 +121,10 @@ class Tensors:
 def _check_finite(array: np.ndarray, what: str) -> None:
     rows = max(1, _CHUNK // max(1, array[0].size))
     for first in range(0, len(array), rows):
-        finite = np.isfinite(array[first : first + rows])
+        finite = np.abs(array[first : first + rows]) < _LARGEST
         if not finite.all():
             bad = np.flatnonzero(~finite.reshape(len(finite), -1).all(axis=1))
             raise UsageError(
-                f"{what} hold NaN or infinite values, first in row {first + bad[0]} (counted from "
-                "0); remove that row or fix what computed it."
+                f"{what} hold values beyond {_LARGEST:g}, NaN or infinite values, first in row "
+                f"{first + bad[0]} (counted from 0); remove that row or fix what computed it."
             )

@@ -13,6 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from pml_extensions.modules import MLPEmbedder
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import EMBEDDER, Model
 from reality_check.data.tensors import InputShape
@@ -20,7 +21,6 @@ from reality_check.evaluation.metrics import (
     Metrics,
     embed,
     evaluate_both_geometries,
-    require_finite,
 )
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import Pipeline
@@ -100,7 +100,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
         raise FileNotFoundError(path)
     # What was searched of a perceptron is in its state; a linear layer is as it is by default.
     states = [value for key, value in state.items() if key.endswith("_extra_state")]
-    options = states[0] if states else {}
+    options = MLPEmbedder.read_options(states[0]) if states else {}
     model = model.filled({f"{EMBEDDER}.{key}": value for key, value in options.items()})
     network = build_network(model, shape, embedding_size, seed=0, pretrained=False)
     network.load_state_dict(state)
@@ -110,7 +110,7 @@ def load_network(path: Path, model: Model, shape: InputShape, embedding_size: in
 def embed_images(network: Network, images: Pipeline, device: torch.device) -> Tensor:
     """Embed images: float32 (N, D), raw, on the device."""
     network.to(device)
-    return require_finite(embed(network, network, images.evaluation_batches()))
+    return embed(network, network, images.evaluation_batches())
 
 
 def score_networks(
@@ -146,7 +146,7 @@ def embed_corrupted(
     for batch in images.corrupted_batches(corruption):
         for part, forward, network in zip(parts, forwards, networks, strict=True):
             part.append(embed(forward, network, [batch]))
-    return [require_finite(torch.cat(part)) for part in parts]
+    return [torch.cat(part) for part in parts]
 
 
 def renamed(metrics: Metrics, prefix: str, names: Sequence[str]) -> dict[str, float]:

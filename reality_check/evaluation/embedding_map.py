@@ -51,6 +51,9 @@ def tsne(embeddings: torch.Tensor) -> NDArray[np.float32]:
     vectors = embeddings.double().numpy()
     if len(vectors) < 3:
         raise UsageError(f"a map needs at least 3 test images, but there are {len(vectors)}.")
+    # scikit-learn would divide by a standard deviation of 0 in float32, and the process would die.
+    if vectors.std(axis=0).max() < 1e-18:
+        return np.zeros((len(vectors), 2), np.float32)
     method = TSNE(
         n_components=2,
         perplexity=perplexity(len(vectors)),

@@ -19,7 +19,7 @@ from torch import Tensor, nn
 from pml_extensions.functional import allow_tf32
 from reality_check.config.metrics import METRICS, SELECTS_ON_TEST
 from reality_check.data.sample_set import SampleSet
-from reality_check.evaluation.metrics import Diverged, embed, evaluate, require_finite
+from reality_check.evaluation.metrics import Diverged, embed, evaluate
 from reality_check.models.pipeline import Pipeline, build_augmentation, input_shape
 from reality_check.training.batches import Batches
 from reality_check.training.first_values import fit_first_values
@@ -240,7 +240,6 @@ class Trainer:
         with self.module.autocast():
             batches = self.validation_images.evaluation_batches(parts[self.strategy.rank])
             embeddings = self.strategy.gather_rows(embed(forward, self.network, batches))
-        require_finite(embeddings)
         how = (self.validation.labels, self.task.settings.normalize_embeddings)
         queries = self.validation.queries if self.task.selects_on == "test" else None
         by = self.task.selects_by

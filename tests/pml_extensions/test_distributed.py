@@ -17,6 +17,7 @@ from support import distributed_steps as STEPS
 from support.pace import slowness
 from support.paths import DOCS, ROOT
 from support.preloaded import Started
+from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from pml_extensions.distributed import DistributedLossWrapper
 from pml_extensions.losses import CrossBatchMemory, GradMLLoss, NormalizedSoftmaxLoss
@@ -166,6 +167,18 @@ def test_one_process_needs_no_group() -> None:
     plain = CrossBatchMemory(GradMLLoss(), 6, memory_size=20)
     for _ in range(2):
         assert memory(x, labels) == plain(x, labels)
+
+
+def test_the_efficient_mode_of_pml_is_refused_by_the_loss() -> None:
+    x, labels = torch.randn(4, 6, requires_grad=True) * 2, torch.tensor([0, 0, 1, 1])
+    wrapper = pml_distributed.DistributedLossWrapper(GradMLLoss(), efficient=True)
+    torch.distributed.init_process_group("fake", rank=0, world_size=2, store=FakeStore())
+    try:
+        with pytest.raises(ValueError, match="loses the gradient of pairs across ranks"):
+            wrapper(x, labels)
+        GradMLLoss()(x, labels, ref_emb=torch.cat((x.detach(), x)), ref_labels=labels.repeat(2))
+    finally:
+        torch.distributed.destroy_process_group()
 
 
 def test_what_is_not_exact_is_refused() -> None:

@@ -8,7 +8,16 @@ import numpy as np
 import pytest
 import torch
 
-from pml_extensions.evaluation import _inputs
+from pml_extensions.evaluation import (
+    AccuracyCalculator,
+    RetrievalMetrics,
+    _inputs,
+    average_distance_to_proxy,
+    class_separability,
+    kmeans_clusters,
+    nearest_neighbours,
+)
+from pml_extensions.modules import start_from_pca
 
 GOOD = [[1.0, 2.0], [3.0, 4.0]]
 
@@ -85,7 +94,44 @@ def test_bad_labels(labels: Any, message: str) -> None:
         _inputs.embeddings_and_labels(GOOD, labels)
 
 
+def test_a_refused_name_comes_with_what_to_write() -> None:
+    with pytest.raises(ValueError, match=r"recall_at=\(10\b"):
+        RetrievalMetrics(metrics=("recall_at_10",))
+    with pytest.raises(ValueError, match=r"labels must be .*numpy\.unique\(texts, return_inverse"):
+        RetrievalMetrics()(GOOD, ["a", "a"])
+
+
 @pytest.mark.parametrize("values", [[], [[1]], 1])
 def test_integers_must_be_a_row(values: Any) -> None:
     with pytest.raises(ValueError, match=r"y must have shape \(N,\) with N > 0"):
         _inputs.integers(np.array(values, dtype=int), "y")
+
+
+CPU = torch.device("cpu")
+Y = torch.arange(4) // 2
+
+
+@pytest.mark.parametrize("rows", [slice(None), slice(1)])
+@pytest.mark.parametrize(
+    ("length", "function"),
+    [
+        (1e19, lambda x: kmeans_clusters(x.float(), 2)),
+        (1e30, lambda x: kmeans_clusters(x.bfloat16(), 2)),
+        (1e200, lambda x: kmeans_clusters(x, 2)),
+        (1e19, lambda x: AccuracyCalculator(("NMI",), device=CPU).get_accuracy(x.float(), Y)),
+        (1e200, lambda x: AccuracyCalculator(("r_precision",), device=CPU).get_accuracy(x, Y)),
+        (1e200, lambda x: RetrievalMetrics(normalize=False)(x, Y)),
+        (1e200, lambda x: RetrievalMetrics(normalize=False)(x.sign(), Y, x, Y)),
+        (1e200, lambda x: class_separability(x, Y)),
+        (1e200, lambda x: average_distance_to_proxy(x, Y, x)),
+        (1e200, lambda x: nearest_neighbours(x, [0], 1, normalize=False)),
+        (1e19, lambda x: start_from_pca(torch.nn.Linear(2, 1), x.float())),
+    ],
+)
+def test_finite_values_with_infinite_squares_are_refused(
+    length: float, function: Any, rows: slice
+) -> None:
+    x = torch.tensor([[1.0, 2.0], [2.0, 3.0], [5.0, 1.0], [4.0, 2.0]], dtype=torch.float64)
+    x[rows] *= length
+    with pytest.raises(ValueError, match="must have finite squares, but those of values up to"):
+        function(x)

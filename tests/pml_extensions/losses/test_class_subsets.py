@@ -14,6 +14,7 @@ from support.examples import examples
 from support.losses import PROXY_LOSSES, Make, chunked
 from support.tensors import Outputs
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from pml_extensions.losses import (
     ChunkedSoftmax,
@@ -142,6 +143,20 @@ def test_a_checkpoint_continues_the_draws() -> None:
     resumed = LOSSES["normalized"](class_sampler=ClassSampler(0.5)).double()
     resumed.load_state_dict(state)
     assert [resumed(x, labels).item() for _ in range(3)] == expected
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_recomputation_draws_the_same_classes(use_reentrant: bool) -> None:
+    found = []
+    for call in (lambda loss, *args: loss(*args), partial(checkpoint, use_reentrant=use_reentrant)):
+        torch.manual_seed(0)
+        loss = seeded(LOSSES["normalized"], class_sampler=ClassSampler(0.4))
+        calls = [batch(size) for size in (12, 5, 12)]
+        # The gradients of several calls, whose recomputations come in any order, in two steps.
+        for _ in range(2):
+            sum(call(loss, x.requires_grad_(), labels) for x, labels in calls).backward()
+        found.append((loss.proxies.grad, *(x.grad for x, _ in calls)))
+    torch.testing.assert_close(*found)
 
 
 @pytest.mark.parametrize(

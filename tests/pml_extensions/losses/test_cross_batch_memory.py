@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from pytorch_metric_learning import losses as pml_losses
 from pytorch_metric_learning import miners
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
+from torch.utils.checkpoint import checkpoint
 
 from pml_extensions.losses import CrossBatchMemory, GradMLLoss, NormalizedSoftmaxLoss
 
@@ -246,3 +248,30 @@ def test_mixed_precision_batches() -> None:
         assert value.dtype == torch.float32
         assert half.grad is not None
         assert half.grad.isfinite().all()
+        assert loss.embedding_memory.dtype == torch.float32
+
+
+@pytest.mark.parametrize("steps", [1, 2, 5])
+def test_a_checkpoint_continues_the_queue(steps: int) -> None:
+    loss, resumed = (CrossBatchMemory(GradMLLoss(), SIZE, memory_size=16).double() for _ in "ab")
+    *past, (x, labels) = batches(steps + 1)
+    for batch in past:
+        loss(*batch)
+    resumed.load_state_dict(copy.deepcopy(loss.state_dict()))
+    assert resumed(x, labels) == loss(x, labels)
+    assert torch.equal(resumed.embedding_memory, loss.embedding_memory)
+
+
+def test_a_checkpoint_without_the_place_in_the_queue_is_refused() -> None:
+    state = pml_losses.CrossBatchMemory(pml_losses.ContrastiveLoss(), SIZE).state_dict()
+    with pytest.raises(RuntimeError, match="does not say where in its memory"):
+        CrossBatchMemory(GradMLLoss(), SIZE).load_state_dict(state)
+
+
+@pytest.mark.parametrize("use_reentrant", [True, False])
+def test_recomputation_is_refused(use_reentrant: bool) -> None:
+    loss = CrossBatchMemory(GradMLLoss(), SIZE, memory_size=10)
+    ((x, labels),) = batches(1)
+    value = checkpoint(loss, x.requires_grad_(), labels, use_reentrant=use_reentrant)
+    with pytest.raises(RuntimeError, match="checkpoint the network alone"):
+        value.backward()

@@ -562,3 +562,20 @@ def test_the_page_prints_the_signature() -> None:
     page = PAGE.read_text(encoding="utf-8")
     for name in inspect.signature(GradMLLoss.__init__).parameters:
         assert name in ("self", "kwargs") or f"* **{name}**:" in page
+
+
+@both_quadruples
+@pytest.mark.filterwarnings("default")
+def test_batches_without_a_quadruple_are_reported_once(
+    quadruples: str, recwarn: pytest.WarningsRecorder
+) -> None:
+    loss = GradMLLoss(quadruples=quadruples)
+    for labels in ([0, 0, 1, 1], [0, 1, 2, 3, 3], [0, 1, 2, 3]):
+        loss(embeddings(len(labels)), torch.tensor(labels))
+    (warning,) = recwarn
+    assert "two samples of each of two classes" in str(warning.message)
+
+
+def test_a_divisor_is_not_known() -> None:
+    with pytest.raises(ValueError, match=r"names no divisor .* write MeanReducer\(\)"):
+        GradMLLoss(reducer=reducers.DivisorReducer())

@@ -213,6 +213,7 @@ TABLE_III = {
     "t^1.5": (Power(1.5), Power(1.5), lambda t: t**1.5, lambda t: t**1.5),
     "0.97 t": (Scaled(0.97), None, lambda t: 0.97 * t, lambda t: t),
     "2 t": (Scaled(2.0), None, lambda t: 2 * t, lambda t: t),
+    "detached": (Power(1), lambda t: t.detach(), lambda t: t, lambda t: t.detach()),
     "lambda": (lambda t: (1 + t).log(), None, lambda t: (1 + t).log(), lambda t: t),
 }
 
@@ -237,6 +238,8 @@ def test_plugged_warps(name: str, chunk: int | None) -> None:
     expected.backward()
     torch.testing.assert_close(b.grad, a.grad)
     torch.testing.assert_close(loss.proxies.grad, p.grad)
+    torch.optim.Adam(loss.parameters()).step()
+    loss.proxies.data.copy_(proxies)
     torch.testing.assert_close(loss.get_logits(x), -1.3 * f2(t).detach())
     assert loss.get_extra_state().tolist() == [1.3]
 

@@ -163,8 +163,8 @@ def test_copies_batches_of_one_and_compiling(name: str) -> None:
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("sgsl_offical", C, D), "mean 'sgsl_official'"),
-        (("proxynca++", C, D), "mean 'proxy_nca_plus_plus'"),
+        (("sgsl_offical", C, D), "preset must be one of 'sgsl_official'"),
+        (("proxynca++", C, D), "preset must be one of 'sgsl_official'"),
         (("hist", 0, D), "in_channels"),
         (("hist", C, -1), "embedding_size"),
     ],

@@ -16,6 +16,7 @@ from pml_extensions.modules import (
     GeneralizedMeanPooling,
     MaxAveragePooling,
     MaxPooling,
+    TokenPooling,
 )
 
 POOLINGS = [AveragePooling, MaxPooling, MaxAveragePooling, GeneralizedMeanPooling]
@@ -63,6 +64,20 @@ def test_vectors_pass_and_other_shapes_are_refused(pooling: type[nn.Module]) -> 
     assert pooling()(vectors) is vectors
     with pytest.raises(ValueError, match=r"\(N, C, H, W\).*\(2, 3, 4\)"):
         pooling()(torch.zeros(2, 3, 4))
+    with pytest.raises(ValueError, match=r"\(2, 3, 0, 4\)"):
+        pooling()(torch.zeros(2, 3, 0, 4))
+
+
+def test_tokens_are_pooled_as_the_head_wants_them() -> None:
+    tokens = maps(size=(2, 6, 4))
+    assert torch.equal(TokenPooling()(tokens), tokens[:, 0])
+    mean = TokenPooling(AveragePooling(), prefix=2)(tokens)
+    torch.testing.assert_close(mean, tokens[:, 2:].mean(dim=1))
+    largest = TokenPooling(MaxPooling())(tokens)
+    assert torch.equal(largest, tokens[:, 1:].amax(dim=1))
+    for pooling, wrong in ((None, maps()), (MaxPooling(), tokens[:, :1])):
+        with pytest.raises(ValueError, match=r"takes tokens \(N, T, C\) with T > "):
+            TokenPooling(pooling)(wrong)
 
 
 @pytest.mark.parametrize("p", [0.5, 1.0, 2.0, 3.0, 7.3])

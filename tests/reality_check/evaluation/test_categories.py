@@ -148,7 +148,7 @@ def test_embedding_in_batches_keeps_order_and_modes(
     assert whole.shape == (20, 4)
 
 
-@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), 1e25])
 def test_embeddings_that_are_not_finite_are_refused(
     value: float, make_images: Callable[..., ImageSet]
 ) -> None:

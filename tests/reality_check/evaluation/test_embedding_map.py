@@ -68,6 +68,11 @@ def test_too_few_images_make_no_map() -> None:
         tsne(torch.zeros(2, 4))
 
 
+@pytest.mark.parametrize("spread", [0.0, 1e-44, 1e-25])
+def test_embeddings_that_coincide_are_one_point(spread: float) -> None:
+    assert not tsne(3.0 * (spread == 0) + spread * torch.randn(30, 4)).any()
+
+
 # -- of an output folder -------------------------------------------------------------------------
 
 

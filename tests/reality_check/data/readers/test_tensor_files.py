@@ -124,6 +124,7 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
         ({"x": X, "y": np.ones(8)}, {}, "type float64, but they must be one integer or text"),
         ({"x": X, "y": Y, "class_names": np.array(["a"])}, {}, "labels 3..9, but 1 class names"),
         ({"x": np.where(X == 7, np.nan, X), "y": Y}, {}, "NaN or infinite values, first in row 2"),
+        ({"x": np.where(X == 7, 1e19, X), "y": Y}, {}, "beyond 1e\\+18, NaN .* first in row 2"),
         ({"x": X.astype(object), "y": Y}, {}, "cannot be read"),
     ],
 )
@@ -157,5 +158,5 @@ def test_refuses_files(tmp_path: Path, name: str, content: Any, text: str) -> No
 
 def test_the_yaml_names_the_data_set(tmp_path: Path) -> None:
     np.savez(tmp_path / "a.npz", x=X, y=Y)
-    config = TensorsData(name="mine", reader="tensors", path=str(tmp_path / "a.npz"))
+    config = TensorsData(name="mine", reader="npz", path=str(tmp_path / "a.npz"))
     assert load_dataset(config).name == "mine"
