@@ -143,9 +143,9 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
     """What to change in the experiment's model so that it is the named one."""
-    whole = validate(Model, {"name": "model", **named}, where).model_dump(mode="json")
+    whole = validate(Model, {"name": "model", **named}, where).plain()
     try:
-        ours = Model.model_validate(common).model_dump(mode="json")
+        ours = Model.model_validate(common).plain()
     except ValidationError:
         ours = {}  # told when the experiment is validated
     return {

@@ -49,7 +49,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     name = _dotted(location, data)
     kind, given = item["type"], item.get("input")
     context = item.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):
         valid = _valid_keys(location[:-1], data, root)
         hint = nearest(str(location[-1]), valid)
         return f"unknown key {name!r}; valid keys here: {', '.join(valid)}.{hint}"
@@ -77,7 +77,10 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     if kind == "model_type" and (valid := _valid_keys(location, data, root)):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = item["msg"].replace("Input should", "must")
-    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}."
+    quoted = (
+        "; put it in quotes" if kind == "string_type" and isinstance(given, int | float) else ""
+    )
+    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{quoted}."
 
 
 def _without_reader(location: Sequence[Any]) -> list[Any]:

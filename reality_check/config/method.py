@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.model import Model
@@ -15,6 +15,7 @@ from reality_check.config.types import (
     Arguments,
     DataPath,
     Name,
+    Parameters,
     PositiveInt,
     Tunable,
     check_learning_rate,
@@ -152,16 +153,18 @@ class BeforeTraining(Strict):
 class Start(Strict):
     """Where a search begins: with the winner of a simpler method's search of the same number."""
 
+    model_config = ConfigDict(allow_inf_nan=True)
     method: Name
     """Name of the simpler method."""
-    neutral: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
+    neutral: Parameters = Field(default_factory=dict)
     """By dotted name, values that make this method the simpler one: {arguments.alpha: 1}."""
 
 
 class WarmStart(Strict):
     """What the first trial of each search uses: in place of it a YAML may name an output folder."""
 
-    values: dict[str, str | bool | int | float | None] = Field(min_length=1)
+    model_config = ConfigDict(allow_inf_nan=True)
+    values: Parameters = Field(min_length=1)
     """Of the first trial of each search, by dotted name."""
     folder: str | None = None
     """The output folder whose best trial they are."""
@@ -205,7 +208,7 @@ class Method(Strict):
     0.7}}."""
     phase2: SecondPhase | None = None
     """What changes when validation has reached its first plateau."""
-    model: dict[str, Any] = Field(default_factory=dict)
+    model: Arguments = Field(default_factory=dict)
     """Keys of the experiment's model that differ for this method alone."""
     training: Training | None = None
     """Keys of the protocol's training that differ for this method alone."""
@@ -233,6 +236,14 @@ class Method(Strict):
                 f"{both[0]!r} has a schedule and is changed by phase2; leave one of the two out"
             )
         return self
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _as_in_a_model(cls, value: Any) -> Any:
+        key, value = "remove_last_bn_relu", Model.as_meant(value)
+        if isinstance(value, dict) and isinstance(value.get(key), bool):
+            value[key] = "paper" if value[key] else "no"  # as YAML 1.1 had it before
+        return value
 
     @field_validator("model")
     @classmethod

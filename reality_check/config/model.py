@@ -8,7 +8,13 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
-from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt, Searchable
+from reality_check.config.types import (
+    TABLE_NEUTRAL,
+    FixedArguments,
+    Name,
+    PositiveInt,
+    Searchable,
+)
 from reality_check.config.values import (
     Choices,
     Range,
@@ -124,7 +130,7 @@ class Model(Strict):
     """What reports call the network."""
     trunk: str = "conv4"
     """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: FixedArguments = Field(default_factory=dict)
     """Keyword arguments of the trunk."""
     weights: str = "none"
     """none, imagenet, a tag of torchvision or timm, or the path of a file."""
@@ -228,7 +234,7 @@ class Model(Strict):
         Raises:
             ValueError: a value is not allowed (pydantic's ``ValidationError``).
         """
-        plain = self.model_dump(mode="json")
+        plain = self.plain()
         if changes.get("head") is not None:
             plain |= dict.fromkeys(_PARTS) | {"neck": "none"}
         elif any(changes.get(key) is not None for key in (*_PARTS, "neck")):

@@ -7,6 +7,7 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -23,12 +24,14 @@ from reality_check.config.protocol import Protocol
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.config_files import config_files, paper_files, shipped_files
 from reality_check.utils.errors import UsageError, at_home, every
+from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Files that a data set may be named by.
+#: Files that a data set may be named by; of all that it may be, the reader.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
+_READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
 #: Names that a message lists; of more, it says how many.
 _MOST_LISTED = 15
 
@@ -154,10 +157,12 @@ def expand(
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
-    if key == "dataset" and name.endswith(TENSOR_FILES):
-        return {"name": as_name(name), "reader": "tensors", "path": name}
     if key == "dataset" and _is_of_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
+    if key == "dataset" and name not in config_files(group, beside):
+        found = dataset_of_path(name, beside)
+        if found is not None:
+            return found
     file = _find_named(name, key, group, beside, trail)
     if file in trail:
         chain = " -> ".join(path.stem for path in (*trail, file))
@@ -167,9 +172,28 @@ def _read_named(
     return expand(data, key, group, beside, (*trail, file)) if "base" in data else data
 
 
-def as_name(path: str) -> str:
-    """A name for a data set that is named by its file."""
-    return re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(path).stem).lstrip("_.+-")[:64] or "data"
+def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | None:
+    """The data set in a folder or a file, wherever one may be named; ``None``: the path is neither.
+
+    Args:
+        beside: the folder of the YAML, from which the path may lead, too.
+
+    Raises:
+        UsageError: there is a file, but of no data set.
+    """
+    places = [expand_path(path), *([beside / path] if beside else [])]
+    place = next((one for one in places if one.exists()), places[0])
+    reader = _READERS.get(place.suffix.lower())
+    if place.is_dir():  # Hugging Face's save_to_disk leaves dataset_info.json or dataset_dict.json
+        reader = "tensors" if any(place.glob("dataset_*.json")) else "image_folder"
+    if reader is None and place.is_file() and place.suffix not in (".yaml", ".yml"):
+        raise UsageError(
+            f"{path!r} is no data set; name a folder with one sub-folder of images per class, or a "
+            f"file that ends in {', '.join(_READERS)} or .yaml."
+        )
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(os.path.abspath(place)).stem).lstrip("_.+-")
+    where = path if place == places[0] else str(place)
+    return reader and {"name": name[:64] or "data", "reader": reader, "path": where}
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:
@@ -195,8 +219,9 @@ def _find_named(
     files = config_files(group, beside)
     if name not in files:
         known = [*files, *plugins(key)]
+        path = f"folder or file {name!r}, and no " if key == "dataset" else ""
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}; known names: {_some(known, group)}."
+            f"{key}: there is no {path}{key} named {name!r}; known names: {_some(known, group)}."
             f"{nearest(name, known)}"
         )
     if files[name] in trail:

@@ -2,33 +2,74 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from types import UnionType
+from typing import Annotated, Any, Union, get_args, get_origin
 
 import yaml
 
-from reality_check.config.yaml_text import parse_yaml
+from reality_check.config.method import Method
+from reality_check.config.schema import Experiment
+from reality_check.config.types import is_model
+from reality_check.config.yaml_text import parse_word, parse_yaml
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
+
+_QUOTED = re.compile(r"'([^']|'')*'|\"([^\"\\]|\\.)*\"")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
     """The keys and the value of ``key.path=value``.
 
+    A value is YAML only where it begins with a bracket or is in quotes, or is a word that is no
+    text: signs such as # @ % mean themselves. Where a key is text, so is its value.
+
     Raises:
         UsageError: the text is none, or its value no YAML.
     """
-    path, equals, value = text.partition("=")
+    path, equals, given = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise UsageError(
             f"{text!r} is not an override; write key.path=value, e.g. protocol.search.trials=8."
         )
     try:
-        return keys, parse_yaml(value)
-    except (yaml.YAMLError, RecursionError):
+        return keys, _value(given, _kinds(keys))
+    except (yaml.YAMLError, RecursionError, ValueError):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
+
+
+def _value(given: str, kinds: Sequence[Any]) -> Any:
+    word, is_text = given.strip(), str in kinds
+    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and not is_text):
+        return parse_yaml(word)
+    if not kinds or not all(kind in (str, type(None)) or is_model(kind) for kind in kinds):
+        return parse_word(word)
+    is_none = not word or (word == "null" and type(None) in kinds)
+    return None if is_none else given if is_text else word
+
+
+def _kinds(keys: Sequence[str]) -> list[Any]:
+    """The types that the schema knows for a key; empty below a key with free ones."""
+    found: list[Any] = [Experiment]
+    for place, key in enumerate(keys):
+        if place == 1 and keys[0] == "methods":
+            found = [Method]
+        else:
+            fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
+            found = [part for field in fields if field for part in _parts(field.annotation)]
+    return found
+
+
+def _parts(annotation: Any) -> list[Any]:
+    arguments = get_args(annotation)
+    if get_origin(annotation) is Annotated:
+        return _parts(arguments[0])
+    if get_origin(annotation) in (Union, UnionType):
+        return [part for one in arguments for part in _parts(one)]
+    return [annotation]
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

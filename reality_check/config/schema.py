@@ -280,11 +280,11 @@ class Experiment(Strict):
         """
         return method.trials or self.protocol.search.trials
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self, **options: Any) -> dict[str, Any]:
         """Plain data from which the same experiment can be loaded again; without passwords."""
-        plain = self.model_dump(mode="json", by_alias=True)
-        if self.storage is not None:
-            plain["storage"] = without_password(self.storage)
+        plain = super().plain(**options)
+        if plain.get("storage"):
+            plain["storage"] = without_password(plain["storage"])
         return plain
 
 

@@ -7,12 +7,24 @@ from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 
-from reality_check.config.values import Choices, Range, dump_value, parse_tunable, parse_value
+from reality_check.config.values import (
+    Choices,
+    Range,
+    dump_value,
+    parse_items,
+    parse_tunable,
+    parse_value,
+)
 
 Tunable = Annotated[
     float | Range | Choices | None, BeforeValidator(parse_tunable), PlainSerializer(dump_value)
 ]
-Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(parse_items), PlainSerializer(dump_value)]
+_fixed = BeforeValidator(lambda values: parse_items(values, searched=False))
+#: Arguments of which none is searched.
+FixedArguments = Annotated[dict[str, Any], _fixed]
+#: By dotted name, what searched values are.
+Parameters = Annotated[dict[str, str | bool | int | float | None], _fixed]
 _Plain = TypeVar("_Plain")
 #: A value of some type, or a range or choices of such.
 Searchable = Annotated[

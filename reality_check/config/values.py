@@ -12,20 +12,78 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from typing import Any
+from difflib import get_close_matches
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from typing_extensions import Self
+
+from reality_check.config.yaml_text import Unquoted
+
+#: What the keys of a range or of choices are called elsewhere.
+_ELSEWHERE = (
+    *("value", "values", "choice", "options", "min", "max", "minimum", "maximum", "lo", "hi"),
+    *("lower", "upper", "start", "stop", "end", "from", "to", "range", "distribution"),
+)
 
 
 class Strict(BaseModel):
     """A model that refuses unknown keys; the text below a key says in editors what it means."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        populate_by_name=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",
+    )
+
+    def plain(self, **options: Any) -> dict[str, Any]:
+        """Plain data that is validated to the same again; everything is dumped here.
+
+        Args:
+            options: of :meth:`pydantic.BaseModel.model_dump`, such as ``exclude``.
+        """
+        return self.model_dump(mode="json", by_alias=True, **options)
+
+    @model_validator(mode="before")
+    @classmethod
+    def as_meant(cls, values: Any) -> Any:
+        """Leave words of YAML 1.1 to the types of their keys, to which a flag is no number."""
+        if not isinstance(values, Mapping):
+            return values
+        return {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
+
+
+def _as_meant(value: Any, field: FieldInfo | None) -> Any:
+    if isinstance(value, Unquoted):
+        return str(value)
+    if isinstance(value, list | tuple):
+        return [_as_meant(entry, field) for entry in value]
+    if isinstance(value, bool) and field is not None:
+        kinds = [*_kinds(field.annotation)]
+        if bool not in kinds and any(k in (int, float) or type(k) is int for k in kinds):
+            return str(value).lower()
+    return value
+
+
+def _kinds(annotation: Any) -> Iterator[Any]:
+    """The types that a type is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from _kinds(part)
 
 
 class Range(Strict):
     """A searched number between ``low`` and ``high`` (inclusive)."""
+
+    model_config = ConfigDict(allow_inf_nan=True)  # told in a sentence of its own
 
     low: float
     """Smallest value."""
@@ -59,6 +117,8 @@ class Range(Strict):
 class Choices(Strict):
     """A searched choice between the listed plain values."""
 
+    model_config = ConfigDict(allow_inf_nan=True)
+
     choices: list[str | bool | int | float | None] = Field(min_length=2)
     """The values that are tried."""
 
@@ -68,49 +128,89 @@ class Choices(Strict):
 
 
 Searched = Range | Choices
+#: How an error about a plain value ends.
+_PLAIN = "a number such as 10 or .inf, or text in quotes"
 
 
-def parse_value(value: Any) -> Any:
-    """Turn mappings that describe a range or choices into such, at any depth.
+def parse_value(value: Any, searched: bool = True) -> Any:
+    """Plain data of which YAML and JSON keep every value, with ranges and choices at any depth.
+
+    Args:
+        searched: whether mappings may describe ranges and choices.
 
     Raises:
-        ValueError: a mapping mixes the keys of a range with others, or a range is empty.
+        ValueError: a value cannot be kept, a mapping mixes the keys of a range with others, or a
+            range is empty.
     """
     if isinstance(value, Range | Choices):
         return value
     if isinstance(value, Mapping):
-        keys = set(value)
-        if "class" not in keys and keys & {"low", "high", "choices"}:
+        if searched and "class" not in value and _resembles_range(value):
             return _parse_searched(dict(value))
-        return {str(key): _parse_item(str(key), item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [parse_value(item) for item in value]
-    return value
+        return parse_items(value, searched)
+    if isinstance(value, list | tuple):
+        return [parse_value(item, searched) for item in value]
+    if value is None or isinstance(value, bool):
+        return value
+    if isinstance(value, Unquoted):
+        raise ValueError(f"{value} has several meanings; write true, false, {_PLAIN}")
+    if isinstance(value, str):
+        return str.__str__(value).encode().decode()  # half a surrogate pair is an error
+    if isinstance(value, int):
+        return int(value)
+    if isinstance(value, float) and not math.isnan(value):
+        return float(value)
+    raise ValueError(f"{value!r} is not kept by a YAML; write null, {_PLAIN}")
 
 
-def _parse_item(key: str, item: Any) -> Any:
-    try:
-        return parse_value(item)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
+def parse_items(values: Any, searched: bool = True) -> Any:
+    """The same of each value of a mapping, whose own keys are names."""
+    if not isinstance(values, Mapping):
+        return values
+    parsed = {}
+    for key, item in values.items():
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is no text; write it in quotes")
+        try:
+            parsed[str.__str__(key)] = parse_value(item, searched)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+    return parsed
+
+
+def _resembles_range(value: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is one, or was meant to be."""
+    own = ("low", "high", "choices")
+    keys = [str(key).lower() for key in value]
+    near = (get_close_matches(key, (*own, *_ELSEWHERE), cutoff=0.8) for key in keys)
+    rest = [key for key, names in zip(keys, near, strict=True) if not names]
+    return bool({*own} & {*keys}) or (len(rest) < len(keys) and {*rest} <= {"log", "int"})
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
     kind = Choices if "choices" in value else Range
     allowed = ["choices"] if kind is Choices else ["low", "high", "log", "int"]
-    unknown = sorted(set(value) - set(allowed))
+    unknown = sorted(map(str, {*value} - {*allowed}))
     if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r} in a search range; allowed: {allowed}")
+        raise ValueError(
+            f"unknown key {unknown[0]!r} in a search range; write {{low: 0, high: 1}}, also with "
+            "log: true or int: true, or {choices: [a, b]}"
+        )
     missing = [key for key in ("low", "high") if kind is Range and key not in value]
     if missing:
         raise ValueError(f"a range needs both low and high; {missing[0]!r} is missing")
     for key in ("low", "high"):
-        if key in value and (isinstance(value[key], bool) or not is_number(value[key])):
+        if key in value and not is_number(value[key]):
             raise ValueError(f"{key} must be a number, got {value[key]!r}")
+        if isinstance(value.get(key), int) and abs(value[key]) > 2**53:
+            raise ValueError(
+                f"{key} must be at most 2**53, as floats are exact to, got {value[key]}"
+            )
     for key in ("log", "int"):
         if not isinstance(value.get(key, False), bool):
             raise ValueError(f"{key} must be true or false, got {value[key]!r}")
     if kind is Choices:
+        value["choices"] = parse_value(value["choices"], searched=False)
         _check_choices(value["choices"])
     try:
         return kind(**value)
@@ -122,11 +222,12 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
 def _check_choices(entries: Any) -> None:
     if not isinstance(entries, list) or len(entries) < 2:
         raise ValueError(f"choices must be a list of at least two values, got {entries!r}")
-    for entry in entries:
-        if not (entry is None or isinstance(entry, str | bool | int | float)):
+    for place, entry in enumerate(entries):
+        if isinstance(entry, list | Mapping):
             raise ValueError(f"choices must be plain values, got {entry!r}")
-        if sum(repr(entry) == repr(other) for other in entries) > 1:
-            raise ValueError(f"choices lists {entry!r} twice")
+        if entry in entries[:place]:
+            first = entries[entries.index(entry)]
+            raise ValueError(f"choices lists {first!r} and {entry!r}, which are equal; remove one")
 
 
 def is_number(value: Any) -> bool:
