@@ -10,7 +10,7 @@ from reality_check.config.types import (
     DataName,
     DataPath,
     Download,
-    FixedArguments,
+    Fixed,
     MayDiffer,
     Whole,
 )
@@ -155,9 +155,7 @@ class TorchDatasetData(Strict):
     reader: Literal["torch_dataset"]
     dataset: str
     """Import path, such as my_data.Birds, or torchvision:NAME or pml:NAME."""
-    arguments: Annotated[FixedArguments, MayDiffer("runs", ("root", "path"))] = Field(
-        default_factory=dict
-    )
+    arguments: Annotated[Fixed, MayDiffer("runs", ("root", "path"))] = Field(default_factory=dict)
     """Keyword arguments of its constructor."""
     size: Annotated[int, Field(ge=8, le=1024)] | None = None
     """Side of the squares that images are resized to, in pixels; null: all have one size."""
@@ -174,7 +172,7 @@ class FunctionData(Strict):
     reader: Literal["function"]
     function: str
     """Import path, such as my_data.read, or a name that an installed package adds."""
-    arguments: Annotated[FixedArguments, MayDiffer("runs", ("path",))] = Field(default_factory=dict)
+    arguments: Annotated[Fixed, MayDiffer("runs", ("path",))] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
 

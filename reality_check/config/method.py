@@ -6,7 +6,7 @@ import json
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import ConfigDict, Field, ValidationInfo, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.model import Model
@@ -14,8 +14,8 @@ from reality_check.config.training import Training, check_kind, check_steps
 from reality_check.config.types import (
     Arguments,
     DataPath,
+    Fixed,
     Name,
-    Parameters,
     PositiveInt,
     Tunable,
     check_learning_rate,
@@ -153,18 +153,16 @@ class BeforeTraining(Strict):
 class Start(Strict):
     """Where a search begins: with the winner of a simpler method's search of the same number."""
 
-    model_config = ConfigDict(allow_inf_nan=True)
     method: Name
     """Name of the simpler method."""
-    neutral: Parameters = Field(default_factory=dict)
+    neutral: Fixed = Field(default_factory=dict)
     """By dotted name, values that make this method the simpler one: {arguments.alpha: 1}."""
 
 
 class WarmStart(Strict):
     """What the first trial of each search uses: in place of it a YAML may name an output folder."""
 
-    model_config = ConfigDict(allow_inf_nan=True)
-    values: Parameters = Field(min_length=1)
+    values: Fixed = Field(min_length=1)
     """Of the first trial of each search, by dotted name."""
     folder: str | None = None
     """The output folder whose best trial they are."""

@@ -10,7 +10,7 @@ from typing_extensions import Self
 
 from reality_check.config.types import (
     TABLE_NEUTRAL,
-    FixedArguments,
+    Fixed,
     Name,
     PositiveInt,
     Searchable,
@@ -130,7 +130,7 @@ class Model(Strict):
     """What reports call the network."""
     trunk: str = "conv4"
     """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
-    arguments: FixedArguments = Field(default_factory=dict)
+    arguments: Fixed = Field(default_factory=dict)
     """Keyword arguments of the trunk."""
     weights: str = "none"
     """none, imagenet, a tag of torchvision or timm, or the path of a file."""

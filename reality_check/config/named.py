@@ -178,19 +178,12 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
     Args:
         beside: the folder of the YAML, from which the path may lead, too.
 
-    Raises:
-        UsageError: there is a file, but of no data set.
     """
     places = [expand_path(path), *([beside / path] if beside else [])]
     place = next((one for one in places if one.exists()), places[0])
     reader = _READERS.get(place.suffix.lower())
     if place.is_dir():  # Hugging Face's save_to_disk leaves dataset_info.json or dataset_dict.json
         reader = "tensors" if any(place.glob("dataset_*.json")) else "image_folder"
-    if reader is None and place.is_file() and place.suffix not in (".yaml", ".yml"):
-        raise UsageError(
-            f"{path!r} is no data set; name a folder with one sub-folder of images per class, or a "
-            f"file that ends in {', '.join(_READERS)} or .yaml."
-        )
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(os.path.abspath(place)).stem).lstrip("_.+-")
     where = path if place == places[0] else str(place)
     return reader and {"name": name[:64] or "data", "reader": reader, "path": where}
@@ -219,9 +212,10 @@ def _find_named(
     files = config_files(group, beside)
     if name not in files:
         known = [*files, *plugins(key)]
-        path = f"folder or file {name!r}, and no " if key == "dataset" else ""
+        files = f", no folder of that path and no file ({', '.join(_READERS)})"
         raise UsageError(
-            f"{key}: there is no {path}{key} named {name!r}; known names: {_some(known, group)}."
+            f"{key}: there is no {key} named {name!r}{files if key == 'dataset' else ''}; known "
+            f"names: {_some(known, group)}."
             f"{nearest(name, known)}"
         )
     if files[name] in trail:

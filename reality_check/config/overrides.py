@@ -4,18 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Sequence
-from types import UnionType
-from typing import Annotated, Any, Union, get_args, get_origin
+from typing import Any, Literal, get_origin
 
 import yaml
 
 from reality_check.config.method import Method
 from reality_check.config.schema import Experiment
 from reality_check.config.types import is_model
+from reality_check.config.values import kinds_of
 from reality_check.config.yaml_text import parse_word, parse_yaml
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
+#: Types of keys that are not, or not only, text.
+_NO_TEXT = (int, float, bool, Any, list, dict, tuple, Literal)
 _QUOTED = re.compile(r"'([^']|'')*'|\"([^\"\\]|\\.)*\"")
 
 
@@ -36,40 +38,33 @@ def parse_override(text: str) -> tuple[list[str], Any]:
         )
     try:
         return keys, _value(given, _kinds(keys))
-    except (yaml.YAMLError, RecursionError, ValueError):
+    except (yaml.YAMLError, RecursionError, ValueError, KeyError):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
 
 
 def _value(given: str, kinds: Sequence[Any]) -> Any:
-    word, is_text = given.strip(), str in kinds
+    word = given.strip()
+    is_free = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in kinds or [Any])
+    is_text = str in kinds and not is_free
     if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and not is_text):
         return parse_yaml(word)
-    if not kinds or not all(kind in (str, type(None)) or is_model(kind) for kind in kinds):
+    if is_free:
         return parse_word(word)
     is_none = not word or (word == "null" and type(None) in kinds)
     return None if is_none else given if is_text else word
 
 
 def _kinds(keys: Sequence[str]) -> list[Any]:
-    """The types that the schema knows for a key; empty below a key with free ones."""
+    """The types that the schema has for a key; none below a key with free ones."""
     found: list[Any] = [Experiment]
     for place, key in enumerate(keys):
         if place == 1 and keys[0] == "methods":
             found = [Method]
         else:
             fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
-            found = [part for field in fields if field for part in _parts(field.annotation)]
+            found = [kind for field in fields if field for kind in kinds_of(field.annotation)]
     return found
-
-
-def _parts(annotation: Any) -> list[Any]:
-    arguments = get_args(annotation)
-    if get_origin(annotation) is Annotated:
-        return _parts(arguments[0])
-    if get_origin(annotation) in (Union, UnionType):
-        return [part for one in arguments for part in _parts(one)]
-    return [annotation]
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

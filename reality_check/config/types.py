@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
@@ -20,11 +21,8 @@ Tunable = Annotated[
     float | Range | Choices | None, BeforeValidator(parse_tunable), PlainSerializer(dump_value)
 ]
 Arguments = Annotated[dict[str, Any], BeforeValidator(parse_items), PlainSerializer(dump_value)]
-_fixed = BeforeValidator(lambda values: parse_items(values, searched=False))
-#: Arguments of which none is searched.
-FixedArguments = Annotated[dict[str, Any], _fixed]
-#: By dotted name, what searched values are.
-Parameters = Annotated[dict[str, str | bool | int | float | None], _fixed]
+#: Values of which none is searched.
+Fixed = Annotated[dict[str, Any], BeforeValidator(partial(parse_items, searched=False))]
 _Plain = TypeVar("_Plain")
 #: A value of some type, or a range or choices of such.
 Searchable = Annotated[

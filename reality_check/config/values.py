@@ -27,11 +27,9 @@ from typing_extensions import Self
 
 from reality_check.config.yaml_text import Unquoted
 
-#: What the keys of a range or of choices are called elsewhere.
-_ELSEWHERE = (
-    *("value", "values", "choice", "options", "min", "max", "minimum", "maximum", "lo", "hi"),
-    *("lower", "upper", "start", "stop", "end", "from", "to", "range", "distribution"),
-)
+#: Keys of a range and of choices, and what they are called elsewhere.
+_KEYS = ("low", "high", "choices")
+_ELSEWHERE = "value values choice options min max minimum maximum lo hi lower upper"
 
 
 class Strict(BaseModel):
@@ -67,17 +65,17 @@ def _as_meant(value: Any, field: FieldInfo | None) -> Any:
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
     if isinstance(value, bool) and field is not None:
-        kinds = [*_kinds(field.annotation)]
+        kinds = [*kinds_of(field.annotation)]
         if bool not in kinds and any(k in (int, float) or type(k) is int for k in kinds):
             return str(value).lower()
     return value
 
 
-def _kinds(annotation: Any) -> Iterator[Any]:
-    """The types that a type is made of."""
+def kinds_of(annotation: Any) -> Iterator[Any]:
+    """A type, and what it is made of."""
     yield annotation
     for part in get_args(annotation):
-        yield from _kinds(part)
+        yield from kinds_of(part)
 
 
 class Range(Strict):
@@ -180,11 +178,10 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
     """Whether a mapping is one, or was meant to be."""
-    own = ("low", "high", "choices")
-    keys = [str(key).lower() for key in value]
-    near = (get_close_matches(key, (*own, *_ELSEWHERE), cutoff=0.8) for key in keys)
-    rest = [key for key, names in zip(keys, near, strict=True) if not names]
-    return bool({*own} & {*keys}) or (len(rest) < len(keys) and {*rest} <= {"log", "int"})
+    keys = {str(key).lower() for key in value} - {"log", "int"}
+    words = (*_KEYS, *_ELSEWHERE.split())
+    alike = [key for key in keys if get_close_matches(key, words, cutoff=0.8)]
+    return not keys.isdisjoint(_KEYS) or 0 < len(alike) == len(keys)
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
@@ -200,12 +197,9 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
     if missing:
         raise ValueError(f"a range needs both low and high; {missing[0]!r} is missing")
     for key in ("low", "high"):
-        if key in value and not is_number(value[key]):
-            raise ValueError(f"{key} must be a number, got {value[key]!r}")
-        if isinstance(value.get(key), int) and abs(value[key]) > 2**53:
-            raise ValueError(
-                f"{key} must be at most 2**53, as floats are exact to, got {value[key]}"
-            )
+        number = value.get(key, 0)
+        if not is_number(number) or (isinstance(number, int) and abs(number) > 2**53):
+            raise ValueError(f"{key} must be a number, got {number!r}; whole ones go up to 2**53")
     for key in ("log", "int"):
         if not isinstance(value.get(key, False), bool):
             raise ValueError(f"{key} must be true or false, got {value[key]!r}")

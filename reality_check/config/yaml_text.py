@@ -40,31 +40,20 @@ def _word(loader: Any, node: yaml.Node) -> Any:
     text = loader.construct_scalar(node)
     if not _CERTAIN.fullmatch(text):
         return Unquoted(text)
-    if text.lower() in ("true", "false"):
-        return text.lower() == "true"
-    return int(text) if text.lstrip("+-").isdigit() else loader.construct_yaml_float(node)
-
-
-def _odd_tag(loader: Any, node: yaml.Node) -> None:
-    problem = f"the tag {node.tag.replace(_TAG, '!!')} is not read; write a plain value"
-    raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+    return SafeConstructor.yaml_constructors[node.tag](loader, node)
 
 
 class _Plain:
     """A mix-in for loaders: only values that JSON has too, and no key is given twice."""
 
-    yaml_constructors: ClassVar = {
-        **{_TAG + kind: _word for kind in ("bool", "int", "float")},
-        # Dates are for people: no key of ours is one.
-        **{
-            _TAG + kind: SafeConstructor.construct_yaml_str
-            for kind in ("timestamp", "value", "merge")
-        },
-        **{
-            _TAG + kind: getattr(SafeConstructor, f"construct_yaml_{kind}")
-            for kind in ("null", "str", "seq", "map")
-        },
-        None: _odd_tag,
+    yaml_constructors: ClassVar = SafeConstructor.yaml_constructors | {
+        _TAG + kind: read
+        for read, kinds in (
+            (_word, "bool int float"),
+            (SafeConstructor.construct_yaml_str, "timestamp value merge"),  # no key is a date
+            (SafeConstructor.construct_undefined, "binary omap pairs set"),
+        )
+        for kind in kinds.split()
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
@@ -186,7 +175,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error}.") from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deep; close its brackets.") from None
-    except (yaml.YAMLError, ValueError) as error:  # ValueError: a number of 5,000 digits
+    except (yaml.YAMLError, ValueError, KeyError) as error:  # the last two: !!int x, !!bool x
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not valid YAML"

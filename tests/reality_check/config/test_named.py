@@ -60,8 +60,8 @@ def test_a_known_name_is_not_the_folder_of_that_name() -> None:
 @pytest.mark.parametrize(
     ("form", "words"),
     [
-        ("./nothing", ["no folder or file './nothing'"]),
-        ("notes.txt", ["'notes.txt' is no data set", "a folder with one sub-folder", ".csv"]),
+        ("./nothing", ["no dataset named './nothing', no folder of that path and no file (.npz"]),
+        ("notes.txt", ["no dataset named 'notes.txt'", ".csv"]),
         ("glyph", ["mean 'glyphs'?"]),
         ("${NOT_SET}/x", ["NOT_SET, which is not set"]),
     ],
