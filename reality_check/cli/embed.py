@@ -130,10 +130,10 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _dataset(given: str) -> dict[str, Any]:
-    from reality_check.config.named import expand
+    from reality_check.config.named import dataset_of_path, expand
 
     found: dict[str, Any] = expand(given, "dataset", "datasets", None)
-    is_folder = found["reader"] == "image_folder" and found.get("path") == given
+    is_folder = found["reader"] == "image_folder" and found == dataset_of_path(given)
     return found | ({"size": 256} if is_folder else {})
 
 

@@ -12,7 +12,6 @@ from reality_check.config.named import TENSOR_FILES, dataset_of_path
 from reality_check.config.types import Name
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
-from reality_check.utils.paths import expand_path
 
 #: Beside the YAML, so that editors find it without a network.
 SCHEMA = "reality-check.schema.json"
@@ -149,8 +148,8 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
 
 
 def _check_features(name: str) -> None:
-    found = dataset_of_path(name)
-    if found is None or found["reader"] != "tensors" or not expand_path(name).exists():
+    found = dataset_of_path(name) or {}
+    if found.get("reader") != "tensors" or not Path(found["path"]).exists():
         raise UsageError(
             f"--features is {name!r}, but it must be an existing file that ends in "
             f"{', '.join(TENSOR_FILES)}; write one with reality-check embed."

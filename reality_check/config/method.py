@@ -238,9 +238,9 @@ class Method(Strict):
     @field_validator("model", mode="before")
     @classmethod
     def _as_in_a_model(cls, value: Any) -> Any:
-        key, value = "remove_last_bn_relu", Model.as_meant(value)
-        if isinstance(value, dict) and isinstance(value.get(key), bool):
-            value[key] = "paper" if value[key] else "no"  # as YAML 1.1 had it before
+        key, value = "remove_last_bn_relu", Model.as_meant(value)  # type: ignore[operator]
+        if isinstance(value, dict) and key in value:
+            value[key] = Model._yes_or_no(value[key])  # what YAML 1.1 made of no
         return value
 
     @field_validator("model")

@@ -24,7 +24,7 @@ from reality_check.config.protocol import Protocol
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.config_files import config_files, paper_files, shipped_files
 from reality_check.utils.errors import UsageError, at_home, every
-from reality_check.utils.paths import expand_path
+from reality_check.utils.paths import find_path
 from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
@@ -179,14 +179,13 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
         beside: the folder of the YAML, from which the path may lead, too.
 
     """
-    places = [expand_path(path), *([beside / path] if beside else [])]
-    place = next((one for one in places if one.exists()), places[0])
+    place = find_path(path, beside)
     reader = _READERS.get(place.suffix.lower())
     if place.is_dir():  # Hugging Face's save_to_disk leaves dataset_info.json or dataset_dict.json
         reader = "tensors" if any(place.glob("dataset_*.json")) else "image_folder"
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(os.path.abspath(place)).stem).lstrip("_.+-")
-    where = path if place == places[0] else str(place)
-    return reader and {"name": name[:64] or "data", "reader": reader, "path": where}
+    found = {"name": name[:64] or "data", "reader": reader, "path": str(place)}
+    return found if reader else None
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:
@@ -203,18 +202,16 @@ def _find_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> Path:
     if name.endswith((".yaml", ".yml")):
-        folders = [path.parent for path in trail[-1:]] + ([beside] if beside else [])
-        candidates = [at_home(name), *(folder / name for folder in folders)]
-        file = next((path for path in candidates if path.is_file()), None)
-        if file is None:
+        file = find_path(name, *(path.parent for path in trail[-1:]), beside)
+        if not file.is_file():
             raise UsageError(f"{key}: there is no file {name!r}.")
         return file.resolve()
     files = config_files(group, beside)
     if name not in files:
         known = [*files, *plugins(key)]
-        files = f", no folder of that path and no file ({', '.join(_READERS)})"
+        path = f", no folder of that path and no file ({', '.join(_READERS)})"
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}{files if key == 'dataset' else ''}; known "
+            f"{key}: there is no {key} named {name!r}{path if key == 'dataset' else ''}; known "
             f"names: {_some(known, group)}."
             f"{nearest(name, known)}"
         )

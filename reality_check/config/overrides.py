@@ -8,7 +8,6 @@ from typing import Any, Literal, get_origin
 
 import yaml
 
-from reality_check.config.method import Method
 from reality_check.config.schema import Experiment
 from reality_check.config.types import is_model
 from reality_check.config.values import kinds_of
@@ -46,24 +45,18 @@ def parse_override(text: str) -> tuple[list[str], Any]:
 def _value(given: str, kinds: Sequence[Any]) -> Any:
     word = given.strip()
     is_free = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in kinds or [Any])
-    is_text = str in kinds and not is_free
-    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and not is_text):
+    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (is_free or str not in kinds)):
         return parse_yaml(word)
-    if is_free:
-        return parse_word(word)
     is_none = not word or (word == "null" and type(None) in kinds)
-    return None if is_none else given if is_text else word
+    return parse_word(word) if is_free or is_none else word
 
 
 def _kinds(keys: Sequence[str]) -> list[Any]:
     """The types that the schema has for a key; none below a key with free ones."""
     found: list[Any] = [Experiment]
-    for place, key in enumerate(keys):
-        if place == 1 and keys[0] == "methods":
-            found = [Method]
-        else:
-            fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
-            found = [kind for field in fields if field for kind in kinds_of(field.annotation)]
+    for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
+        fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
+        found = [kind for field in fields if field for kind in kinds_of(field.annotation)]
     return found
 
 

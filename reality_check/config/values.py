@@ -11,8 +11,8 @@ A value anywhere under a method (or a learning rate of the protocol) may be writ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from difflib import get_close_matches
+import sys
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any, get_args
 
 from pydantic import (
@@ -29,7 +29,10 @@ from reality_check.config.yaml_text import Unquoted
 
 #: Keys of a range and of choices, and what they are called elsewhere.
 _KEYS = ("low", "high", "choices")
-_ELSEWHERE = "value values choice options min max minimum maximum lo hi lower upper"
+_ELSEWHERE = (
+    "value values val vals choice choises choces chioces options option min max minimum maximum "
+    "lo hi lower upper lwo hihg hgih hig"
+)
 
 
 class Strict(BaseModel):
@@ -60,15 +63,11 @@ class Strict(BaseModel):
 
 
 def _as_meant(value: Any, field: FieldInfo | None) -> Any:
-    if isinstance(value, Unquoted):
-        return str(value)
     if isinstance(value, list | tuple):
         return [_as_meant(entry, field) for entry in value]
-    if isinstance(value, bool) and field is not None:
-        kinds = [*kinds_of(field.annotation)]
-        if bool not in kinds and any(k in (int, float) or type(k) is int for k in kinds):
-            return str(value).lower()
-    return value
+    kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
+    is_number = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
+    return str(value) if is_number or isinstance(value, Unquoted) else value
 
 
 def kinds_of(annotation: Any) -> Iterator[Any]:
@@ -81,8 +80,6 @@ def kinds_of(annotation: Any) -> Iterator[Any]:
 class Range(Strict):
     """A searched number between ``low`` and ``high`` (inclusive)."""
 
-    model_config = ConfigDict(allow_inf_nan=True)  # told in a sentence of its own
-
     low: float
     """Smallest value."""
     high: float
@@ -94,9 +91,9 @@ class Range(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if self.low >= self.high:
             raise ValueError(
-                f"a range needs finite low < high, got low={self.low:g} and high={self.high:g}"
+                f"a range needs low < high, got low={self.low:g} and high={self.high:g}"
             )
         if self.log and self.low <= 0:
             raise ValueError(f"a log range needs low > 0, got low={self.low:g}")
@@ -148,16 +145,14 @@ def parse_value(value: Any, searched: bool = True) -> Any:
         return parse_items(value, searched)
     if isinstance(value, list | tuple):
         return [parse_value(item, searched) for item in value]
-    if value is None or isinstance(value, bool):
-        return value
     if isinstance(value, Unquoted):
         raise ValueError(f"{value} has several meanings; write true, false, {_PLAIN}")
     if isinstance(value, str):
         return str.__str__(value).encode().decode()  # half a surrogate pair is an error
-    if isinstance(value, int):
-        return int(value)
-    if isinstance(value, float) and not math.isnan(value):
-        return float(value)
+    if value is None or isinstance(value, bool):
+        return value
+    if is_number(value) and not math.isnan(value):
+        return int(value) if isinstance(value, int) else float(value)
     raise ValueError(f"{value!r} is not kept by a YAML; write null, {_PLAIN}")
 
 
@@ -179,33 +174,23 @@ def parse_items(values: Any, searched: bool = True) -> Any:
 def _resembles_range(value: Mapping[Any, Any]) -> bool:
     """Whether a mapping is one, or was meant to be."""
     keys = {str(key).lower() for key in value} - {"log", "int"}
-    words = (*_KEYS, *_ELSEWHERE.split())
-    alike = [key for key in keys if get_close_matches(key, words, cutoff=0.8)]
-    return not keys.isdisjoint(_KEYS) or 0 < len(alike) == len(keys)
+    return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_ELSEWHERE.split()))
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
-    kind = Choices if "choices" in value else Range
-    allowed = ["choices"] if kind is Choices else ["low", "high", "log", "int"]
-    unknown = sorted(map(str, {*value} - {*allowed}))
-    if unknown:
+    kind, allowed = (
+        (Choices, _KEYS[2:]) if "choices" in value else (Range, ("low", "high", "log", "int"))
+    )
+    for key in sorted(map(str, {*value} - {*allowed})):
         raise ValueError(
-            f"unknown key {unknown[0]!r} in a search range; write {{low: 0, high: 1}}, also with "
+            f"unknown key {key!r} in a search range; write {{low: 0, high: 1}}, also with "
             "log: true or int: true, or {choices: [a, b]}"
         )
-    missing = [key for key in ("low", "high") if kind is Range and key not in value]
-    if missing:
-        raise ValueError(f"a range needs both low and high; {missing[0]!r} is missing")
-    for key in ("low", "high"):
-        number = value.get(key, 0)
-        if not is_number(number) or (isinstance(number, int) and abs(number) > 2**53):
-            raise ValueError(f"{key} must be a number, got {number!r}; whole ones go up to 2**53")
-    for key in ("log", "int"):
-        if not isinstance(value.get(key, False), bool):
-            raise ValueError(f"{key} must be true or false, got {value[key]!r}")
     if kind is Choices:
         value["choices"] = parse_value(value["choices"], searched=False)
         _check_choices(value["choices"])
+    else:
+        _check_ends(value)
     try:
         return kind(**value)
     except ValidationError as error:
@@ -213,15 +198,29 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
         raise ValueError(str(first.get("ctx", {}).get("error", first["msg"]))) from None
 
 
+def _check_ends(value: Mapping[str, Any]) -> None:
+    for key in ("low", "high"):
+        if key not in value:
+            raise ValueError(f"a range needs both low and high; {key!r} is missing")
+        end = value[key]
+        if not (is_number(end) and abs(end) <= sys.float_info.max and end == float(end)):
+            raise ValueError(f"{key} must be a number that a float can hold, got {end!r}")
+    for key in ("log", "int"):
+        if not isinstance(value.get(key, False), bool):
+            raise ValueError(f"{key} must be true or false, got {value[key]!r}")
+
+
 def _check_choices(entries: Any) -> None:
     if not isinstance(entries, list) or len(entries) < 2:
         raise ValueError(f"choices must be a list of at least two values, got {entries!r}")
-    for place, entry in enumerate(entries):
+    seen: dict[Any, Any] = {}
+    for entry in entries:
         if isinstance(entry, list | Mapping):
             raise ValueError(f"choices must be plain values, got {entry!r}")
-        if entry in entries[:place]:
-            first = entries[entries.index(entry)]
-            raise ValueError(f"choices lists {first!r} and {entry!r}, which are equal; remove one")
+        if entry in seen:
+            equal = f"{seen[entry]!r} and {entry!r}"
+            raise ValueError(f"choices lists {equal}, which are equal; remove one")
+        seen[entry] = entry
 
 
 def is_number(value: Any) -> bool:
@@ -231,65 +230,52 @@ def is_number(value: Any) -> bool:
 
 def parse_tunable(value: Any) -> float | Searched | None:
     """A number, or a range or choices of numbers; numbers written as ``1e-4`` are accepted."""
-    if value is None or isinstance(value, Range | Choices):
-        return value
-    if isinstance(value, Mapping):
-        parsed = parse_value(value)
-        wrong = parsed.choices if isinstance(parsed, Choices) else []
-        wrong = [entry for entry in wrong if not is_number(entry)]
-        if wrong:
-            raise ValueError(f"the choices must be numbers, got {wrong[0]!r}")
-        if isinstance(parsed, Range | Choices):
-            return parsed
-        raise ValueError("expected a number or a range such as {low: 0.1, high: 1}")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"expected a number or a range such as {{low: 0.1, high: 1}}: {value!r}")
-    try:
-        number = float(value)
-    except ValueError as error:
-        raise ValueError(
-            f"expected a number or a range such as {{low: 0.1, high: 1}}, got {value!r}"
-        ) from error
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {number}")
-    return number
+    parsed = parse_value(value) if isinstance(value, Mapping) else value
+    if parsed is None or isinstance(parsed, Range):
+        return parsed
+    for entry in parsed.choices if isinstance(parsed, Choices) else [parsed]:
+        try:
+            number = math.nan if isinstance(entry, bool) else float(entry)
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(
+                f"expected a finite number or a range such as {{low: 0.1, high: 1}}, got {entry!r}"
+            )
+    return parsed if isinstance(parsed, Choices) else number
 
 
 def dump_value(value: Any) -> Any:
     """The inverse of :func:`parse_value`: plain data that YAML can hold."""
-    if isinstance(value, Range):
-        plain = value.model_dump(by_alias=True, exclude_defaults=True)
-        return plain | ({key: int(plain[key]) for key in ("low", "high")} if value.integer else {})
-    if isinstance(value, Choices):
-        return {"choices": list(value.choices)}
-    if isinstance(value, Mapping):
-        return {key: dump_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [dump_value(item) for item in value]
-    return value
+    return _replaced(value, "", lambda _, searched: _dumped(searched))
 
 
-def find_searched(value: Any, path: str) -> Iterator[tuple[str, Searched]]:
-    """Yield ``(dotted name, range or choices)`` for everything searched below ``value``."""
-    if isinstance(value, Range | Choices):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from find_searched(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from find_searched(item, f"{path}.{index}")
+def _dumped(value: Searched) -> dict[str, Any]:
+    plain = value.model_dump(by_alias=True, exclude_defaults=True)
+    whole = isinstance(value, Range) and value.integer
+    return plain | ({key: int(plain[key]) for key in ("low", "high")} if whole else {})
+
+
+def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:
+    """Return ``(dotted name, range or choices)`` of everything searched below ``value``."""
+    found: list[tuple[str, Searched]] = []
+    _replaced(value, path, lambda *one: found.append(one))
+    return found
 
 
 def fill_in(value: Any, path: str, params: Mapping[str, Any]) -> Any:
     """Replace everything searched below ``value`` by its entry of ``params``."""
+    return _replaced(value, path, lambda name, _: params[name])
+
+
+def _replaced(value: Any, path: str, by: Callable[[str, Searched], Any]) -> Any:
     if isinstance(value, Range | Choices):
-        return params[path]
+        return by(path, value)
     if isinstance(value, Mapping):
         return {
-            key: fill_in(item, f"{path}.{key}" if path else str(key), params)
+            key: _replaced(item, f"{path}.{key}" if path else str(key), by)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [fill_in(item, f"{path}.{index}", params) for index, item in enumerate(value)]
+        return [_replaced(item, f"{path}.{index}", by) for index, item in enumerate(value)]
     return value

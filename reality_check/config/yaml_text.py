@@ -21,6 +21,8 @@ _MOST_VALUES = 1_000_000
 
 
 _TAG = "tag:yaml.org,2002:"
+#: Kinds of values that are not text, or not plain.
+_ODD = "bool int float timestamp value merge binary omap pairs set"
 #: What is a number or a flag in YAML 1.1 and 1.2 alike.
 _CERTAIN = re.compile(
     r"true|false|[-+]?((?!0[0-9]+$)(\.[0-9]+|[0-9]+\.?[0-9]*)(e[-+]?[0-9]+)?|\.inf)|\.nan", re.I
@@ -28,7 +30,7 @@ _CERTAIN = re.compile(
 
 
 class Unquoted(str):
-    """A word that is a number or a flag in YAML 1.1 alone: 010 (8), 1_000, 12:30:00, yes.
+    """A word that is no text in YAML 1.1 alone: 010 (8), 1_000, 12:30:00, yes, 2020-01-01.
 
     Where text, a number or a flag is due, it is what it looks like; elsewhere nobody knows.
     """
@@ -47,13 +49,7 @@ class _Plain:
     """A mix-in for loaders: only values that JSON has too, and no key is given twice."""
 
     yaml_constructors: ClassVar = SafeConstructor.yaml_constructors | {
-        _TAG + kind: read
-        for read, kinds in (
-            (_word, "bool int float"),
-            (SafeConstructor.construct_yaml_str, "timestamp value merge"),  # no key is a date
-            (SafeConstructor.construct_undefined, "binary omap pairs set"),
-        )
-        for kind in kinds.split()
+        _TAG + kind: _word for kind in _ODD.split()
     }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:

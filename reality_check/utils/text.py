@@ -12,7 +12,7 @@ from typing import Any
 
 #: What a common beginning adds to how alike two names are, which is 1 at most.
 _WEIGHT_OF_BEGINNING = 0.1
-_TEXT_OR_INFINITY = re.compile(r'"(?:[^"\\]|\\.)*"|Infinity')
+_TEXT_OR_INFINITY = re.compile(r'("(?:[^"\\]|\\.)*")|Infinity')
 
 
 def duration(seconds: float | None) -> str:
@@ -47,7 +47,7 @@ def strict_json(data: Any, **options: Any) -> str:
         options: of :func:`json.dumps`.
     """
     text = json.dumps(data, **options)
-    return _TEXT_OR_INFINITY.sub(lambda found: found[0] if '"' in found[0] else "1e999", text)
+    return _TEXT_OR_INFINITY.sub(lambda found: found[1] or "1e999", text)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:
