@@ -20,7 +20,7 @@ from reality_check.config.types import (
     Tunable,
     check_learning_rate,
 )
-from reality_check.config.values import Choices, Range, Strict, is_number
+from reality_check.config.values import Range, Strict, ends_of
 from reality_check.utils.text import nearest
 
 
@@ -105,7 +105,7 @@ class ValueSchedule(Strict):
     @classmethod
     def _whole(cls, value: Any) -> Any:
         whole = not isinstance(value, Range) or value.integer
-        wrong = [end for end in _ends(value) if end < 1 or end % 1]
+        wrong = [end for end in ends_of(value) if end < 1 or end % 1]
         if wrong or not whole:
             raise ValueError(
                 "write a whole number of epochs, at least 1 (and int: true in a range), got "
@@ -116,8 +116,8 @@ class ValueSchedule(Strict):
     @field_validator("factor")
     @classmethod
     def _positive(cls, value: Any) -> Any:
-        if any(end <= 0 for end in _ends(value)):
-            raise ValueError(f"factor must be above 0, got {min(_ends(value)):g}")
+        if any(end <= 0 for end in ends_of(value)):
+            raise ValueError(f"factor must be above 0, got {min(ends_of(value)):g}")
         return value
 
     @model_validator(mode="after")
@@ -127,15 +127,6 @@ class ValueSchedule(Strict):
             raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
         check_steps(self)
         return self
-
-
-def _ends(value: Any) -> list[Any]:
-    """The numbers that a value can be, or the smallest and largest of them."""
-    if isinstance(value, Choices):
-        return [entry for entry in value.choices if entry is not None]
-    if isinstance(value, Range):
-        return [value.low, value.high]
-    return [value] if is_number(value) else []
 
 
 class BeforeTraining(Strict):

@@ -20,6 +20,7 @@ from reality_check.config.values import (
     Range,
     Searched,
     Strict,
+    ends_of,
     fill_in,
     find_searched,
     is_number,
@@ -78,8 +79,7 @@ class Embedder(Strict):
             if isinstance(value, Range) and key != "dropout" and not value.integer:
                 raise ValueError(f"{key} takes whole numbers; write int: true in its range")
             if isinstance(value, Range | Choices):
-                ends = value.choices if isinstance(value, Choices) else (value.low, value.high)
-                for end in ends:
+                for end in ends_of(value):
                     try:
                         Embedder.model_validate({key: end})
                     except ValidationError as error:

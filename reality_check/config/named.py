@@ -7,7 +7,6 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
-import os
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -177,15 +176,15 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
 
     Args:
         beside: the folder of the YAML, from which the path may lead, too.
-
     """
     place = find_path(path, beside)
     reader = _READERS.get(place.suffix.lower())
     if place.is_dir():  # Hugging Face's save_to_disk leaves dataset_info.json or dataset_dict.json
         reader = "tensors" if any(place.glob("dataset_*.json")) else "image_folder"
-    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(os.path.abspath(place)).stem).lstrip("_.+-")
-    found = {"name": name[:64] or "data", "reader": reader, "path": str(place)}
-    return found if reader else None
+    if reader is None:
+        return None
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", place.resolve().stem).lstrip("_.+-")
+    return {"name": name[:64] or "data", "reader": reader, "path": str(place)}
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:

@@ -12,6 +12,7 @@ from reality_check.config.values import (
     Choices,
     Range,
     dump_value,
+    ends_of,
     parse_items,
     parse_tunable,
     parse_value,
@@ -69,9 +70,7 @@ def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
 
 def check_learning_rate(value: Any) -> Any:
     """Learning rates and their factors are not negative; 0 freezes the part."""
-    low = value.low if isinstance(value, Range) else value
-    if isinstance(value, Choices):
-        low = min(number for number in value.choices if isinstance(number, int | float))
-    if isinstance(low, int | float) and low < 0:
+    low = min(ends_of(value), default=0)
+    if low < 0:
         raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")
     return value

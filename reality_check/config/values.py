@@ -235,7 +235,7 @@ def parse_tunable(value: Any) -> float | Searched | None:
         return parsed
     for entry in parsed.choices if isinstance(parsed, Choices) else [parsed]:
         try:
-            number = math.nan if isinstance(entry, bool) else float(entry)
+            number = math.nan if isinstance(entry, bool) else float(entry)  # type: ignore[arg-type]
         except (TypeError, ValueError, OverflowError):
             number = math.nan
         if not math.isfinite(number):
@@ -243,6 +243,13 @@ def parse_tunable(value: Any) -> float | Searched | None:
                 f"expected a finite number or a range such as {{low: 0.1, high: 1}}, got {entry!r}"
             )
     return parsed if isinstance(parsed, Choices) else number
+
+
+def ends_of(value: Any) -> list[Any]:
+    """What a value can be: all choices, both ends of a range, or the number itself."""
+    if isinstance(value, Range):
+        return [value.low, value.high]
+    return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
 
 
 def dump_value(value: Any) -> Any:

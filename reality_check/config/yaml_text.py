@@ -35,14 +35,13 @@ class Unquoted(str):
     Where text, a number or a flag is due, it is what it looks like; elsewhere nobody knows.
     """
 
-    __slots__ = ()
-
 
 def _word(loader: Any, node: yaml.Node) -> Any:
     text = loader.construct_scalar(node)
     if not _CERTAIN.fullmatch(text):
         return Unquoted(text)
-    return SafeConstructor.yaml_constructors[node.tag](loader, node)
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # not the tag that is written
+    return SafeConstructor.yaml_constructors[tag](loader, node)
 
 
 class _Plain:
@@ -171,7 +170,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error}.") from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deep; close its brackets.") from None
-    except (yaml.YAMLError, ValueError, KeyError) as error:  # the last two: !!int x, !!bool x
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an int of 5,000 digits
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not valid YAML"

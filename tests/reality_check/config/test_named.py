@@ -37,7 +37,11 @@ def here(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_a_folder_or_a_file_is_a_data_set_everywhere(
     here: Path, monkeypatch: pytest.MonkeyPatch, form: str, reader: str
 ) -> None:
-    expected = {"name": form.strip("./").partition(".")[0], "reader": reader, "path": str(Path(form))}
+    expected = {
+        "name": form.strip("./").partition(".")[0],
+        "reader": reader,
+        "path": str(Path(form)),
+    }
     of_yaml = compose({"name": "e", "dataset": form, **REST}).dataset
     of_override = compose({"name": "e", "dataset": "glyphs", **REST}, [f"dataset={form}"]).dataset
     based = compose({"name": "e", "dataset": {"base": form, "name": "x"}, **REST}).dataset
