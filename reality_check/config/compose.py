@@ -43,7 +43,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
 
     Args:
         path: a YAML file, the name of one in ``configs/experiments/``, or ``papers/PAPER/ITEM``.
-        overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML.
+        overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML, or
+            text, where the key is text.
             Methods are addressed by name: ``methods.proxy_nca.samples_per_class=4``.
 
     Returns:
