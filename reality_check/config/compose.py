@@ -130,8 +130,8 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
     controls, methods = data.get("controls"), data["methods"]
     if not isinstance(controls, list):
         return  # told when the experiment is validated
-    by_name = {method["name"]: method for method in methods}
-    copied = {method.get("control_of") for method in methods}
+    by_name = {str(method["name"]): method for method in methods}
+    copied = {str(method.get("control_of")) for method in methods}
     for name in controls:
         if name not in by_name:
             raise UsageError(
