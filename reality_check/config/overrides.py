@@ -13,7 +13,7 @@ from reality_check.config.types import is_model
 from reality_check.config.values import kinds_of
 from reality_check.config.yaml_text import parse_word, parse_yaml
 from reality_check.utils.errors import UsageError
-from reality_check.utils.text import nearest, one_line
+from reality_check.utils.text import nearest
 
 #: Types of keys that are not, or not only, text.
 _NO_TEXT = (int, float, bool, Any, list, dict, tuple, Literal)
@@ -38,7 +38,8 @@ def parse_override(text: str) -> tuple[list[str], Any]:
     try:
         return keys, _value(given, _kinds(keys))
     except (yaml.YAMLError, RecursionError, ValueError):
-        raise UsageError(f"the value of the override {one_line(text, 80)} is no YAML.") from None
+        shown = text if len(text) <= 80 else f"{text[:77]}..."
+        raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
 
 
 def _value(given: str, kinds: Sequence[Any]) -> Any:
