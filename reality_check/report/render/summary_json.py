@@ -230,14 +230,14 @@ def _paired(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    """Only what JSON can say: a number that is not finite is None, anything odd its text."""
+def _plain(value: Any, given: bool = False) -> Any:
+    """Only what JSON can say: a number that is not finite, nor given, is None."""
     if isinstance(value, Mapping):
-        return {str(key): item if key in _AS_GIVEN else _plain(item) for key, item in value.items()}
+        return {str(k): _plain(v, given or k in _AS_GIVEN) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, given) for item in value]
     if hasattr(value, "item"):  # a number of numpy's
         value = value.item()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if given or math.isfinite(value) else None
     return value if isinstance(value, str | int | bool | None) else str(value)
