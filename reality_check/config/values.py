@@ -179,7 +179,7 @@ def _resembles_range(value: Mapping[Any, Any]) -> bool:
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
     kind, allowed = (
-        (Choices, _KEYS[2:]) if "choices" in value else (Range, ("low", "high", "log", "int"))
+        (Choices, ["choices"]) if "choices" in value else (Range, ["low", "high", "log", "int"])
     )
     for key in sorted(map(str, {*value} - {*allowed})):
         raise ValueError(
