@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reality_check.cli.parsing import Commands, add_command, add_overrides, positive
@@ -41,8 +39,8 @@ def add_parser(commands: Commands) -> None:
     command.add_argument(
         "data",
         metavar="DATA",
-        help="a folder with one sub-folder of images per class, a file of tensors, the YAML of a "
-        "data set, or a name from `reality-check show datasets`",
+        help="a folder with one sub-folder of images per class or a .zip of it, a .csv list, a "
+        "file of tensors, the YAML of a data set, or a name from `reality-check show datasets`",
     )
     add_overrides(
         command,
@@ -132,16 +130,11 @@ def run(options: argparse.Namespace) -> int:
 
 
 def _dataset(given: str) -> dict[str, Any]:
-    from reality_check.config.named import as_name, expand
+    from reality_check.config.named import dataset_of_path, expand
 
-    place = Path(at_home(given))
-    if place.is_dir():
-        name = as_name(place.resolve().name)
-        return {"name": name, "reader": "image_folder", "path": given, "size": 256}
-    if ("/" in given or os.sep in given) and not place.is_file():
-        raise UsageError(f"there is no folder or file {given!r} to embed; check the path.")
     found: dict[str, Any] = expand(given, "dataset", "datasets", None)
-    return found
+    is_folder = found["reader"] == "image_folder" and found == dataset_of_path(given)
+    return found | ({"size": 256} if is_folder else {})
 
 
 def _how(options: argparse.Namespace, changes: dict[str, Any]) -> Embedding:

@@ -8,9 +8,9 @@ from pathlib import Path
 from pydantic import TypeAdapter, ValidationError
 
 from reality_check.config.json_schema import json_schema
-from reality_check.config.named import TENSOR_FILES
+from reality_check.config.named import TENSOR_FILES, dataset_of_path
 from reality_check.config.types import Name
-from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
 
 #: Beside the YAML, so that editors find it without a network.
@@ -48,8 +48,7 @@ seed: 0
 #: What is compared on: images, or features that `reality-check embed` wrote.
 IMAGES = """\
 dataset: glyphs        # names: reality-check show datasets. Your own images:
-                       # dataset: {name: mine, reader: image_folder, path: ./images, size: 64,
-                       #           resize: square}
+                       # dataset: {base: ./images, size: 64, resize: square}
 model: conv4           # names: reality-check show models
 protocol: quick        # a small budget to try things out; for a claim mlrc_subsets (days on a GPU)
 """
@@ -149,7 +148,8 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
 
 
 def _check_features(name: str) -> None:
-    if not at_home(name).is_file() or not name.endswith(TENSOR_FILES):
+    found = dataset_of_path(name) or {}
+    if found.get("reader") != "tensors" or not Path(found["path"]).exists():
         raise UsageError(
             f"--features is {name!r}, but it must be an existing file that ends in "
             f"{', '.join(TENSOR_FILES)}; write one with reality-check embed."

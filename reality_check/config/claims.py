@@ -9,7 +9,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import ConfigDict, Field, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.metrics import METRICS, PRIMARY, check_name, is_fraction
@@ -47,6 +47,7 @@ class Claim(Strict):
     :mod:`reality_check.papers.claims`.
     """
 
+    model_config = ConfigDict(allow_inf_nan=True)  # told in a sentence of its own
     name: Name
     """Name of the claim."""
     source: str

@@ -43,7 +43,8 @@ def load_experiment(path: str | Path, overrides: Sequence[str] = ()) -> Experime
 
     Args:
         path: a YAML file, the name of one in ``configs/experiments/``, or ``papers/PAPER/ITEM``.
-        overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML.
+        overrides: ``key.path=value`` texts, e.g. ``protocol.search.trials=8``; values are YAML, or
+            text, where the key is text.
             Methods are addressed by name: ``methods.proxy_nca.samples_per_class=4``.
 
     Returns:
@@ -129,8 +130,8 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
     controls, methods = data.get("controls"), data["methods"]
     if not isinstance(controls, list):
         return  # told when the experiment is validated
-    by_name = {method["name"]: method for method in methods}
-    copied = {method.get("control_of") for method in methods}
+    by_name = {str(method["name"]): method for method in methods}
+    copied = {str(method.get("control_of")) for method in methods}
     for name in controls:
         if name not in by_name:
             raise UsageError(
@@ -143,9 +144,9 @@ def _add_controls(data: dict[str, Any], where: str) -> None:
 
 def _changes_to(named: Mapping[str, Any], common: Any, where: str) -> dict[str, Any]:
     """What to change in the experiment's model so that it is the named one."""
-    whole = validate(Model, {"name": "model", **named}, where).model_dump(mode="json")
+    whole = validate(Model, {"name": "model", **named}, where).plain()
     try:
-        ours = Model.model_validate(common).model_dump(mode="json")
+        ours = Model.model_validate(common).plain()
     except ValidationError:
         ours = {}  # told when the experiment is validated
     return {

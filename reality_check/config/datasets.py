@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 from pydantic import AfterValidator, Field
 
-from reality_check.config.types import DataName, DataPath, Download, MayDiffer, Whole
+from reality_check.config.types import (
+    DataName,
+    DataPath,
+    Download,
+    Fixed,
+    MayDiffer,
+    Whole,
+)
 from reality_check.config.values import Strict
 
 
@@ -148,9 +155,7 @@ class TorchDatasetData(Strict):
     reader: Literal["torch_dataset"]
     dataset: str
     """Import path, such as my_data.Birds, or torchvision:NAME or pml:NAME."""
-    arguments: Annotated[dict[str, Any], MayDiffer("runs", ("root", "path"))] = Field(
-        default_factory=dict
-    )
+    arguments: Annotated[Fixed, MayDiffer("runs", ("root", "path"))] = Field(default_factory=dict)
     """Keyword arguments of its constructor."""
     size: Annotated[int, Field(ge=8, le=1024)] | None = None
     """Side of the squares that images are resized to, in pixels; null: all have one size."""
@@ -167,7 +172,7 @@ class FunctionData(Strict):
     reader: Literal["function"]
     function: str
     """Import path, such as my_data.read, or a name that an installed package adds."""
-    arguments: Annotated[dict[str, Any], MayDiffer("runs", ("path",))] = Field(default_factory=dict)
+    arguments: Annotated[Fixed, MayDiffer("runs", ("path",))] = Field(default_factory=dict)
     """Keyword arguments of the function."""
 
 

@@ -19,7 +19,7 @@ def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
         for index, (left, right) in enumerate(zip(one, other, strict=True)):
             label = left.get("name", index) if isinstance(left, Mapping) else index
             yield from differing_keys(left, right, f"{path}.{label}")
-    elif one != other:
+    elif one != other or isinstance(one, bool) != isinstance(other, bool):
         yield path
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, get_args, get_origin
+from typing import Any, get_args
 
 from pydantic import BaseModel, ValidationError
 
@@ -12,6 +12,7 @@ from reality_check.config.method import Method
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.types import is_model
+from reality_check.config.values import kinds_of
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -49,7 +50,7 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     name = _dotted(location, data)
     kind, given = item["type"], item.get("input")
     context = item.get("ctx", {})
-    if kind == "extra_forbidden":
+    if kind in ("extra_forbidden", "invalid_key"):
         valid = _valid_keys(location[:-1], data, root)
         hint = nearest(str(location[-1]), valid)
         return f"unknown key {name!r}; valid keys here: {', '.join(valid)}.{hint}"
@@ -77,7 +78,10 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     if kind == "model_type" and (valid := _valid_keys(location, data, root)):
         return f"{name} must be a mapping with keys of {', '.join(valid)}; got {given!r}."
     message = item["msg"].replace("Input should", "must")
-    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}."
+    quoted = (
+        "; put it in quotes" if kind == "string_type" and isinstance(given, int | float) else ""
+    )
+    return f"{name} {message[0].lower()}{message[1:]}, got {given!r}{quoted}."
 
 
 def _without_reader(location: Sequence[Any]) -> list[Any]:
@@ -116,16 +120,9 @@ def _valid_keys(location: Sequence[Any], data: Any, root: type[BaseModel]) -> li
         if part == "dataset" and model is Experiment:
             model = _READERS[_step(_step(data, "dataset"), "reader")]
         elif isinstance(part, str) and is_model(model) and part in model.model_fields:
-            model = _inner_model(model.model_fields[part].annotation)
+            model = next(filter(is_model, kinds_of(model.model_fields[part].annotation)), None)
         elif depth == 0:
             break
     if not is_model(model):
         return []
     return [field.alias or name for name, field in model.model_fields.items()]
-
-
-def _inner_model(annotation: Any) -> Any:
-    """The model inside ``X``, ``X | None`` or ``list[X]``."""
-    if is_model(annotation) or get_origin(annotation) is None:
-        return annotation
-    return next((arg for arg in get_args(annotation) if is_model(arg)), annotation)

@@ -14,12 +14,13 @@ from reality_check.config.training import Training, check_kind, check_steps
 from reality_check.config.types import (
     Arguments,
     DataPath,
+    Fixed,
     Name,
     PositiveInt,
     Tunable,
     check_learning_rate,
 )
-from reality_check.config.values import Choices, Range, Strict, is_number
+from reality_check.config.values import Range, Strict, ends_of
 from reality_check.utils.text import nearest
 
 
@@ -104,7 +105,7 @@ class ValueSchedule(Strict):
     @classmethod
     def _whole(cls, value: Any) -> Any:
         whole = not isinstance(value, Range) or value.integer
-        wrong = [end for end in _ends(value) if end < 1 or end % 1]
+        wrong = [end for end in ends_of(value) if end < 1 or end % 1]
         if wrong or not whole:
             raise ValueError(
                 "write a whole number of epochs, at least 1 (and int: true in a range), got "
@@ -115,8 +116,8 @@ class ValueSchedule(Strict):
     @field_validator("factor")
     @classmethod
     def _positive(cls, value: Any) -> Any:
-        if any(end <= 0 for end in _ends(value)):
-            raise ValueError(f"factor must be above 0, got {min(_ends(value)):g}")
+        if any(end <= 0 for end in ends_of(value)):
+            raise ValueError(f"factor must be above 0, got {min(ends_of(value)):g}")
         return value
 
     @model_validator(mode="after")
@@ -126,15 +127,6 @@ class ValueSchedule(Strict):
             raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
         check_steps(self)
         return self
-
-
-def _ends(value: Any) -> list[Any]:
-    """The numbers that a value can be, or the smallest and largest of them."""
-    if isinstance(value, Choices):
-        return [entry for entry in value.choices if entry is not None]
-    if isinstance(value, Range):
-        return [value.low, value.high]
-    return [value] if is_number(value) else []
 
 
 class BeforeTraining(Strict):
@@ -154,14 +146,14 @@ class Start(Strict):
 
     method: Name
     """Name of the simpler method."""
-    neutral: dict[str, str | bool | int | float | None] = Field(default_factory=dict)
+    neutral: Fixed = Field(default_factory=dict)
     """By dotted name, values that make this method the simpler one: {arguments.alpha: 1}."""
 
 
 class WarmStart(Strict):
     """What the first trial of each search uses: in place of it a YAML may name an output folder."""
 
-    values: dict[str, str | bool | int | float | None] = Field(min_length=1)
+    values: Fixed = Field(min_length=1)
     """Of the first trial of each search, by dotted name."""
     folder: str | None = None
     """The output folder whose best trial they are."""
@@ -205,7 +197,7 @@ class Method(Strict):
     0.7}}."""
     phase2: SecondPhase | None = None
     """What changes when validation has reached its first plateau."""
-    model: dict[str, Any] = Field(default_factory=dict)
+    model: Arguments = Field(default_factory=dict)
     """Keys of the experiment's model that differ for this method alone."""
     training: Training | None = None
     """Keys of the protocol's training that differ for this method alone."""
@@ -233,6 +225,14 @@ class Method(Strict):
                 f"{both[0]!r} has a schedule and is changed by phase2; leave one of the two out"
             )
         return self
+
+    @field_validator("model", mode="before")
+    @classmethod
+    def _as_in_a_model(cls, value: Any) -> Any:
+        key, value = "remove_last_bn_relu", Model.as_meant(value)  # type: ignore[operator]
+        if isinstance(value, dict) and key in value:
+            value[key] = Model._yes_or_no(value[key])  # what YAML 1.1 made of no
+        return value
 
     @field_validator("model")
     @classmethod

@@ -8,12 +8,19 @@ from typing import Annotated, Any, Literal
 from pydantic import Field, ValidationError, field_validator, model_validator
 from typing_extensions import Self
 
-from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt, Searchable
+from reality_check.config.types import (
+    TABLE_NEUTRAL,
+    Fixed,
+    Name,
+    PositiveInt,
+    Searchable,
+)
 from reality_check.config.values import (
     Choices,
     Range,
     Searched,
     Strict,
+    ends_of,
     fill_in,
     find_searched,
     is_number,
@@ -72,8 +79,7 @@ class Embedder(Strict):
             if isinstance(value, Range) and key != "dropout" and not value.integer:
                 raise ValueError(f"{key} takes whole numbers; write int: true in its range")
             if isinstance(value, Range | Choices):
-                ends = value.choices if isinstance(value, Choices) else (value.low, value.high)
-                for end in ends:
+                for end in ends_of(value):
                     try:
                         Embedder.model_validate({key: end})
                     except ValidationError as error:
@@ -124,7 +130,7 @@ class Model(Strict):
     """What reports call the network."""
     trunk: str = "conv4"
     """conv4, a name of torchvision or timm, or an import path: docs/trunks.md."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Fixed = Field(default_factory=dict)
     """Keyword arguments of the trunk."""
     weights: str = "none"
     """none, imagenet, a tag of torchvision or timm, or the path of a file."""
@@ -228,7 +234,7 @@ class Model(Strict):
         Raises:
             ValueError: a value is not allowed (pydantic's ``ValidationError``).
         """
-        plain = self.model_dump(mode="json")
+        plain = self.plain()
         if changes.get("head") is not None:
             plain |= dict.fromkeys(_PARTS) | {"neck": "none"}
         elif any(changes.get(key) is not None for key in (*_PARTS, "neck")):

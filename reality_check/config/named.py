@@ -23,12 +23,14 @@ from reality_check.config.protocol import Protocol
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.config_files import config_files, paper_files, shipped_files
 from reality_check.utils.errors import UsageError, at_home, every
+from reality_check.utils.paths import find_path
 from reality_check.utils.text import nearest
 
 #: Keys of an experiment that name a file, and the folder in ``configs/`` they are looked up in.
 GROUPS = {"dataset": "datasets", "model": "models", "protocol": "protocols"}
-#: Files that a data set may be named by.
+#: Files that a data set may be named by; of all that it may be, the reader.
 TENSOR_FILES = (".npz", ".npy", ".safetensors", ".parquet")
+_READERS = {**dict.fromkeys(TENSOR_FILES, "tensors"), ".csv": "csv", ".zip": "image_folder"}
 #: Names that a message lists; of more, it says how many.
 _MOST_LISTED = 15
 
@@ -154,10 +156,12 @@ def expand(
 def _read_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> dict[str, Any]:
-    if key == "dataset" and name.endswith(TENSOR_FILES):
-        return {"name": as_name(name), "reader": "tensors", "path": name}
     if key == "dataset" and _is_of_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
+    if key == "dataset" and name not in config_files(group, beside):
+        found = dataset_of_path(name, beside)
+        if found is not None:
+            return found
     file = _find_named(name, key, group, beside, trail)
     if file in trail:
         chain = " -> ".join(path.stem for path in (*trail, file))
@@ -167,9 +171,20 @@ def _read_named(
     return expand(data, key, group, beside, (*trail, file)) if "base" in data else data
 
 
-def as_name(path: str) -> str:
-    """A name for a data set that is named by its file."""
-    return re.sub(r"[^A-Za-z0-9_.+-]", "_", Path(path).stem).lstrip("_.+-")[:64] or "data"
+def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | None:
+    """The data set in a folder or a file, wherever one may be named; ``None``: the path is neither.
+
+    Args:
+        beside: the folder of the YAML, from which the path may lead, too.
+    """
+    place = find_path(path, beside)
+    reader = _READERS.get(place.suffix.lower())
+    if place.is_dir():  # Hugging Face's save_to_disk leaves dataset_info.json or dataset_dict.json
+        reader = "tensors" if any(place.glob("dataset_*.json")) else "image_folder"
+    if reader is None:
+        return None
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", place.resolve().stem).lstrip("_.+-")
+    return {"name": name[:64] or "data", "reader": reader, "path": str(place)}
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:
@@ -186,17 +201,17 @@ def _find_named(
     name: str, key: str, group: str, beside: Path | None, trail: tuple[Path, ...]
 ) -> Path:
     if name.endswith((".yaml", ".yml")):
-        folders = [path.parent for path in trail[-1:]] + ([beside] if beside else [])
-        candidates = [at_home(name), *(folder / name for folder in folders)]
-        file = next((path for path in candidates if path.is_file()), None)
-        if file is None:
+        file = find_path(name, *(path.parent for path in trail[-1:]), beside)
+        if not file.is_file():
             raise UsageError(f"{key}: there is no file {name!r}.")
         return file.resolve()
     files = config_files(group, beside)
     if name not in files:
         known = [*files, *plugins(key)]
+        path = f", no folder of that path and no file ({', '.join(_READERS)})"
         raise UsageError(
-            f"{key}: there is no {key} named {name!r}; known names: {_some(known, group)}."
+            f"{key}: there is no {key} named {name!r}{path if key == 'dataset' else ''}; known "
+            f"names: {_some(known, group)}."
             f"{nearest(name, known)}"
         )
     if files[name] in trail:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import cache
-from typing import Any, get_args
+from typing import get_args
 
 from pydantic import BaseModel
 
@@ -46,11 +46,6 @@ def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]
                 yield from ((mark, f"{key}.{inner}") for inner in mark.keys)
                 if not mark.keys:
                     yield mark, key
-        for inner in _models(field.annotation):
+        # Lists of models are not followed.
+        for inner in filter(is_model, get_args(field.annotation) or (field.annotation,)):
             yield from _marks(inner, f"{key}.")
-
-
-def _models(annotation: Any) -> list[type[BaseModel]]:
-    """The models that a key may hold; lists of them are not followed."""
-    kinds = get_args(annotation) or (annotation,)
-    return [kind for kind in kinds if is_model(kind)]

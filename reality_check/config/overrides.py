@@ -2,33 +2,62 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Literal, get_origin
 
 import yaml
 
-from reality_check.config.yaml_text import parse_yaml
+from reality_check.config.schema import Experiment
+from reality_check.config.types import is_model
+from reality_check.config.values import kinds_of
+from reality_check.config.yaml_text import parse_word, parse_yaml
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
+
+#: Types of keys that are not, or not only, text.
+_NO_TEXT = (int, float, bool, Any, list, dict, tuple, Literal)
+_QUOTED = re.compile(r"'([^']|'')*'|\"([^\"\\]|\\.)*\"")
 
 
 def parse_override(text: str) -> tuple[list[str], Any]:
     """The keys and the value of ``key.path=value``.
 
+    A value is YAML only where it begins with a bracket or is in quotes, or is a word that is no
+    text: signs such as # @ % mean themselves. Where a key is text, so is its value.
+
     Raises:
         UsageError: the text is none, or its value no YAML.
     """
-    path, equals, value = text.partition("=")
+    path, equals, given = text.partition("=")
     keys = path.strip().split(".")
     if not equals or not all(keys):
         raise UsageError(
             f"{text!r} is not an override; write key.path=value, e.g. protocol.search.trials=8."
         )
     try:
-        return keys, parse_yaml(value)
-    except (yaml.YAMLError, RecursionError):
+        return keys, _value(given, _kinds(keys))
+    except (yaml.YAMLError, RecursionError, ValueError):
         shown = text if len(text) <= 80 else f"{text[:77]}..."
         raise UsageError(f"the value of the override {shown!r} is not valid YAML.") from None
+
+
+def _value(given: str, kinds: Sequence[Any]) -> Any:
+    word = given.strip()
+    is_free = any(kind in _NO_TEXT or get_origin(kind) in _NO_TEXT for kind in kinds or [Any])
+    if _QUOTED.fullmatch(word) or (word[:1] in ("[", "{") and (is_free or str not in kinds)):
+        return parse_yaml(word)
+    is_none = not word or (word == "null" and type(None) in kinds)
+    return parse_word(word) if is_free or is_none else word
+
+
+def _kinds(keys: Sequence[str]) -> list[Any]:
+    """The types that the schema has for a key; none below a key with free ones."""
+    found: list[Any] = [Experiment]
+    for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
+        fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
+        found = [kind for field in fields if field for kind in kinds_of(field.annotation)]
+    return found
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

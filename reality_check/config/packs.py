@@ -7,7 +7,8 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.utils.archive import unseal
-from reality_check.utils.errors import UsageError, at_home
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import find_path
 from reality_check.utils.text import nearest
 
 #: What a pack says of itself; the version is raised when an older reader would misread it.
@@ -30,9 +31,7 @@ def packed_methods(entry: Mapping[str, Any], beside: Path | None) -> list[dict[s
             f"methods: unknown key {odd[0]!r} beside from; methods of a pack are as they were run, "
             "so only their names can be chosen: {from: PACK, methods: [NAME, ...]}."
         )
-    given = at_home(str(entry["from"]))
-    candidates = [given, *([beside / given] if beside else [])]
-    file = next((path for path in candidates if path.is_file()), given)
+    file = find_path(str(entry["from"]), beside)
     archive = unseal(file, SCHEMA, VERSION)
     experiment = archive.about["given"]  # without keys at a default, which a version may not know
     methods = {method["name"]: method for method in experiment["methods"]}

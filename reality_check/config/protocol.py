@@ -18,14 +18,14 @@ from typing_extensions import Self
 from reality_check.config.claims import Category
 from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, title
 from reality_check.config.training import Training
-from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
+from reality_check.config.types import TABLE_NEUTRAL, Fixed, Name, PositiveInt
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
 #: Of a class, as the data set has it; numbers are taken as text.
-ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if isinstance(v, int) else v)]
+ClassName = Annotated[str, BeforeValidator(lambda v: str(v) if type(v) is int else v)]
 
 
 class Split(Strict):
@@ -117,7 +117,7 @@ class Search(Strict):
     sampler: str = "tpe"
     """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
     or the import path of one."""
-    sampler_arguments: dict[str, Any] = Field(default_factory=dict)
+    sampler_arguments: Fixed = Field(default_factory=dict)
     """Further keyword arguments of the sampler."""
     startup_trials: Annotated[int, Field(ge=1)] = 10
     """First trials that are drawn at random; at least as many as a method has hyper-parameters to
@@ -254,7 +254,7 @@ class PublishedSetup(Strict):
     """The published network, a name of `reality-check show models`."""
     dataset: list[str] | None = None
     """The published data sets, by reader."""
-    images: dict[str, Any] = Field(default_factory=dict)
+    images: Fixed = Field(default_factory=dict)
     """How the published data set decodes its files."""
     methods: list[str] = Field(default_factory=list)
     """Folders of configs/methods/ with search ranges that were published for this data set; their

@@ -24,7 +24,7 @@ from reality_check.config.published import PublishedResults
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
-from reality_check.config.values import Strict, find_searched, parse_value
+from reality_check.config.values import Strict, find_searched
 from reality_check.utils.errors import every
 from reality_check.utils.own_names import RESERVED
 from reality_check.utils.passwords import without_password
@@ -236,14 +236,13 @@ class Experiment(Strict):
                 own = getattr(method.learning_rates, part)
                 shared = getattr(self.training_of(method).optimizers, part).lr
                 rates[part] = shared if own is None else own
-            second = method.phase2.model_dump() if method.phase2 else {}
             rates |= method.learning_rates.loss_parts
             tunable = {"arguments": method.arguments, "miner": method.miner}
-            tunable |= {"learning_rates": rates, "phase2": parse_value(second)}
+            tunable |= {"learning_rates": rates, "phase2": dict(method.phase2 or {})}
             tunable["schedules"] = {name: dict(one) for name, one in method.schedules.items()}
-            searched = next(find_searched(tunable, ""), None)
-            if searched is not None or self.training_of(method).phases == "two":
-                name = searched[0] if searched else "phase2"
+            searched = find_searched(tunable, "")
+            if searched or self.training_of(method).phases == "two":
+                name = searched[0][0] if searched else "phase2"
                 raise ValueError(
                     f"method {method.name!r} searches {name}, but selects_on: "
                     f"{self.protocol.selects_on} has no search; write a fixed value"
@@ -278,11 +277,11 @@ class Experiment(Strict):
         """
         return method.trials or self.protocol.search.trials
 
-    def plain(self) -> dict[str, Any]:
+    def plain(self, **options: Any) -> dict[str, Any]:
         """Plain data from which the same experiment can be loaded again; without passwords."""
-        plain = self.model_dump(mode="json", by_alias=True)
-        if self.storage is not None:
-            plain["storage"] = without_password(self.storage)
+        plain = super().plain(**options)
+        if plain.get("storage"):
+            plain["storage"] = without_password(plain["storage"])
         return plain
 
 

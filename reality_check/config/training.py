@@ -12,6 +12,7 @@ from typing_extensions import Self
 from reality_check.config.classes import find_class
 from reality_check.config.types import (
     RESULT_NEUTRAL,
+    Fixed,
     Name,
     PositiveInt,
     Tunable,
@@ -33,7 +34,7 @@ class Optimizer(Strict):
     """Learning rate; a range is searched by every method."""
     weight_decay: Annotated[float, Field(ge=0)] = 0.0
     """L2 penalty (AdamW: decoupled)."""
-    arguments: dict[str, Any] = Field(default_factory=dict)
+    arguments: Fixed = Field(default_factory=dict)
     """Further keyword arguments, such as momentum."""
 
     @field_validator("name")

@@ -3,16 +3,27 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import Annotated, Any, Literal, TypeGuard, TypeVar, get_origin
 
 from pydantic import BaseModel, BeforeValidator, Field, PlainSerializer
 
-from reality_check.config.values import Choices, Range, dump_value, parse_tunable, parse_value
+from reality_check.config.values import (
+    Choices,
+    Range,
+    dump_value,
+    ends_of,
+    parse_items,
+    parse_tunable,
+    parse_value,
+)
 
 Tunable = Annotated[
     float | Range | Choices | None, BeforeValidator(parse_tunable), PlainSerializer(dump_value)
 ]
-Arguments = Annotated[dict[str, Any], BeforeValidator(parse_value), PlainSerializer(dump_value)]
+Arguments = Annotated[dict[str, Any], BeforeValidator(parse_items), PlainSerializer(dump_value)]
+#: Values of which none is searched.
+Fixed = Annotated[dict[str, Any], BeforeValidator(partial(parse_items, searched=False))]
 _Plain = TypeVar("_Plain")
 #: A value of some type, or a range or choices of such.
 Searchable = Annotated[
@@ -59,9 +70,7 @@ def is_model(annotation: Any) -> TypeGuard[type[BaseModel]]:
 
 def check_learning_rate(value: Any) -> Any:
     """Learning rates and their factors are not negative; 0 freezes the part."""
-    low = value.low if isinstance(value, Range) else value
-    if isinstance(value, Choices):
-        low = min(number for number in value.choices if isinstance(number, int | float))
-    if isinstance(low, int | float) and low < 0:
+    low = min(ends_of(value), default=0)
+    if low < 0:
         raise ValueError(f"a learning rate or its factor must be at least 0, got {low:g}")
     return value

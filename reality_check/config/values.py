@@ -11,17 +11,70 @@ A value anywhere under a method (or a learning rate of the protocol) may be writ
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Mapping
-from typing import Any
+import sys
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any, get_args
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    model_validator,
+)
+from pydantic.fields import FieldInfo
 from typing_extensions import Self
+
+from reality_check.config.yaml_text import Unquoted
+
+#: Keys of a range and of choices, and what they are called elsewhere.
+_KEYS = ("low", "high", "choices")
+_ELSEWHERE = (
+    "value values val vals choice choises choces chioces options option min max minimum maximum "
+    "lo hi lower upper lwo hihg hgih hig"
+)
 
 
 class Strict(BaseModel):
     """A model that refuses unknown keys; the text below a key says in editors what it means."""
 
-    model_config = ConfigDict(extra="forbid", populate_by_name=True)
+    model_config = ConfigDict(
+        extra="forbid",
+        populate_by_name=True,
+        allow_inf_nan=False,
+        ser_json_inf_nan="constants",
+    )
+
+    def plain(self, **options: Any) -> dict[str, Any]:
+        """Plain data that is validated to the same again; everything is dumped here.
+
+        Args:
+            options: of :meth:`pydantic.BaseModel.model_dump`, such as ``exclude``.
+        """
+        return self.model_dump(mode="json", by_alias=True, **options)
+
+    @model_validator(mode="before")
+    @classmethod
+    def as_meant(cls, values: Any) -> Any:
+        """Leave words of YAML 1.1 to the types of their keys, to which a flag is no number."""
+        if not isinstance(values, Mapping):
+            return values
+        return {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
+
+
+def _as_meant(value: Any, field: FieldInfo | None) -> Any:
+    if isinstance(value, list | tuple):
+        return [_as_meant(entry, field) for entry in value]
+    kinds = [*kinds_of(field.annotation)] if field and isinstance(value, bool) else [bool]
+    is_number = bool not in kinds and any(kind in kinds for kind in (int, float, 1))  # Literal[1]
+    return str(value) if is_number or isinstance(value, Unquoted) else value
+
+
+def kinds_of(annotation: Any) -> Iterator[Any]:
+    """A type, and what it is made of."""
+    yield annotation
+    for part in get_args(annotation):
+        yield from kinds_of(part)
 
 
 class Range(Strict):
@@ -38,9 +91,9 @@ class Range(Strict):
 
     @model_validator(mode="after")
     def _check(self) -> Self:
-        if not (math.isfinite(self.low) and math.isfinite(self.high) and self.low < self.high):
+        if self.low >= self.high:
             raise ValueError(
-                f"a range needs finite low < high, got low={self.low:g} and high={self.high:g}"
+                f"a range needs low < high, got low={self.low:g} and high={self.high:g}"
             )
         if self.log and self.low <= 0:
             raise ValueError(f"a log range needs low > 0, got low={self.low:g}")
@@ -59,6 +112,8 @@ class Range(Strict):
 class Choices(Strict):
     """A searched choice between the listed plain values."""
 
+    model_config = ConfigDict(allow_inf_nan=True)
+
     choices: list[str | bool | int | float | None] = Field(min_length=2)
     """The values that are tried."""
 
@@ -68,50 +123,74 @@ class Choices(Strict):
 
 
 Searched = Range | Choices
+#: How an error about a plain value ends.
+_PLAIN = "a number such as 10 or .inf, or text in quotes"
 
 
-def parse_value(value: Any) -> Any:
-    """Turn mappings that describe a range or choices into such, at any depth.
+def parse_value(value: Any, searched: bool = True) -> Any:
+    """Plain data of which YAML and JSON keep every value, with ranges and choices at any depth.
+
+    Args:
+        searched: whether mappings may describe ranges and choices.
 
     Raises:
-        ValueError: a mapping mixes the keys of a range with others, or a range is empty.
+        ValueError: a value cannot be kept, a mapping mixes the keys of a range with others, or a
+            range is empty.
     """
     if isinstance(value, Range | Choices):
         return value
     if isinstance(value, Mapping):
-        keys = set(value)
-        if "class" not in keys and keys & {"low", "high", "choices"}:
+        if searched and "class" not in value and _resembles_range(value):
             return _parse_searched(dict(value))
-        return {str(key): _parse_item(str(key), item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [parse_value(item) for item in value]
-    return value
+        return parse_items(value, searched)
+    if isinstance(value, list | tuple):
+        return [parse_value(item, searched) for item in value]
+    if isinstance(value, Unquoted):
+        raise ValueError(f"{value} has several meanings; write true, false, {_PLAIN}")
+    if isinstance(value, str):
+        return str.__str__(value).encode().decode()  # half a surrogate pair is an error
+    if value is None or isinstance(value, bool):
+        return value
+    if is_number(value) and not math.isnan(value):
+        return int(value) if isinstance(value, int) else float(value)
+    raise ValueError(f"{value!r} is not kept by a YAML; write null, {_PLAIN}")
 
 
-def _parse_item(key: str, item: Any) -> Any:
-    try:
-        return parse_value(item)
-    except ValueError as error:
-        raise ValueError(f"{key}: {error}") from None
+def parse_items(values: Any, searched: bool = True) -> Any:
+    """The same of each value of a mapping, whose own keys are names."""
+    if not isinstance(values, Mapping):
+        return values
+    parsed = {}
+    for key, item in values.items():
+        if not isinstance(key, str):
+            raise ValueError(f"the key {key!r} is no text; write it in quotes")
+        try:
+            parsed[str.__str__(key)] = parse_value(item, searched)
+        except ValueError as error:
+            raise ValueError(f"{key}: {error}") from None
+    return parsed
+
+
+def _resembles_range(value: Mapping[Any, Any]) -> bool:
+    """Whether a mapping is one, or was meant to be."""
+    keys = {str(key).lower() for key in value} - {"log", "int"}
+    return not keys.isdisjoint(_KEYS) or (bool(keys) and keys.issubset(_ELSEWHERE.split()))
 
 
 def _parse_searched(value: dict[str, Any]) -> Searched:
-    kind = Choices if "choices" in value else Range
-    allowed = ["choices"] if kind is Choices else ["low", "high", "log", "int"]
-    unknown = sorted(set(value) - set(allowed))
-    if unknown:
-        raise ValueError(f"unknown key {unknown[0]!r} in a search range; allowed: {allowed}")
-    missing = [key for key in ("low", "high") if kind is Range and key not in value]
-    if missing:
-        raise ValueError(f"a range needs both low and high; {missing[0]!r} is missing")
-    for key in ("low", "high"):
-        if key in value and (isinstance(value[key], bool) or not is_number(value[key])):
-            raise ValueError(f"{key} must be a number, got {value[key]!r}")
-    for key in ("log", "int"):
-        if not isinstance(value.get(key, False), bool):
-            raise ValueError(f"{key} must be true or false, got {value[key]!r}")
+    kind, allowed = (
+        (Choices, ["choices"]) if "choices" in value else (Range, ["low", "high", "log", "int"])
+    )
+    for key in sorted(map(str, {*value} - {*allowed})):
+        raise ValueError(
+            f"unknown key {key!r} in a search range; write {{low: 0, high: 1}}, also with "
+            "log: true or int: true, or {choices: [a, b]}"
+        )
     if kind is Choices:
+        value["choices"] = parse_value(value["choices"], searched=False)
         _check_choices(value["choices"])
+    else:
+        _check_ends(value)
     try:
         return kind(**value)
     except ValidationError as error:
@@ -119,14 +198,29 @@ def _parse_searched(value: dict[str, Any]) -> Searched:
         raise ValueError(str(first.get("ctx", {}).get("error", first["msg"]))) from None
 
 
+def _check_ends(value: Mapping[str, Any]) -> None:
+    for key in ("low", "high"):
+        if key not in value:
+            raise ValueError(f"a range needs both low and high; {key!r} is missing")
+        end = value[key]
+        if not (is_number(end) and abs(end) <= sys.float_info.max and end == float(end)):
+            raise ValueError(f"{key} must be a number that a float can hold, got {end!r}")
+    for key in ("log", "int"):
+        if not isinstance(value.get(key, False), bool):
+            raise ValueError(f"{key} must be true or false, got {value[key]!r}")
+
+
 def _check_choices(entries: Any) -> None:
     if not isinstance(entries, list) or len(entries) < 2:
         raise ValueError(f"choices must be a list of at least two values, got {entries!r}")
+    seen: dict[Any, Any] = {}
     for entry in entries:
-        if not (entry is None or isinstance(entry, str | bool | int | float)):
+        if isinstance(entry, list | Mapping):
             raise ValueError(f"choices must be plain values, got {entry!r}")
-        if sum(repr(entry) == repr(other) for other in entries) > 1:
-            raise ValueError(f"choices lists {entry!r} twice")
+        if entry in seen:
+            equal = f"{seen[entry]!r} and {entry!r}"
+            raise ValueError(f"choices lists {equal}, which are equal; remove one")
+        seen[entry] = entry
 
 
 def is_number(value: Any) -> bool:
@@ -136,65 +230,59 @@ def is_number(value: Any) -> bool:
 
 def parse_tunable(value: Any) -> float | Searched | None:
     """A number, or a range or choices of numbers; numbers written as ``1e-4`` are accepted."""
-    if value is None or isinstance(value, Range | Choices):
-        return value
-    if isinstance(value, Mapping):
-        parsed = parse_value(value)
-        wrong = parsed.choices if isinstance(parsed, Choices) else []
-        wrong = [entry for entry in wrong if not is_number(entry)]
-        if wrong:
-            raise ValueError(f"the choices must be numbers, got {wrong[0]!r}")
-        if isinstance(parsed, Range | Choices):
-            return parsed
-        raise ValueError("expected a number or a range such as {low: 0.1, high: 1}")
-    if isinstance(value, bool) or not isinstance(value, int | float | str):
-        raise ValueError(f"expected a number or a range such as {{low: 0.1, high: 1}}: {value!r}")
-    try:
-        number = float(value)
-    except ValueError as error:
-        raise ValueError(
-            f"expected a number or a range such as {{low: 0.1, high: 1}}, got {value!r}"
-        ) from error
-    if not math.isfinite(number):
-        raise ValueError(f"expected a finite number, got {number}")
-    return number
+    parsed = parse_value(value) if isinstance(value, Mapping) else value
+    if parsed is None or isinstance(parsed, Range):
+        return parsed
+    for entry in parsed.choices if isinstance(parsed, Choices) else [parsed]:
+        try:
+            number = math.nan if isinstance(entry, bool) else float(entry)  # type: ignore[arg-type]
+        except (TypeError, ValueError, OverflowError):
+            number = math.nan
+        if not math.isfinite(number):
+            raise ValueError(
+                f"expected a finite number or a range such as {{low: 0.1, high: 1}}, got {entry!r}"
+            )
+    return parsed if isinstance(parsed, Choices) else number
+
+
+def ends_of(value: Any) -> list[Any]:
+    """What a value can be: all choices, both ends of a range, or the number itself."""
+    if isinstance(value, Range):
+        return [value.low, value.high]
+    return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
 
 
 def dump_value(value: Any) -> Any:
     """The inverse of :func:`parse_value`: plain data that YAML can hold."""
-    if isinstance(value, Range):
-        plain = value.model_dump(by_alias=True, exclude_defaults=True)
-        return plain | ({key: int(plain[key]) for key in ("low", "high")} if value.integer else {})
-    if isinstance(value, Choices):
-        return {"choices": list(value.choices)}
-    if isinstance(value, Mapping):
-        return {key: dump_value(item) for key, item in value.items()}
-    if isinstance(value, list):
-        return [dump_value(item) for item in value]
-    return value
+    return _replaced(value, "", lambda _, searched: _dumped(searched))
 
 
-def find_searched(value: Any, path: str) -> Iterator[tuple[str, Searched]]:
-    """Yield ``(dotted name, range or choices)`` for everything searched below ``value``."""
-    if isinstance(value, Range | Choices):
-        yield path, value
-    elif isinstance(value, Mapping):
-        for key, item in value.items():
-            yield from find_searched(item, f"{path}.{key}" if path else str(key))
-    elif isinstance(value, list):
-        for index, item in enumerate(value):
-            yield from find_searched(item, f"{path}.{index}")
+def _dumped(value: Searched) -> dict[str, Any]:
+    plain = value.model_dump(by_alias=True, exclude_defaults=True)
+    whole = isinstance(value, Range) and value.integer
+    return plain | ({key: int(plain[key]) for key in ("low", "high")} if whole else {})
+
+
+def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:
+    """Return ``(dotted name, range or choices)`` of everything searched below ``value``."""
+    found: list[tuple[str, Searched]] = []
+    _replaced(value, path, lambda *one: found.append(one))
+    return found
 
 
 def fill_in(value: Any, path: str, params: Mapping[str, Any]) -> Any:
     """Replace everything searched below ``value`` by its entry of ``params``."""
+    return _replaced(value, path, lambda name, _: params[name])
+
+
+def _replaced(value: Any, path: str, by: Callable[[str, Searched], Any]) -> Any:
     if isinstance(value, Range | Choices):
-        return params[path]
+        return by(path, value)
     if isinstance(value, Mapping):
         return {
-            key: fill_in(item, f"{path}.{key}" if path else str(key), params)
+            key: _replaced(item, f"{path}.{key}" if path else str(key), by)
             for key, item in value.items()
         }
     if isinstance(value, list):
-        return [fill_in(item, f"{path}.{index}", params) for index, item in enumerate(value)]
+        return [_replaced(item, f"{path}.{index}", by) for index, item in enumerate(value)]
     return value

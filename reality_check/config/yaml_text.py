@@ -8,9 +8,10 @@ import re
 from collections.abc import Mapping
 from functools import cache, lru_cache
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import yaml
+from yaml.constructor import SafeConstructor
 
 from reality_check.utils.config_files import is_shipped
 from reality_check.utils.errors import UsageError
@@ -19,21 +20,49 @@ from reality_check.utils.errors import UsageError
 _MOST_VALUES = 1_000_000
 
 
-class _NoKeyTwice:
-    """A mix-in for loaders: no key may be given twice."""
+_TAG = "tag:yaml.org,2002:"
+#: Kinds of values that are not text, or not plain.
+_ODD = "bool int float timestamp value merge binary omap pairs set"
+#: What is a number or a flag in YAML 1.1 and 1.2 alike.
+_CERTAIN = re.compile(
+    r"true|false|[-+]?((?!0[0-9]+$)(\.[0-9]+|[0-9]+\.?[0-9]*)(e[-+]?[0-9]+)?|\.inf)|\.nan", re.I
+)
+
+
+class Unquoted(str):
+    """A word that is no text in YAML 1.1 alone: 010 (8), 1_000, 12:30:00, yes, 2020-01-01.
+
+    Where text, a number or a flag is due, it is what it looks like; elsewhere nobody knows.
+    """
+
+
+def _word(loader: Any, node: yaml.Node) -> Any:
+    text = loader.construct_scalar(node)
+    if not _CERTAIN.fullmatch(text):
+        return Unquoted(text)
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))  # not the tag that is written
+    return SafeConstructor.yaml_constructors[tag](loader, node)
+
+
+class _Plain:
+    """A mix-in for loaders: only values that JSON has too, and no key is given twice."""
+
+    yaml_constructors: ClassVar = SafeConstructor.yaml_constructors | {
+        _TAG + kind: _word for kind in _ODD.split()
+    }
 
     def construct_mapping(self, node: yaml.MappingNode, deep: bool = False) -> dict[Any, Any]:
         seen = set()
         for key, _ in node.value:
-            if isinstance(key, yaml.ScalarNode) and key.tag != "tag:yaml.org,2002:merge":
-                if (key.tag, key.value) in seen:
+            if isinstance(key, yaml.ScalarNode):
+                if key.value in seen:
                     problem = f"the key {key.value!r} is given twice"
                     raise yaml.constructor.ConstructorError(None, None, problem, key.start_mark)
-                seen.add((key.tag, key.value))
+                seen.add(key.value)
         return super().construct_mapping(node, deep)  # type: ignore[misc]
 
 
-class _Loader(_NoKeyTwice, yaml.SafeLoader):
+class _Loader(_Plain, yaml.SafeLoader):
     """Safe YAML in which 1e-4 is a number, as in YAML 1.2, and aliases stay within bounds."""
 
     def get_single_node(self) -> yaml.Node | None:
@@ -44,19 +73,26 @@ class _Loader(_NoKeyTwice, yaml.SafeLoader):
         return node
 
 
-class _FastLoader(_NoKeyTwice, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
+class _FastLoader(_Plain, getattr(yaml, "CSafeLoader", yaml.SafeLoader)):  # type: ignore[misc]
     """The same for shipped files: many times faster, but brackets without end crash the process."""
 
 
 class _Dumper(yaml.SafeDumper):
-    """Quotes the texts that :class:`_Loader` would read as numbers."""
+    """Quotes the texts that :class:`_Loader` would read as numbers, or as others."""
+
+    def represent_str(self, data: str) -> yaml.ScalarNode:
+        style = '"' if {*"\x85\u2028\u2029"} & {*data} else None  # line ends, to YAML alone
+        return self.represent_scalar(f"{_TAG}str", data, style)
+
+
+_Dumper.add_representer(str, _Dumper.represent_str)
 
 
 for _class in (_Loader, _FastLoader, _Dumper):
     _class.add_implicit_resolver(
-        "tag:yaml.org,2002:float",
-        re.compile(r"^[-+]?[0-9]+(\.[0-9]*)?[eE][-+]?[0-9]+$"),
-        list("-+0123456789"),
+        f"{_TAG}float",
+        re.compile(r"^[-+]?(\.[0-9]+|[0-9]+\.?[0-9]*(?=[eE]))([eE][-+]?[0-9]+)?$"),
+        list("-+.0123456789"),
     )
 
 
@@ -68,6 +104,13 @@ def parse_yaml(text: str) -> Any:
 @lru_cache(maxsize=8)  # a run reads its locked experiment six times
 def _parse(text: str) -> Any:
     return yaml.load(text, Loader=_Loader)
+
+
+def parse_word(text: str) -> Any:
+    """What YAML reads as a value of its own: no quotes, brackets or comments are seen in it."""
+    loader = _Loader("")
+    tag = loader.resolve(yaml.ScalarNode, text, (True, False))
+    return loader.construct_object(yaml.ScalarNode(tag, text))
 
 
 def dump_yaml(data: Any, compact: bool = False) -> str:
@@ -127,7 +170,7 @@ def read_yaml(path: Path) -> dict[str, Any]:
         raise UsageError(f"{path} cannot be read: {error}.") from None
     except RecursionError:
         raise UsageError(f"{path} is nested too deep; close its brackets.") from None
-    except yaml.YAMLError as error:
+    except (yaml.YAMLError, ValueError) as error:  # ValueError: an int of 5,000 digits
         mark = getattr(error, "problem_mark", None)
         line = f", line {mark.line + 1}" if mark else ""
         problem = getattr(error, "problem", None) or "not valid YAML"

@@ -54,7 +54,7 @@ class SourceImages:
 
 def described(config: Any) -> str:
     """A data set's configuration as it can be opened from any folder; no download is repeated."""
-    plain = config.model_dump(mode="json")
+    plain = config.plain()
     path = plain.get("path")
     if path is not None and "${" not in path:
         plain["path"] = str(expand_path(path).absolute())

@@ -189,7 +189,7 @@ def _identity(data: SampleSet, how: Embedding, network: Network) -> dict[str, An
         "weights": how.model.weights,
         "state": digest.hexdigest(),
         "head": how.model.describe_head(),
-        "preprocessing": how.model.preprocessing.model_dump(mode="json", exclude_none=True),
+        "preprocessing": how.model.preprocessing.plain(exclude_none=True),
         "crop_size": how.crop_size,
         "resize": how.resize,
         "autocast": how.autocast,

@@ -138,7 +138,7 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
 def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
     later = {"overturned_by", "earlier"}
     ours, theirs = (
-        [claim.model_dump(exclude=later) for claim in one.claims] for one in (planned, locked)
+        [claim.plain(exclude=later) for claim in one.claims] for one in (planned, locked)
     )
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
@@ -149,7 +149,7 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
     """That a run had another budget, say, than the experiment has now."""
-    was, now = (one.model_dump(mode="json", exclude=_OF_RUNS) for one in (planned, locked))
+    was, now = (one.plain(exclude=_OF_RUNS) for one in (planned, locked))
     keys = [key for key in differing_keys(was, now) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""

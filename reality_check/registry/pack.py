@@ -37,6 +37,7 @@ from reality_check.studies.plain_study import plain_study, restore_study, trials
 from reality_check.utils.archive import seal, unseal
 from reality_check.utils.errors import UsageError
 from reality_check.utils.files import atomic_write
+from reality_check.utils.text import strict_json
 
 _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
@@ -200,7 +201,7 @@ def pack_bytes(pack: Pack, pages: Mapping[str, str]) -> bytes:
         "given": not_default(experiment),
         "steps": [dataclasses.asdict(step) for step in pack.steps],
     }
-    records = json.dumps(pack.studies, separators=(",", ":"), sort_keys=True)
+    records = strict_json(pack.studies, separators=(",", ":"), sort_keys=True)
     texts = {**pages, _RECORDS: records, "experiment.yaml": dump_yaml(experiment.plain())}
     return seal(about, {**pack.files, **{name: text.encode() for name, text in texts.items()}})
 
@@ -221,7 +222,7 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
     """The experiment as plain data without the keys that have their default."""
-    return experiment.model_dump(mode="json", by_alias=True, exclude_defaults=True)
+    return experiment.plain(exclude_defaults=True)
 
 
 def _hash(settings: Mapping[str, Any]) -> str:

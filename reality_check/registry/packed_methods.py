@@ -47,8 +47,7 @@ def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[s
         )
     for name in names:
         theirs, ours = (
-            one.method(name).model_dump(mode="json", exclude={"packed"})
-            for one in (pack.experiment, experiment)
+            one.method(name).plain(exclude={"packed"}) for one in (pack.experiment, experiment)
         )
         if keys := list(differing_keys(theirs, ours)):
             raise UsageError(

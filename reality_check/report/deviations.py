@@ -296,9 +296,9 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
     pairs = []
     if published.model is not None:
         models = [named_model(published.model), experiment.model]
-        theirs, ours = (model.model_dump(mode="json", exclude={"name"}) for model in models)
+        theirs, ours = (model.plain(exclude={"name"}) for model in models)
         pairs.append(("model", theirs, ours))
-    images = experiment.dataset.model_dump(mode="json", include=set(published.images))
+    images = experiment.dataset.plain(include=set(published.images))
     if "resize" in images:
         pairs.append(("images", published.images, images))
     for topic, expected, given in pairs:
@@ -339,7 +339,7 @@ def _part_of(key: str) -> tuple[str, str]:
 
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
-    plain = protocol.model_dump(mode="json", by_alias=True)
+    plain = protocol.plain()
     return {
         key: value
         for key, value in plain.items()
@@ -381,8 +381,8 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
         file = next((file for file in candidates if file in shipped), None)
         if file is None:
             continue
-        published = named_method(file).model_dump(mode="json", by_alias=True)
-        ours = method.model_dump(mode="json", by_alias=True)
+        published = named_method(file).plain()
+        ours = method.plain()
         keys = sorted(
             {_value_name(key) for key in differing_keys(published, ours)}
             - {"note", "packed", "trials"}

@@ -128,7 +128,7 @@ def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
             (experiment.model, experiment.model_of(method)),
             (experiment.protocol.training, experiment.training_of(method)),
         ):
-            common, own = (one.model_dump(mode="json") for one in (whole, part))
+            common, own = (one.plain() for one in (whole, part))
             values = {key: value_at(own, key) for key in differing_keys(common, own)}
             keys += [f"{key} {'none' if v is None else v}" for key, v in values.items()]
         if keys:

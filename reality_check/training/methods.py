@@ -14,7 +14,15 @@ from reality_check.config.method import BeforeTraining, Method, SecondPhase, Val
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.training import Training
-from reality_check.config.values import Choices, Range, Searched, fill_in, find_searched, is_number
+from reality_check.config.values import (
+    Choices,
+    Range,
+    Searched,
+    ends_of,
+    fill_in,
+    find_searched,
+    is_number,
+)
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest
 
@@ -84,8 +92,7 @@ def check_start(method: Method, first: Method, protocol: Protocol) -> None:
             raise UsageError(
                 f"{names}, which searches {name}, but {method.name!r} does not; search it in both."
             )
-        ends = value.choices if isinstance(value, Choices) else (value.low, value.high)
-        if not all(_holds(own[name], end) for end in ends):
+        if not all(_holds(own[name], end) for end in ends_of(value)):
             raise UsageError(
                 f"{names}, whose {name} may have values that are not in the range of "
                 f"{method.name!r}; give both the same range."

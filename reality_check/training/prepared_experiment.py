@@ -106,7 +106,7 @@ class PreparedExperiment:
         for name, method in self._methods.items():
             model, training = method.model.filled({}), method.training
             shape, size = input_shape(self.dataset, training.augmentation), training.embedding_size
-            key = f"{shape} {size} {model.model_dump_json()}"
+            key = f"{shape} {size} {model!r}"
             if key not in counts:
                 network = build_network(model, shape, size, seed=0, pretrained=False)
                 counts[key] = _count(network.trunk), _count(network.embedder)

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.utils.errors import UsageError
+from reality_check.utils.text import strict_json
 
 #: The file that names all others, with their checksums.
 CONTENTS = "pack.json"
@@ -53,7 +54,7 @@ def seal(about: Mapping[str, Any], files: Mapping[str, bytes]) -> bytes:
     contents["checksum"] = _digest(_plain(contents))
     stream = io.BytesIO()
     with zipfile.ZipFile(stream, "w") as archive:
-        text = json.dumps(contents, indent=1, ensure_ascii=False) + "\n"
+        text = strict_json(contents, indent=1, ensure_ascii=False) + "\n"
         for name, content in {CONTENTS: text.encode(), **dict(sorted(files.items()))}.items():
             info = zipfile.ZipInfo(name, _WHEN)
             info.external_attr = 0o644 << 16

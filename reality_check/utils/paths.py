@@ -30,6 +30,12 @@ def expand_path(text: str | Path) -> Path:
     return at_home(re.sub(r"\$\{(\w+)\}", value, str(text)))
 
 
+def find_path(text: str | Path, *folders: Path | None) -> Path:
+    """The expanded path, or where it leads from one of the folders if only there is something."""
+    places = [expand_path(text), *(folder / text for folder in folders if folder)]
+    return next((place for place in places if place.exists()), places[0])
+
+
 def cache_folder() -> Path:
     """Return the folder for data that can be made again; it need not exist yet.
 

@@ -4,12 +4,15 @@ from __future__ import annotations
 
 import difflib
 import itertools
+import json
 import math
+import re
 from collections.abc import Iterable
 from typing import Any
 
 #: What a common beginning adds to how alike two names are, which is 1 at most.
 _WEIGHT_OF_BEGINNING = 0.1
+_TEXT_OR_INFINITY = re.compile(r'("(?:[^"\\]|\\.)*")|Infinity')
 
 
 def duration(seconds: float | None) -> str:
@@ -39,6 +42,16 @@ def one_line(value: Any, most: int = 300) -> str:
         text = f"<{type(value).__name__}>"
     text = " ".join(text.split())
     return text if len(text) <= most else f"{text[: most - 3]}..."
+
+
+def strict_json(data: Any, **options: Any) -> str:
+    """JSON that every reader takes: an infinite number is 1e999, which is read as infinite again.
+
+    Args:
+        options: of :func:`json.dumps`.
+    """
+    text = json.dumps(data, **options)
+    return _TEXT_OR_INFINITY.sub(lambda found: found[1] or "1e999", text)
 
 
 def nearest(name: str, valid: Iterable[str]) -> str:

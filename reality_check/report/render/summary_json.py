@@ -1,13 +1,13 @@
 """``summary.json``: the experiment's results as plain data for other programs.
 
 Its keys are a contract (``docs/results.md``): with the same :data:`VERSION`, keys are only ever
-added. Values of metrics are fractions at full precision; what is not known is ``null``.
+added. Values of metrics are fractions at full precision; what is not known is ``null``. An argument
+that is infinite is ``1e999``.
 """
 
 from __future__ import annotations
 
 import dataclasses
-import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
@@ -20,21 +20,24 @@ from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.summary import Summary, winner
 from reality_check.results import Cost, Energy, MethodResults, ResultRow
 from reality_check.statistics import CONFIDENCE, Centred, Comparison, t_interval
+from reality_check.utils.text import strict_json
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
 VERSION = 2
 
 #: Endings of the metrics that were measured on the geometry that a method does not use.
 _GEOMETRIES = ("_raw", "_normalized")
+#: Keys of values that an experiment gives, plain and perhaps infinite.
+_AS_GIVEN = ("arguments", "miner", "params")
 
 
 def summary_json(data: Mapping[str, Any]) -> str:
     """Return :func:`summary_data` as JSON; strict, so that every parser reads it."""
-    return json.dumps(data, indent=1, ensure_ascii=False, allow_nan=False) + "\n"
+    return strict_json(data, indent=1, ensure_ascii=False) + "\n"
 
 
 def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
-    """Return everything of ``summary.json``: only dicts, lists, texts, finite numbers and None."""
+    """Return everything of ``summary.json``: only dicts, lists, texts, numbers and None."""
     results = summary.results
     data = {
         "schema": "reality-check-summary",
@@ -230,14 +233,14 @@ def _paired(pair: Pair) -> dict[str, Any]:
     }
 
 
-def _plain(value: Any) -> Any:
-    """Only what JSON can say: a number that is not finite is None, anything odd its text."""
+def _plain(value: Any, given: bool = False) -> Any:
+    """Only what JSON can say: a number that is not finite, nor given, is None."""
     if isinstance(value, Mapping):
-        return {str(key): _plain(item) for key, item in value.items()}
+        return {str(k): _plain(v, given or k in _AS_GIVEN) for k, v in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(item) for item in value]
+        return [_plain(item, given) for item in value]
     if hasattr(value, "item"):  # a number of numpy's
         value = value.item()
     if isinstance(value, float):
-        return value if math.isfinite(value) else None
+        return value if given or math.isfinite(value) else None
     return value if isinstance(value, str | int | bool | None) else str(value)

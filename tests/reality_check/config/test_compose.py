@@ -7,7 +7,6 @@ import pytest
 from support.refusals import refused
 
 from reality_check.config import (
-    Choices,
     Experiment,
     Range,
     compose,
@@ -20,7 +19,7 @@ from reality_check.config.differences import value_at
 from reality_check.config.layers import merge
 from reality_check.config.named import find_experiment, named_method
 from reality_check.config.values import find_searched
-from reality_check.config.yaml_text import dump_yaml, parse_yaml, read_yaml
+from reality_check.config.yaml_text import parse_yaml, read_yaml
 from reality_check.training.methods import search_space
 from reality_check.utils.config_files import configs_root, shipped_files
 from reality_check.utils.errors import UsageError
@@ -58,41 +57,6 @@ def write(path: Path, text: str) -> Path:
     return path
 
 
-# -- plain data ------------------------------------------------------------------------------
-
-
-def test_every_kind_of_value_survives_plain_data_and_yaml() -> None:
-    arguments = {
-        "text": "1e-4",
-        "yes": "yes",
-        "number": 1e-7,
-        "whole": 3,
-        "flag": True,
-        "none": None,
-        "list": [1, {"low": 0.5, "high": 2.0}],
-        "int": {"low": 1, "high": 9, "int": True, "log": True},
-        "mixed": {"choices": [1, 2.5, True, None, "1"]},
-        "distance": {"class": "LpDistance", "p": {"low": 1, "high": 2}},
-    }
-    method = {
-        "name": "m",
-        "loss": "my.Loss",
-        "arguments": arguments,
-        "miner": "PairMarginMiner",
-        "phase2": {"factors": {"number": {"low": 0.1, "high": 1, "log": True}}, "lr_factor": 0},
-        "learning_rates": {"trunk": 0, "loss": {"choices": [0.1, 1]}},
-    }
-    one = compose({**VALID, "name": "1e5", "methods": [method]})
-    two = compose(parse_yaml(dump_yaml(one.plain())))
-    assert two == one
-    assert two.name == "1e5"
-    assert two.methods[0].arguments["text"] == "1e-4"
-    assert repr(two.methods[0].arguments["mixed"]) == repr(
-        Choices(choices=[1, 2.5, True, None, "1"])
-    )
-    assert two.methods[0].arguments["int"] == Range(low=1, high=9, int=True, log=True)
-
-
 # -- files -----------------------------------------------------------------------------------
 
 
@@ -112,6 +76,8 @@ def test_a_missing_file_names_what_exists() -> None:
         ("name: a\nseed: 0\nseed: 1\n", 3, "'seed' is given twice"),
         ("name: a\nmodel:\n  trunk: a\n  trunk: b\n", 4, "'trunk' is given twice"),
         ("name: !!python/object/apply:os.system [ls]\n", 1, "constructor"),
+        ("name: a\nyes: 1\n'yes': 2\n", 3, "'yes' is given twice"),
+        ("name: a\n<<: {seed: 0}\n<<: {seed: 1}\n", 3, "'<<' is given twice"),
     ],
 )
 def test_broken_yaml_names_file_and_line(

@@ -209,7 +209,7 @@ def test_refuses(folder: Path, words: list[str], trunk: str, text: str) -> None:
 
 def test_a_path_that_is_not_there_is_no_name(folder: Path) -> None:
     done = run_command(folder, "embed", "./bird", "--trunk", "conv4", "--out", "o.npz")
-    assert (done.returncode, "no folder or file './bird'" in done.stderr) == (2, True)
+    assert (done.returncode, "no dataset named './bird', no folder" in done.stderr) == (2, True)
 
 
 def test_random_weights_are_told(folder: Path) -> None:

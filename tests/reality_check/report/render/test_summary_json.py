@@ -175,7 +175,7 @@ def test_numbers_that_json_lacks_are_null(results: ExperimentResults) -> None:
     methods = (dataclasses.replace(results.methods[0], search=search), *results.methods[1:])
     data = written(dataclasses.replace(results, rows=tuple(rows), methods=methods))
     assert data["results"][0]["mean"] is None
-    assert data["methods"][0]["best_trial"]["params"] == {"a": 0.25, "b": None}
+    assert data["methods"][0]["best_trial"]["params"] == {"a": 0.25, "b": math.inf}
 
 
 def test_an_experiment_that_has_not_begun(build: Any) -> None:
