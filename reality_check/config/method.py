@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -126,6 +127,46 @@ class ValueSchedule(Strict):
             raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
         check_steps(self)
         return self
+
+    @property
+    def needs(self) -> float:
+        """Epochs of the shortest training that goes through it; of ``every``, through a step."""
+        lengths = (length - 1 for length in _ends(self.epochs))
+        return 1 + max([*self.at, *_ends(self.every), *lengths], default=0)
+
+    def last_change(self, limit: int) -> int:
+        """Epochs after which the value, of which nothing is searched, changes last of so many."""
+        every: Any = self.every
+        length: Any = self.epochs or limit
+        if self.kind == "step":
+            return self.at[-1] if self.at else int((limit - 1) // every * every)
+        return 0 if self.kind == "constant" else int(min(length, limit - 1))
+
+
+def open_values(
+    schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
+) -> list[str]:
+    """Values that change for as long as a training lasts, of which any epoch may be the best."""
+    if training.patience is None and training.selects_among(two_phases) == training.max_epochs:
+        return []
+    return [
+        name
+        for name, one in schedules.items()
+        if one.kind != "constant" and not one.at and one.epochs is None
+    ]
+
+
+def last_change(
+    schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
+) -> int:
+    """Epochs after which the values of a loss stay as they are; 0 where that is open.
+
+    Only weights that were trained for longer are those of the method.
+    """
+    if open_values(schedules, training, two_phases):
+        return 0
+    limit = training.selects_among(two_phases)
+    return max((one.last_change(limit) for one in schedules.values()), default=0)
 
 
 def _ends(value: Any) -> list[Any]:

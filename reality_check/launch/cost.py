@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pml_extensions.functional import allow_tf32
-from reality_check.config.method import Method
+from reality_check.config.method import Method, last_change
 from reality_check.config.metrics import METRICS, Stage, clean
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.data import SampleSet
@@ -125,10 +125,13 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
-    phases = 2 if method.phase2 is not None or training.phases == "two" else 1
-    step = training.evaluate_every
+    two, step = experiment.has_two_phases(method), training.evaluate_every
     stop = step * (1 + training.patience // step + 1)
-    return min(training.max_epochs, phases * stop)
+    settings = fill_settings(
+        method, experiment.protocol, middle_params(method, experiment.protocol)
+    )
+    before = last_change(settings.schedules, training, two) // step * step
+    return min(training.max_epochs, before + (1 + two) * stop)
 
 
 # -- measuring ------------------------------------------------------------------------------------
