@@ -129,18 +129,16 @@ class ValueSchedule(Strict):
         return self
 
     @property
-    def needs(self) -> float:
-        """Epochs of the shortest training that goes through it; of ``every``, through a step."""
-        lengths = (length - 1 for length in _ends(self.epochs))
-        return 1 + max([*self.at, *_ends(self.every), *lengths], default=0)
+    def length(self) -> float:
+        """After how many epochs it has its last value, at most; of ``every``, the second one."""
+        return max([*self.at, *_ends(self.every), *_ends(self.epochs)], default=0)
 
     def last_change(self, limit: int) -> int:
         """Epochs after which the value, of which nothing is searched, changes last of so many."""
-        every: Any = self.every
-        length: Any = self.epochs or limit
-        if self.kind == "step":
-            return self.at[-1] if self.at else int((limit - 1) // every * every)
-        return 0 if self.kind == "constant" else int(min(length, limit - 1))
+        if self.at or self.epochs or self.kind == "constant":
+            return int(self.length)
+        every = int(self.length) or 1
+        return (limit - 1) // every * every
 
 
 def open_values(

@@ -199,7 +199,7 @@ class Experiment(Strict):
     def _check_phases(self) -> None:
         """A network that has not been through all changes of its loss is not the method's."""
         for method in self.methods:
-            training, two = self.training_of(method), self.has_two_phases(method)
+            training, two = self.training_of(method), self.two_phases(method)
             if two and training.max_epochs < 2:
                 raise ValueError(
                     f"method {method.name!r} has a second phase, so its training needs two epochs "
@@ -208,11 +208,12 @@ class Experiment(Strict):
                 )
             most = training.selects_among(two)
             for name, schedule in method.schedules.items():
-                if schedule.needs > most:
+                if schedule.length >= most:
                     raise ValueError(
-                        f"method {method.name!r}: the schedule of {name} needs {schedule.needs:g} "
-                        f"epochs, but at most {most} are trained before the best of them is "
-                        "selected; write a shorter one, or more max_epochs"
+                        f"method {method.name!r}: the schedule of {name} changes it after epoch "
+                        f"{schedule.length:g}, but at most {most} are trained before the best of "
+                        "them is selected; write a shorter one (epochs: null is as long as the "
+                        "training), or more max_epochs"
                     )
 
     def _check_claims(self) -> None:
@@ -280,7 +281,7 @@ class Experiment(Strict):
         """How a method's network is trained."""
         return method.training or self.protocol.training
 
-    def has_two_phases(self, method: Method) -> bool:
+    def two_phases(self, method: Method) -> bool:
         """Whether a method's networks are trained in two phases."""
         return method.phase2 is not None or self.training_of(method).phases == "two"
 

@@ -13,7 +13,7 @@ import numpy as np
 import torch
 
 from pml_extensions.functional import allow_tf32
-from reality_check.config.method import Method, last_change
+from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage, clean
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.data import SampleSet
@@ -125,13 +125,10 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
-    two, step = experiment.has_two_phases(method), training.evaluate_every
+    two, step = experiment.two_phases(method), training.evaluate_every
     stop = step * (1 + training.patience // step + 1)
-    settings = fill_settings(
-        method, experiment.protocol, middle_params(method, experiment.protocol)
-    )
-    before = last_change(settings.schedules, training, two) // step * step
-    return min(training.max_epochs, before + (1 + two) * stop)
+    before = max((one.length for one in method.schedules.values()), default=0) // step * step
+    return min(training.max_epochs, int(before) + (1 + two) * stop)
 
 
 # -- measuring ------------------------------------------------------------------------------------

@@ -81,13 +81,12 @@ def unequal_treatment(
 
 def open_schedules(experiment: Experiment) -> str:
     """Say which networks need not have been through what their method is about."""
-    found = {
-        m.name: open_values(m.schedules, experiment.training_of(m), experiment.has_two_phases(m))
+    names = [
+        f"{m.name} ({', '.join(values)})"
         for m in experiment.methods
-        if experiment.protocol.selects_on != "last"
-    }
-    names = [f"{name} ({', '.join(values)})" for name, values in found.items() if values]
-    if not names:
+        if (values := open_values(m.schedules, experiment.training_of(m), experiment.two_phases(m)))
+    ]
+    if not names or experiment.protocol.selects_on == "last":
         return ""
     return (
         f"Values of the loss change for as long as a training lasts: {listed(names)}. The scored "
