@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 
 from reality_check.config.protocol import PairList
-from reality_check.data import ImageSet
+from reality_check.data import TensorSet
 from reality_check.data.pairs import read_pairs
+from reality_check.data.tensors import Tensors
 from reality_check.utils.errors import UsageError
 
 #: Two images of each person; those of each fold: one person, then the first images of two.
@@ -36,9 +37,9 @@ def calfw() -> str:
 def read(content: str | bytes, folder: Path, images: str = "", names: list[str] = NAMES) -> object:
     file = folder / "pairs.txt"
     file.write_bytes(content if isinstance(content, bytes) else content.encode())
-    pixels, labels = np.zeros((len(names), 8, 8, 1), np.uint8), np.arange(len(names)) // 2
-    classes = tuple(map(str, range(labels[-1] + 1)))
-    test = ImageSet(pixels, labels, classes, "faces", sample_names=np.array(names, dtype=object))
+    pixels, labels = np.zeros((len(names), 8), np.float32), np.zeros(len(names), np.int64)
+    tensors = Tensors.from_array(pixels, "these")
+    test = TensorSet(tensors, labels, ("all",), "faces", sample_names=np.array(names))
     lists = {"LFW": PairList(file=str(file), images=images)}
     first, second, same = read_pairs(lists, test)["LFW"]
     return [

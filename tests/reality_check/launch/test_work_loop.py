@@ -27,8 +27,8 @@ from reality_check.studies.campaign import Campaign
 from reality_check.studies.output_folder import fold_folder, trial_folder
 from reality_check.training import trainer
 from reality_check.training.fold import FoldTask
-from reality_check.training.fold_checkpoints import FoldCheckpoints
 from reality_check.training.trainer import FoldResult, Trainer
+from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError, WorkFailed
 
 FACTOR = "schedules.alpha.factor"
@@ -267,9 +267,7 @@ def test_distances_to_proxies_and_listed_pairs(
     make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Of the weights that are kept, on the classes that they were trained on."""
-    pairs = [(f"{8 + k % 8}/0", f"{8 + k % 8}/{1 + k // 8}", 1) for k in range(10)]
-    pairs += [(f"{8 + k % 8}/0", f"{8 + (k + 1) % 8}/{k // 8}", 0) for k in range(10)]
-    (tmp_path / "pairs.txt").write_text("".join(f"{a} {b} {same}\n" for a, b, same in pairs))
+    (tmp_path / "pairs.txt").write_text("8/0 8/1 1\n8/0 9/1 0\n" * 10)
     protocol = experiment().plain()["protocol"] | {
         "pairs": {"LFW": {"file": str(tmp_path / "pairs.txt")}},
         "final_metrics": ["AvgDTP", "verification_LFW", "verification_LFW_se"],
@@ -278,16 +276,7 @@ def test_distances_to_proxies_and_listed_pairs(
     data = campaign.prepared.dataset
     names = [f"{label}/{row % 6}" for row, label in enumerate(data.labels)]
     monkeypatch.setitem(vars(data), "sample_names", np.array(names, dtype=object))
-    states: list[tuple[float, Any]] = []
-    save = FoldCheckpoints.save_result
-
-    def keep(self: FoldCheckpoints, result: FoldResult, state: Any) -> None:
-        states.append((self.folder, state["loss"]["proxies"])) if "proxies" in state["loss"] else 0
-        save(self, result, state)
-
-    monkeypatch.setattr(FoldCheckpoints, "save_result", keep)
     campaign.work()
-    proxies = dict(states)
     rows = {
         (r.method, r.category, r.reproduction, r.metric): r.value for r in collect(campaign).rows
     }
@@ -302,7 +291,8 @@ def test_distances_to_proxies_and_listed_pairs(
         where = (tmp_path, method, (stage, 0, fold), campaign.prepared.input_shape(method.name))
         images = build_pipeline(samples, method.model, method.training.augmentation, device)
         network = load_kept(*where).eval()
-        own = proxies[fold_folder(tmp_path, method.name, stage, 0, fold)]
+        folder = fold_folder(tmp_path, method.name, stage, 0, fold)
+        (own,) = (checkpoints.load(folder / "proxies.pt") or {}).values()
         with torch.no_grad():
             x = torch.cat([network(batch) for batch in images.evaluation_batches()]).double()
         distances = [
@@ -316,7 +306,6 @@ def test_distances_to_proxies_and_listed_pairs(
     }
     for category in ("aggregate", "ensemble", "complete"):
         assert 0 <= rows["contrastive", category, 1, "verification_LFW_raw"] <= 1
-        assert rows["contrastive", category, 1, "verification_LFW_se"] < 0.2
 
 
 def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(

@@ -171,7 +171,7 @@ def test_a_second_phase_begins_with_weights_that_a_schedule_has_changed() -> Non
 def test_the_best_weights_were_trained_with_the_last_values(
     schedule: dict[str, Any], patience: int | None, evaluate_every: int, values: list[float]
 ) -> None:
-    how = {"patience": patience, "evaluate_every": evaluate_every, "max_epochs": 12}
+    how: dict[str, Any] = {"patience": patience, "evaluate_every": evaluate_every, "max_epochs": 12}
     schedule = {"kind": "step", "factor": 0.5, **schedule}
     progress = progress_of(schedule=schedule, **how)
     train(progress, values)
