@@ -16,15 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
-from reality_check.config.metrics import (
-    PRIMARY,
-    VERIFICATION,
-    Stage,
-    check_name,
-    check_selects,
-    pair_list,
-    title,
-)
+from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, pair_list, title
 from reality_check.config.training import Training
 from reality_check.config.types import TABLE_NEUTRAL, Name, PositiveInt
 from reality_check.config.values import Strict
@@ -345,8 +337,7 @@ class Protocol(Strict):
             listed = pair_list(name)
             if listed and listed not in info.data.get("pairs", [listed]):
                 raise ValueError(
-                    f"{name!r} needs a list of pairs; write pairs: {{{listed}: {{file: PATH}}}}, "
-                    f"or {VERIFICATION} for pairs that are drawn"
+                    f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
                 )
         twice = sorted({name for name in value if value.count(name) > 1})
         if twice:
