@@ -75,6 +75,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     from reality_check.launch.prepare import check_experiment, fingerprints
     from reality_check.registry.packed_methods import check_packed, packs_of
     from reality_check.report.planning import looks_sentence, resolution_sentence
+    from reality_check.report.treatment import open_schedules
     from reality_check.training.methods import search_space
     from reality_check.training.preflight import with_trials
     from reality_check.training.prepared_experiment import pick_device
@@ -100,6 +101,8 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
         filled = f"; filled in for each training: {', '.join(given)}" if given else ""
         print(f"{method.name} ({method.loss}); searched: {searched}{filled}")
         print(f"  {_describe(checked)}")
+    if sentence := open_schedules(own):
+        print(sentence)
     cost = estimate_cost(own, dataset, pick_device(experiment.device))
     print(
         f"cost: {cost.trainings} trainings; with evaluation, baselines and report about "

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
@@ -127,6 +128,44 @@ class ValueSchedule(Strict):
             raise ValueError(f"a schedule of the kind {self.kind} needs factor, such as 0.25")
         check_steps(self)
         return self
+
+    @property
+    def length(self) -> float:
+        """After how many epochs it has its last value, at most; of ``every``, the second one."""
+        return max([*self.at, *ends_of(self.every), *ends_of(self.epochs)], default=0)
+
+    def last_change(self, limit: int) -> int:
+        """Epochs after which the value, of which nothing is searched, changes last of so many."""
+        if self.at or self.epochs or self.kind == "constant":
+            return int(self.length)
+        every = int(self.length) or 1
+        return (limit - 1) // every * every
+
+
+def open_values(
+    schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
+) -> list[str]:
+    """Values that change for as long as a training lasts, of which any epoch may be the best."""
+    if training.patience is None and training.selects_among(two_phases) == training.max_epochs:
+        return []
+    return [
+        name
+        for name, one in schedules.items()
+        if one.kind != "constant" and not one.at and one.epochs is None
+    ]
+
+
+def last_change(
+    schedules: Mapping[str, ValueSchedule], training: Training, two_phases: bool
+) -> int:
+    """Epochs after which the values of a loss stay as they are; 0 where that is open.
+
+    Only weights that were trained for longer are those of the method.
+    """
+    if open_values(schedules, training, two_phases):
+        return 0
+    limit = training.selects_among(two_phases)
+    return max((one.last_change(limit) for one in schedules.values()), default=0)
 
 
 class BeforeTraining(Strict):

@@ -73,6 +73,8 @@ RAW_SCATTER = {
     "trace_within_raw": "tr S_w, raw (trace)",
 }
 VERIFICATION = "verification_accuracy"
+#: Mean distance of the images of a network's training classes to their proxies, raw.
+AVG_DTP = "AvgDTP"
 #: What the names of metrics of the images of the trainval classes begin with.
 TRAINVAL = "trainval_"
 
@@ -99,9 +101,11 @@ _NAMED = {
     SEPARABILITY: "separability (ratio)",
     **RAW_SCATTER,
     VERIFICATION: "verification",
+    AVG_DTP: AVG_DTP,
     **{BINARY + name: f"binary {title}" for name, title in METRICS.items()},
 }
 _RECALL = re.compile(r"(?:binary_)?recall_at_([1-9][0-9]{0,5})")
+_OF_PAIRS = re.compile(r"verification_(?!accuracy$)(.+?)(_se)?")
 _CORRUPTED = re.compile(rf"({'|'.join(CORRUPTIONS)})_(.+)")
 
 
@@ -109,6 +113,12 @@ def recall_depth(name: str) -> int | None:
     """The K of ``recall_at_K`` or ``binary_recall_at_K``; ``None`` for any other name."""
     match = _RECALL.fullmatch(name)
     return int(match[1]) if match else None
+
+
+def pair_list(name: str) -> str | None:
+    """The list of pairs of ``verification_LFW`` or its standard error, ``verification_LFW_se``."""
+    match = _OF_PAIRS.fullmatch(name)
+    return match and match[1]
 
 
 def corrupted(name: str) -> tuple[str, str] | None:
@@ -144,7 +154,8 @@ def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
 
 def clean(names: Iterable[str]) -> list[str]:
     """Those of the metrics that are measured on the test images as they are."""
-    return [name for name in names if corrupted(name) is None and not of_trainval([name])]
+    others = (name for name in names if not (corrupted(name) or pair_list(name)))
+    return [name for name in others if name != AVG_DTP and not of_trainval([name])]
 
 
 def is_binary(name: str) -> bool:
@@ -154,7 +165,7 @@ def is_binary(name: str) -> bool:
 
 def depends_on_geometry(name: str) -> bool:
     """Whether there are two of the metric: of unit vectors, and of raw ones."""
-    return not is_binary(name) and name.removeprefix(TRAINVAL) not in RAW_SCATTER
+    return not is_binary(name) and name.removeprefix(TRAINVAL) not in (AVG_DTP, *RAW_SCATTER)
 
 
 def other_geometry(normalize: bool) -> str:
@@ -165,7 +176,12 @@ def other_geometry(normalize: bool) -> str:
 def is_fraction(name: str) -> bool:
     """Whether the metric lies in 0..1 and is printed in percent; else it is a plain number."""
     name = name.removeprefix(TRAINVAL)
-    return name != SEPARABILITY and name not in RAW_SCATTER
+    return name not in (SEPARABILITY, AVG_DTP, *RAW_SCATTER)
+
+
+def is_ranked(name: str) -> bool:
+    """Whether more of the metric is better."""
+    return name != AVG_DTP and not name.endswith("_se")
 
 
 def title(name: str) -> str:
@@ -175,6 +191,8 @@ def title(name: str) -> str:
     changed = corrupted(name)
     if changed is not None:
         return f"{title(changed[1])} ({changed[0].replace('_', ' ')})"
+    if pair_list(name):
+        return name.replace("_", " ")
     if of_trainval([name]):
         return f"{title(name.removeprefix(TRAINVAL))} on trainval"
     depth = recall_depth(name)
@@ -201,7 +219,8 @@ def check_name(name: str) -> None:
             f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
             "out"
         )
-    if name in _NAMED or recall_depth(name) or corrupted(name) or of_trainval([name]):
+    special = recall_depth(name) or corrupted(name) or pair_list(name)
+    if name in _NAMED or special or of_trainval([name]):
         return
     known = [
         *_NAMED,
@@ -209,6 +228,7 @@ def check_name(name: str) -> None:
         "recall_at_K",
         "binary_recall_at_K",
         "CORRUPTION_precision_at_1",
+        "verification_LIST",
     ]
     raise ValueError(f"there is no metric {name!r}; known: {', '.join(known)}.{_hint(name)}")
 

@@ -16,7 +16,7 @@ from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, mo
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
-from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, title
+from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, pair_list, title
 from reality_check.config.training import Training
 from reality_check.config.types import TABLE_NEUTRAL, Fixed, Name, PositiveInt
 from reality_check.config.values import Strict
@@ -261,6 +261,15 @@ class PublishedSetup(Strict):
     methods replace those of the same name, the first folder first."""
 
 
+class PairList(Strict):
+    """A list of pairs of test images to verify, in any format of LFW and its relatives."""
+
+    file: str
+    """LFW's pairs.txt; lines IMAGE IMAGE 1 or 0; or two lines IMAGE FLAG for each pair."""
+    images: str = ""
+    """What the paths of its images begin with in the data set, where others are named alike."""
+
+
 class Protocol(Strict):
     """The rules that all methods of an experiment share.
 
@@ -292,6 +301,8 @@ class Protocol(Strict):
     """How a reproduction is scored: aggregate, ensemble, complete."""
     complete: Complete = Field(default_factory=Complete)
     """The networks trained on all classes but the test's."""
+    pairs: Annotated[dict[Name, PairList], TABLE_NEUTRAL] = Field(default_factory=dict)
+    """Lists of pairs of test images, by name: {LFW: {file: pairs.txt}} for verification_LFW."""
     final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
     """Metrics measured in addition to MAP@R, RP and P@1; nothing is selected by them."""
     gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
@@ -321,9 +332,14 @@ class Protocol(Strict):
 
     @field_validator("final_metrics")
     @classmethod
-    def _known_metrics(cls, value: list[str]) -> list[str]:
+    def _known_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for name in value:
             check_name(name)
+            listed = pair_list(name)
+            if listed and listed not in info.data.get("pairs", [listed]):
+                raise ValueError(
+                    f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
+                )
         twice = sorted({name for name in value if value.count(name) > 1})
         if twice:
             raise ValueError(f"{twice[0]!r} is listed twice; list each metric once")

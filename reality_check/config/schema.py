@@ -195,15 +195,24 @@ class Experiment(Strict):
             raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
 
     def _check_phases(self) -> None:
-        """A network that has been through no second phase is not the method's."""
+        """A network that has not been through all changes of its loss is not the method's."""
         for method in self.methods:
-            training = self.training_of(method)
-            if (method.phase2 or training.phases == "two") and training.max_epochs < 2:
+            training, two = self.training_of(method), self.two_phases(method)
+            if two and training.max_epochs < 2:
                 raise ValueError(
                     f"method {method.name!r} has a second phase, so its training needs two epochs "
                     f"at least, but max_epochs={training.max_epochs}; write "
                     "protocol.training.max_epochs: 2 or more"
                 )
+            most = training.selects_among(two)
+            for name, schedule in method.schedules.items():
+                if schedule.length >= most:
+                    raise ValueError(
+                        f"method {method.name!r}: the schedule of {name} changes it after epoch "
+                        f"{schedule.length:g}, but at most {most} are trained before the best of "
+                        "them is selected; write a shorter one (epochs: null is as long as the "
+                        "training), or more max_epochs"
+                    )
 
     def _check_claims(self) -> None:
         """Claims must be about what is measured; each has a name of its own."""
@@ -268,6 +277,10 @@ class Experiment(Strict):
     def training_of(self, method: Method) -> Training:
         """How a method's network is trained."""
         return method.training or self.protocol.training
+
+    def two_phases(self, method: Method) -> bool:
+        """Whether a method's networks are trained in two phases."""
+        return method.phase2 is not None or self.training_of(method).phases == "two"
 
     def trials_of(self, method: Method) -> int:
         """How many trials each of a method's searches has.

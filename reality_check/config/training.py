@@ -21,6 +21,8 @@ from reality_check.config.types import (
 from reality_check.config.values import Strict
 from reality_check.utils.errors import UsageError
 
+#: Part of ``max_epochs`` that is kept for a second phase whose length is not given.
+_SECOND_PHASE = 0.25
 #: Known without importing torch.
 _USUAL = ("SGD", "Adam", "AdamW", "RMSprop")
 
@@ -341,6 +343,11 @@ class Training(Strict):
         return self.iterations_per_epoch
 
     def phase_epochs(self, two_phases: bool) -> tuple[int, int]:
-        """Epochs of the first and the second phase where their lengths are fixed."""
-        second = (self.second_phase_epochs or 0) if two_phases else 0
-        return self.max_epochs - second, second
+        """Most epochs of the first phase, and what they leave to the second one."""
+        second = self.second_phase_epochs or max(1, round(self.max_epochs * _SECOND_PHASE))
+        first = max(1, self.max_epochs - second) if two_phases else self.max_epochs
+        return first, self.max_epochs - first
+
+    def selects_among(self, two_phases: bool) -> int:
+        """Most epochs among which one is selected, for the scored weights or a second phase."""
+        return self.phase_epochs(two_phases and self.second_phase_epochs is None)[0]

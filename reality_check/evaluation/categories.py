@@ -6,7 +6,7 @@ complete: one wide model trained on all trainval classes (protocol sections 4 to
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
@@ -16,6 +16,7 @@ from torch import Tensor
 from pml_extensions.modules import MLPEmbedder
 from reality_check.config.metrics import METRICS, by_corruption, clean
 from reality_check.config.model import EMBEDDER, Model
+from reality_check.data.pairs import Pairs
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import (
     Metrics,
@@ -36,6 +37,7 @@ def score_folds(
     normalize: bool,
     extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
+    pairs: Mapping[str, Pairs] | None = None,
 ) -> dict[str, Metrics]:
     """Aggregate and ensemble of one reproduction.
 
@@ -45,13 +47,13 @@ def score_folds(
         normalize: whether the method's own geometry is that of unit vectors.
         extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
         queries: bool (N,): which images are queries, see
-            :func:`reality_check.evaluation.metrics.evaluate_both_geometries`.
+            :func:`reality_check.evaluation.metrics.evaluate_both_geometries`, as for ``pairs``.
 
     Returns:
         ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
         :func:`reality_check.evaluation.metrics.evaluate_both_geometries`.
     """
-    how = (labels, normalize, extra_metrics, queries)
+    how = (labels, normalize, extra_metrics, queries, pairs)
     per_fold = [evaluate_both_geometries(fold, *how) for fold in embeddings]
     return {"aggregate": _mean(per_fold), "ensemble": ensemble(embeddings, *how)}
 
@@ -72,6 +74,7 @@ def ensemble(
     normalize: bool,
     extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
+    pairs: Mapping[str, Pairs] | None = None,
 ) -> Metrics:
     """Metrics of the concatenated embeddings, in both geometries.
 
@@ -80,7 +83,7 @@ def ensemble(
     their norms.
     """
     unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
-    return evaluate_both_geometries(unit, labels, normalize, extra_metrics, queries, raw)
+    return evaluate_both_geometries(unit, labels, normalize, extra_metrics, queries, pairs, raw)
 
 
 def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:

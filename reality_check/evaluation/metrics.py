@@ -21,7 +21,7 @@ from pml_extensions.evaluation import (
     pair_verification,
     pairwise_f1,
 )
-from pml_extensions.evaluation.verification import Convention
+from pml_extensions.evaluation.verification import Convention, Verification
 from pml_extensions.functional import directions
 from reality_check.config.metrics import (
     BINARY,
@@ -35,6 +35,7 @@ from reality_check.config.metrics import (
     other_geometry,
     recall_depth,
 )
+from reality_check.data.pairs import Pairs
 
 
 class Metrics(dict[str, float]):
@@ -104,6 +105,7 @@ def evaluate_both_geometries(
     normalize: bool,
     extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
+    pairs: Mapping[str, Pairs] | None = None,
     raw: Tensor | None = None,
 ) -> Metrics:
     """MAP@R, RP and P@1 of unit vectors and of raw ones.
@@ -115,6 +117,7 @@ def evaluate_both_geometries(
         extra_metrics: further metrics, by the names of :mod:`reality_check.config.metrics`.
         queries: bool (N,): which rows are queries, the others are the gallery; None: all are both
             (self-retrieval). Clusters, separability and pairs to verify are of all rows.
+        pairs: by name, lists of pairs that are verified, too.
         raw: (N, E), what the raw geometry compares where it is not ``embeddings`` themselves.
 
     Returns:
@@ -128,8 +131,8 @@ def evaluate_both_geometries(
     of_raw = [name for name in extra_metrics if name in RAW_SCATTER]
     of_own = [name for name in extra_metrics if name not in RAW_SCATTER]
     geometric = [name for name in extra_metrics if depends_on_geometry(name)]
-    other_metrics = evaluate(other, labels, not normalize, geometric, queries)
-    own_metrics = evaluate(own, labels, normalize, of_own, queries)
+    other_metrics = evaluate(other, labels, not normalize, geometric, queries, pairs)
+    own_metrics = evaluate(own, labels, normalize, of_own, queries, pairs)
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
     scatter = _raw_scatter(raw, labels) if of_raw else {}
     suffixed |= {name: scatter[name] for name in of_raw}
@@ -142,6 +145,7 @@ def evaluate(
     normalize: bool,
     extra_metrics: Sequence[str] = (),
     queries: np.ndarray | None = None,
+    pairs: Mapping[str, Pairs] | None = None,
 ) -> Metrics:
     """MAP@R, RP and P@1, and what else is asked for, in one geometry.
 
@@ -149,7 +153,7 @@ def evaluate(
         embeddings: (N, D).
         labels: (N,).
         normalize: whether to scale them to unit length first.
-        extra_metrics: see :func:`evaluate_both_geometries`, as ``queries``.
+        extra_metrics: see :func:`evaluate_both_geometries`, as ``queries`` and ``pairs``.
 
     Raises:
         Diverged: an embedding or its square is not finite.
@@ -172,13 +176,18 @@ def evaluate(
     if SEPARABILITY in plain:
         values[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
     if VERIFICATION in plain:
-        values[VERIFICATION] = _verification(embeddings, labels, normalize)
+        values[VERIFICATION] = _verify(embeddings, verification_pairs(labels), normalize).accuracy
+    verified = {}
+    for name, listed in (pairs or {}).items():
+        found = _verify(embeddings.cpu(), listed, normalize)
+        verified[f"verification_{name}"] = found.accuracy
+        verified[f"verification_{name}_se"] = found.std / math.sqrt(len(found.fold_accuracies) - 1)
     if any(name in RAW_SCATTER for name in plain):
         values |= _raw_scatter(embeddings, labels)
     if binary:
         values |= _binary(_sides(embeddings, labels, queries), binary)
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
-    return Metrics(means, {name: per_query[name] for name in METRICS})
+    return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
 
 
 def _clustering(
@@ -196,16 +205,14 @@ def _raw_scatter(embeddings: Tensor, labels: np.ndarray) -> dict[str, float]:
     return dict(zip(RAW_SCATTER, (found.ratio, *found[:2]), strict=True))
 
 
-def _verification(embeddings: Tensor, labels: np.ndarray, normalize: bool) -> float:
+def _verify(embeddings: Tensor, pairs: Pairs, normalize: bool) -> Verification:
     """How well pairs of one class are told from pairs of two, by a threshold from other pairs."""
-    first, second, same = verification_pairs(labels)
+    first, second, same = pairs
     convention: Convention = "insightface" if normalize else "paper004"
-    return pair_verification(
-        embeddings[first], embeddings[second], same, convention=convention
-    ).accuracy
+    return pair_verification(embeddings[first], embeddings[second], same, convention=convention)
 
 
-def verification_pairs(labels: np.ndarray) -> tuple[Tensor, Tensor, NDArray[np.bool_]]:
+def verification_pairs(labels: np.ndarray) -> Pairs:
     """Draw pairs of images, half of them of one class, the same ones for the same labels.
 
     They are the rows of both images of each pair, and whether these are of one class.

@@ -130,10 +130,10 @@ def _fewest_epochs(experiment: Experiment, method: Method) -> int:
     training = experiment.training_of(method)
     if training.patience is None or experiment.protocol.selects_on == "last":
         return training.max_epochs
-    phases = 2 if method.phase2 is not None or training.phases == "two" else 1
-    step = training.evaluate_every
+    two, step = experiment.two_phases(method), training.evaluate_every
     stop = step * (1 + training.patience // step + 1)
-    return min(training.max_epochs, phases * stop)
+    before = max((one.length for one in method.schedules.values()), default=0) // step * step
+    return min(training.max_epochs, int(before) + (1 + two) * stop)
 
 
 # -- measuring ------------------------------------------------------------------------------------

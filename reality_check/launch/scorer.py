@@ -11,11 +11,13 @@ from typing import Concatenate, ParamSpec, TypeVar
 import numpy as np
 import torch
 
+from pml_extensions.evaluation import average_distance_to_proxy
 from pml_extensions.functional import allow_tf32
-from reality_check.config.metrics import METRICS, TRAINVAL, Stage, of_trainval
+from reality_check.config.metrics import AVG_DTP, TRAINVAL, Stage, of_trainval
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data.augmentation.preprocessing import Preprocessing
+from reality_check.data.pairs import Pairs, read_pairs
 from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.baselines import score_baselines
@@ -33,8 +35,10 @@ from reality_check.models import preprocessing
 from reality_check.models.network import Network
 from reality_check.models.pipeline import Pipeline, build_pipeline
 from reality_check.studies.output_folder import fold_folder, query_scores_path
-from reality_check.training.fold_checkpoints import MODEL
+from reality_check.training.fold_checkpoints import MODEL, PROXIES
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
+from reality_check.utils import checkpoints
+from reality_check.utils.errors import UsageError
 from reality_check.utils.seeds import derive
 
 Asked = ParamSpec("Asked")
@@ -87,7 +91,8 @@ class Scorer:
             labels: np.ndarray = test.labels,
             queries: np.ndarray | None = test.queries,
         ) -> dict[str, Metrics]:
-            how = (labels, normalize, extra_metrics, queries)
+            pairs = self._pairs if labels is test.labels else {}
+            how = (labels, normalize, extra_metrics, queries, pairs)
             if stage is Stage.FINAL:
                 return {"complete": evaluate_both_geometries(embeddings[0], *how)}
             return score_folds(embeddings, *how)
@@ -102,7 +107,38 @@ class Scorer:
                 others = [embed_images(network, images, device) for network in networks]
                 for category, metrics in score(others, names, trainval.labels, None).items():
                     scores[category].update(renamed(metrics, TRAINVAL, names))
+            if AVG_DTP in asked:
+                found = self._to_proxies(method, stage, trial_index, networks)
+                next(iter(scores.values())).update(found)
         return scores, embeddings
+
+    @functools.cached_property
+    def _pairs(self) -> dict[str, Pairs]:
+        return read_pairs(self._prepared.protocol.pairs, self._prepared.test_set)
+
+    def _to_proxies(
+        self, method: PreparedMethod, stage: Stage, trial_index: int, networks: Sequence[Network]
+    ) -> dict[str, float]:
+        """AvgDTP, the mean over networks, each on its own training classes, which have proxies."""
+        splits, device, found = self._prepared.splits, self._prepared.device, []
+        for fold, network in enumerate(networks):
+            folder = fold_folder(self._out_dir, method.name, stage, trial_index, fold)
+            state = checkpoints.load(folder / PROXIES)
+            if state is None:
+                raise UsageError(
+                    f"{folder} has no {PROXIES}, because an earlier version trained this network, "
+                    f"so there is no {AVG_DTP} of it; leave that out, or run into a new folder."
+                )
+            classes = splits.trainval if stage is Stage.FINAL else splits.folds[fold].train
+            shape = len(classes), method.embedding_size(stage)
+            proxies = [value for value in state.values() if value.shape == shape]
+            if not proxies:
+                return {}
+            samples = self._prepared.dataset.subset(classes)
+            images = build_pipeline(samples, method.model, method.training.augmentation, device)
+            x = embed_images(network, images, device)
+            found.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
+        return {AVG_DTP: fmean(found)}
 
     @_once_more_if_full
     def embed_test_rows(
@@ -150,8 +186,7 @@ class Scorer:
         return {
             name: {
                 key: fmean(fold[name][key] for fold in folds if name in fold)
-                for key in (*METRICS, *protocol.final_metrics)
-                if not of_trainval([key])
+                for key in folds[0][name]
             }
             for name in folds[0]
         }

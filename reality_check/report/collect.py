@@ -10,7 +10,14 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reality_check.config.method import Method
-from reality_check.config.metrics import METRICS, STAGES, Stage, depends_on_geometry, other_geometry
+from reality_check.config.metrics import (
+    METRICS,
+    STAGES,
+    Stage,
+    depends_on_geometry,
+    is_ranked,
+    other_geometry,
+)
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
@@ -250,7 +257,7 @@ def _zero_scores(
 ) -> dict[str, dict[str, float]]:
     """Zeros under every name that a scored reproduction has, those of the other geometry too."""
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
-    own = (*METRICS, *experiment.protocol.final_metrics)
+    own = [name for name in (*METRICS, *experiment.protocol.final_metrics) if is_ranked(name)]
     suffix = other_geometry(method.normalize_embeddings)
     others = [name + suffix for name in own if depends_on_geometry(name)]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}

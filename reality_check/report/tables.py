@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, stage_of
+from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, is_ranked, stage_of
 from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
@@ -201,8 +201,8 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     """The cells of one metric: means, the best of them, and those too close to it."""
     intervals = summary.estimates(category, metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
-    top = max(finite) if len(finite) > 1 else math.inf
-    comparisons = summary.comparisons(category, metric)
+    top = max(finite) if len(finite) > 1 and is_ranked(metric) else math.inf
+    comparisons = summary.comparisons(category, metric) if is_ranked(metric) else []
     leader = comparisons[0].better if comparisons else None
     close = {c.other for c in comparisons if c.better == leader and not c.distinct}
     return {

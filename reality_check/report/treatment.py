@@ -6,7 +6,7 @@ import time
 from collections.abc import Iterator, Sequence
 from typing import Any
 
-from reality_check.config.method import BeforeTraining
+from reality_check.config.method import BeforeTraining, open_values
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
@@ -68,6 +68,8 @@ def unequal_treatment(
     gradual = [m.name for m in experiment.methods if m.schedules]
     if gradual and len(gradual) < len(experiment.methods):
         yield Deviation("schedules", f"Values of the loss change gradually: {', '.join(gradual)}.")
+    if text := open_schedules(experiment):
+        yield Deviation("open schedules", text)
     yield from _own_settings(experiment)
     raw = [m.name for m in experiment.methods if not m.normalize_embeddings]
     if raw and len(raw) < len(methods):
@@ -76,6 +78,22 @@ def unequal_treatment(
             f"Retrieval by raw Euclidean distance: {', '.join(raw)}; on unit vectors: the others. "
             "results.csv has both geometries for all.",
         )
+
+
+def open_schedules(experiment: Experiment) -> str:
+    """Say which networks need not have been through what their method is about."""
+    names = [
+        f"{m.name} ({', '.join(values)})"
+        for m in experiment.methods
+        if (values := open_values(m.schedules, experiment.training_of(m), experiment.two_phases(m)))
+    ]
+    if not names or experiment.protocol.selects_on == "last":
+        return ""
+    return (
+        f"Values of the loss change for as long as a training lasts: {listed(names)}. The scored "
+        "weights may be those of any epoch, before most of the change; at, epochs, or patience: "
+        "null (with second_phase_epochs where there are two phases) would end it before."
+    )
 
 
 def _own_settings(experiment: Experiment) -> Iterator[Deviation]:

@@ -22,6 +22,8 @@ from reality_check.utils.lease import LeaseCheck, no_lease
 CHECKPOINT_SECONDS = 30.0
 #: Files of a fold run: its last two checkpoints, and the network of a finished one.
 LATEST, PREVIOUS, MODEL = "latest.pt", "latest-previous.pt", "model.pt"
+#: Beside the network: the proxies of its loss, by their names in it.
+PROXIES = "proxies.pt"
 
 #: Of a result, which files keep as lists.
 _TUPLES = ("curve", "cut_short", "remarks")
@@ -137,11 +139,14 @@ class FoldCheckpoints:
         self._kept = keep
         self._saved = time.monotonic()
 
-    def save_result(self, result: FoldResult, network: State) -> None:
-        """Write how the run ended, and ``model.pt`` if the task keeps it; no state remains."""
+    def save_result(self, result: FoldResult, state: State) -> None:
+        """Write how the run ended, and of the state what the task keeps; no state remains."""
         self._renew_lease()
         if self._task.keep_model:
-            checkpoints.save(self.folder / MODEL, network)
+            loss = state["loss"]
+            proxies = {name: loss[name] for name in loss if name.endswith("proxies")}
+            checkpoints.save(self.folder / PROXIES, proxies)
+            checkpoints.save(self.folder / MODEL, state["network"])
         plain = vars(result) | {key: list(getattr(result, key)) for key in _TUPLES}
         done = {"finished": True, "task": self._task.fingerprint(), "result": plain}
         checkpoints.save(self.folder / LATEST, done)

@@ -22,6 +22,7 @@ from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
 from reality_check.config.values import Choices, Range, Searched
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
+from reality_check.data.pairs import read_pairs
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
@@ -181,10 +182,12 @@ def check_data(experiment: Experiment, dataset: SampleSet) -> None:
     """Make sure that the classes suffice for the folds and the batches.
 
     Raises:
-        UsageError: too few classes, or a batch that has more classes than a fold.
+        UsageError: too few classes, a batch that has more classes than a fold, or a bad list of
+            pairs.
     """
     splits = split_dataset(dataset, experiment.protocol.split)
     _check_class_sizes(dataset, splits)
+    read_pairs(experiment.protocol.pairs, dataset.subset(splits.test))
     trained = [fold.train for fold in splits.folds]
     if experiment.protocol.selects_on != "validation":
         trained = [splits.trainval]

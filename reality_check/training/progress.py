@@ -6,12 +6,10 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from reality_check.config.method import last_change
 from reality_check.config.metrics import SELECTS_ON_TEST
 from reality_check.training.early_stopping import EarlyStopping
 from reality_check.training.fold import FoldResult, FoldTask
-
-#: Part of ``max_epochs`` that is kept for a second phase whose length is not given.
-_SECOND_PHASE = 0.25
 
 
 @dataclass
@@ -46,8 +44,9 @@ class FoldProgress:
 
     Attributes:
         position: where the run stands.
-        best: of the current phase, so that the network of a method with two phases has been
-            through both; ``None`` before the first evaluation of trained weights.
+        best: of the current phase, and of weights trained with the last values of the schedules,
+            so that the network has been through all of the method; ``None`` before the first such
+            evaluation.
         cut_short: the phases that ended at their best epoch because none more was allowed.
         history: one row per evaluation: ``epoch`` (-1 for the trunk without embedder, 0 for the
             untrained network), ``step`` (epochs trained so far), ``phase``, ``loss``, the metrics,
@@ -62,6 +61,9 @@ class FoldProgress:
         self.cut_short: list[int] = []
         self.history: list[dict[str, Any]] = []
         self._stopping = EarlyStopping(task.training.patience)
+        settings = task.settings
+        two = settings.second_phase is not None
+        self._last_change = last_change(settings.schedules, task.training, two)
 
     # -- phases -----------------------------------------------------------------------------
 
@@ -78,12 +80,7 @@ class FoldProgress:
             return self._task.fixed_epochs[position.phase - 1]
         if position.phase == 2:
             return training.max_epochs - (position.spent - position.phase_epochs)
-        if self._task.settings.second_phase is None:
-            return training.max_epochs
-        if training.second_phase_epochs is not None:
-            return training.max_epochs - training.second_phase_epochs
-        second = max(1, round(training.max_epochs * _SECOND_PHASE))
-        return max(1, training.max_epochs - second)
+        return training.phase_epochs(self._task.settings.second_phase is not None)[0]
 
     def phase_is_over(self) -> bool:
         """Whether no further epoch belongs to the current phase."""
@@ -125,9 +122,10 @@ class FoldProgress:
     def add_untrained(self, epoch: int, metrics: Mapping[str, float]) -> None:
         """Record an evaluation before the training, in epoch -1 or 0.
 
-        The untrained network counts for the patience, but is never the best.
+        The untrained network counts for the patience, unless a schedule changes the loss, but is
+        never the best.
         """
-        if epoch == 0:
+        if epoch == 0 and not self._last_change:
             self._stopping.update(0, self._value(metrics))
         row = {"epoch": epoch, "step": epoch, "phase": 1, "loss": None, **metrics}
         self.history.append(row)
@@ -140,12 +138,14 @@ class FoldProgress:
     ) -> bool:
         """Record an evaluation of trained weights; return whether it is the best so far.
 
-        Ties keep the earlier epoch.
+        Ties keep the earlier epoch. Weights from before a schedule's last change do not count.
         """
         position, value = self.position, self._value(metrics)
-        self._stopping.update(position.epoch, value)
         row = {"epoch": position.epoch, "step": position.spent, "phase": position.phase}
         self.history.append({**row, "loss": loss, **metrics, "attributes": attributes or {}})
+        if position.epoch <= self._last_change:
+            return False
+        self._stopping.update(position.epoch, value)
         if self.best is not None and value <= self.best.value:
             return False
         self.best = Best(value, position.epoch, position.phase, position.follow_up_epochs)

@@ -41,7 +41,8 @@ def value_factor(
     if schedule.kind == "constant":
         return 1.0
     if schedule.kind == "step":
-        return float(factor ** _steps(schedule, epochs))
+        # A final training whose epochs are rounded up takes no step that no fold has taken.
+        return float(factor ** _steps(schedule, min(epochs, max_epochs - 1)))
     length: Any = max_epochs if schedule.epochs is None else schedule.epochs
     return float(factor + (1 - factor) * _fall(schedule.kind, epochs / length))
 

@@ -296,8 +296,8 @@ class Trainer:
     def _finish(self) -> FoldResult:
         result = dataclasses.replace(self.progress.result(), remarks=self.module.remarks())
         if self.strategy.is_main:
-            network = self.network.state_dict()
+            state = self.module.state_dict()
             if self.validation is not None:
-                network = self._best_state()["network"]
-            self.checkpoints.save_result(result, network)
+                state = self._best_state()
+            self.checkpoints.save_result(result, state)
         return self.strategy.broadcast(result)

@@ -68,7 +68,11 @@ def legend(summary: Summary) -> Note:
 
 def other_note(summary: Summary) -> str:
     """What the table of other metrics holds."""
-    plain = "" if all(map(is_fraction, summary.final_metrics)) else " (ratios, traces as they are)"
+    plain = (
+        ""
+        if all(map(is_fraction, summary.final_metrics))
+        else " (ratios, traces and distances as they are)"
+    )
     return (
         f"Asked for in addition to the protocol's three metrics, in percent{plain}; nothing was "
         "selected by them."

@@ -11,6 +11,7 @@ from reality_check.config.metrics import (
     depends_on_geometry,
     is_binary,
     is_fraction,
+    is_ranked,
     recall_depth,
     title,
 )
@@ -37,6 +38,8 @@ RAW = {
         ("separability_raw", "separability, raw (ratio)"),
         ("trainval_separability", "separability (ratio) on trainval"),
         ("verification_accuracy", "verification"),
+        ("verification_LFW_se", "verification LFW se"),
+        ("AvgDTP", "AvgDTP"),
         ("binary_recall_at_8", "binary R@8"),
         ("binary_precision_at_1", "binary P@1"),
         ("binary_mean_average_precision_at_r", "binary MAP@R"),
@@ -49,7 +52,8 @@ def test_names_and_titles(name: str, printed: str) -> None:
     check_name(name)
     assert title(name) == printed
     assert is_binary(name) == printed.startswith("binary")
-    assert is_fraction(name) == ("ratio" not in printed)
+    assert is_fraction(name) == ("ratio" not in printed and name != "AvgDTP")
+    assert is_ranked(name) == (name not in ("AvgDTP", "verification_LFW_se"))
 
 
 def test_the_depth_of_a_recall() -> None:
@@ -93,6 +97,7 @@ def test_an_unknown_name_is_answered_by_the_nearest(name: str, suggestion: str) 
     ("given", "parts"),
     [
         ("[recall_at_2, nmi]", ["no metric 'nmi'", "recall_at_K", "Did you mean 'NMI'?"]),
+        ("[verification_LFW]", ["'verification_LFW'", "write pairs: {LFW: {file: PATH}}"]),
         ("[precision_at_1]", ["'precision_at_1'", "always measured", "leave it out"]),
         ("[NMI, AMI, NMI]", ["'NMI' is listed twice"]),
         ("NMI", ["must be a valid list", "'NMI'"]),

@@ -21,7 +21,13 @@ RUNS = {
 }
 EXPERIMENTS = {
     *("name", "seed", "storage", "methods", "controls", "model.name", "protocol.search.repeats"),
-    *("protocol.name", "protocol.note", "protocol.gallery", "protocol.final_metrics"),
+    *(
+        "protocol.name",
+        "protocol.note",
+        "protocol.gallery",
+        "protocol.final_metrics",
+        "protocol.pairs",
+    ),
 }
 
 

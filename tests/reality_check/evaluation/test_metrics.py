@@ -62,5 +62,11 @@ def test_verification_is_that_of_the_methods_geometry(normalize: bool, conventio
     expected = pair_verification(x[first], x[second], same, convention=convention)  # type: ignore[arg-type]
     assert found["verification_accuracy"] == expected.accuracy
     assert 0.5 < expected.accuracy < 1
+    listed = {"LFW": (first[:100], second[:100], same[:100])}
+    of_list = pair_verification(x[first[:100]], x[second[:100]], same[:100], convention=convention)  # type: ignore[arg-type]
+    found = evaluate_both_geometries(x, LABELS, normalize, pairs=listed)
+    assert found["verification_LFW"] == of_list.accuracy
+    error = np.std(of_list.fold_accuracies, ddof=1) / 10**0.5
+    assert found["verification_LFW_se"] == pytest.approx(error)
     perfect = torch.eye(12)[LABELS]
     assert evaluate(perfect, LABELS, True, ["verification_accuracy"])["verification_accuracy"] == 1

@@ -4,10 +4,12 @@ import dataclasses
 import itertools
 from collections import Counter
 from pathlib import Path
+from statistics import fmean
 from types import SimpleNamespace
 from typing import Any
 from unittest.mock import Mock
 
+import numpy as np
 import pytest
 import torch
 from support.spied import Handed, Made, experiment
@@ -22,10 +24,11 @@ from reality_check.launch.work_loop import WorkLoop
 from reality_check.models.pipeline import build_pipeline
 from reality_check.report.collect import collect
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.output_folder import trial_folder
+from reality_check.studies.output_folder import fold_folder, trial_folder
 from reality_check.training import trainer
 from reality_check.training.fold import FoldTask
 from reality_check.training.trainer import FoldResult, Trainer
+from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError, WorkFailed
 
 FACTOR = "schedules.alpha.factor"
@@ -258,6 +261,51 @@ def test_separability_is_measured_on_the_trainval_images_where_asked_for(make: M
         assert (name, "ensemble", 0, "trainval_separability") in rows
         assert 0.3 < found["verification_accuracy"] <= 1
         assert (name, "aggregate", 1, "trainval_separability_raw") in rows
+
+
+def test_distances_to_proxies_and_listed_pairs(
+    make: Made, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of the weights that are kept, on the classes that they were trained on."""
+    (tmp_path / "pairs.txt").write_text("8/0 8/1 1\n8/0 9/1 0\n" * 10)
+    protocol = experiment().plain()["protocol"] | {
+        "pairs": {"LFW": {"file": str(tmp_path / "pairs.txt")}},
+        "final_metrics": ["AvgDTP", "verification_LFW", "verification_LFW_se"],
+    }
+    campaign = make(protocol=protocol)
+    data = campaign.prepared.dataset
+    names = [f"{label}/{row % 6}" for row, label in enumerate(data.labels)]
+    monkeypatch.setitem(vars(data), "sample_names", np.array(names, dtype=object))
+    campaign.work()
+    rows = {
+        (r.method, r.category, r.reproduction, r.metric): r.value for r in collect(campaign).rows
+    }
+    method, device = campaign.prepared.method("heated_up_softmax"), campaign.prepared.device
+    splits = campaign.prepared.splits
+    expected = []
+    for stage, fold, classes in [
+        *((Stage.REPRODUCTIONS, n, fold.train) for n, fold in enumerate(splits.folds)),
+        (Stage.FINAL, 0, splits.trainval),
+    ]:
+        samples = data.subset(classes)
+        where = (tmp_path, method, (stage, 0, fold), campaign.prepared.input_shape(method.name))
+        images = build_pipeline(samples, method.model, method.training.augmentation, device)
+        network = load_kept(*where).eval()
+        folder = fold_folder(tmp_path, method.name, stage, 0, fold)
+        (own,) = (checkpoints.load(folder / "proxies.pt") or {}).values()
+        with torch.no_grad():
+            x = torch.cat([network(batch) for batch in images.evaluation_batches()]).double()
+        distances = [
+            (one - own[label]).norm() for one, label in zip(x, samples.labels, strict=True)
+        ]
+        expected.append(float(torch.stack(distances).mean()))
+    assert rows[method.name, "complete", 0, "AvgDTP"] == pytest.approx(expected[-1])
+    assert rows[method.name, "aggregate", 0, "AvgDTP"] == pytest.approx(fmean(expected[:-1]))
+    assert {(m, c) for m, c, _, metric in rows if metric == "AvgDTP"} == {
+        (method.name, category) for category in ("aggregate", "complete")
+    }
+    for category in ("aggregate", "ensemble", "complete"):
+        assert 0 <= rows["contrastive", category, 1, "verification_LFW_raw"] <= 1
 
 
 def test_a_diverged_reproduction_counts_as_0_in_the_metrics_on_request_too(

@@ -293,5 +293,9 @@ def test_what_some_methods_do_around_the_training_is_named() -> None:
     found = {d.topic: d.text for d in find({"methods": ["contrastive", method]})}
     assert found["before training"].endswith("before the first step: heated_up_softmax.")
     assert found["schedules"] == "Values of the loss change gradually: heated_up_softmax."
+    assert (
+        "change for as long as a training lasts: heated_up_softmax (alpha)"
+        in found["open schedules"]
+    )
     alone = {d.topic for d in find({"methods": [method]})}
     assert not alone & {"before training", "schedules"}, "all are treated alike"

@@ -249,7 +249,7 @@ def test_the_second_phase_changes_only_numbers_that_are_there(name: str) -> None
 
 
 def test_a_schedule_is_searched_like_any_value() -> None:
-    lengths = {"low": 2, "high": 9, "int": True}
+    lengths = {"low": 2, "high": 7, "int": True}
     schedule = {"kind": "linear", "factor": RANGE | {"low": 0.1}, "epochs": lengths}
     method, protocol = composed(
         loss="pml_extensions.losses.HeatedUpSoftmaxLoss",
@@ -267,6 +267,9 @@ def test_a_schedule_is_searched_like_any_value() -> None:
     assert fill_settings(*composed(), {"learning_rates.trunk": 1}).schedules == {}
 
 
+STEP = {"kind": "step", "factor": 2}
+
+
 @pytest.mark.parametrize(
     ("method", "words"),
     [
@@ -278,6 +281,16 @@ def test_a_schedule_is_searched_like_any_value() -> None:
         ),
         ({"schedules": {"alpha": {"kind": "linear", "epochs": -3, "factor": 1}}}, "got -3"),
         ({"schedules": {"alpha": {"kind": "line", "factor": 1}}}, "Did you mean 'linear'"),
+        ({"schedules": {"alpha": STEP | {"at": [8]}}}, "after epoch 8, but at most 8 are"),
+        (
+            {"schedules": {"alpha": STEP | {"at": [6]}}, "phase2": {}},
+            "after epoch 6, but at most 6",
+        ),
+        ({"schedules": {"alpha": STEP | {"every": {"choices": [2, 8]}}}}, "after epoch [89],"),
+        (
+            {"schedules": {"alpha": {"kind": "linear", "epochs": 9, "factor": 2}}},
+            "after epoch [89],",
+        ),
     ],
 )
 def test_one_sentence_for_a_wrong_option(method: dict[str, Any], words: str) -> None:

@@ -3,24 +3,31 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
+from reality_check.config.method import ValueSchedule
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import MethodSettings, SecondPhaseSettings
 from reality_check.training.progress import FoldProgress
+from reality_check.training.schedules import value_factor
 
 PART = {"name": "Adam", "lr": 0.1}
+LINES = st.sampled_from(["linear", "cosine"])
 SECOND = SecondPhaseSettings({}, {}, lr_factor=0.5, loss_lr_factor=0.25)
 
 
 def progress_of(
     second: SecondPhaseSettings | None = None,
     fixed_epochs: tuple[int, int] | None = None,
+    schedule: dict[str, Any] | None = None,
     **training: Any,
 ) -> FoldProgress:
-    settings = MethodSettings("m", "loss", {}, None, 2, {}, 0.0, True, second)
+    schedules = {"alpha": ValueSchedule.model_validate(schedule)} if schedule else {}
+    settings = MethodSettings("m", "loss", {}, None, 2, {}, 0.0, True, second, schedules)
     plain = {"optimizers": {"trunk": PART, "embedder": PART, "loss": PART}, **training}
     how = Training.model_validate({"max_epochs": 6, "evaluate_every": 2, "patience": None} | plain)
     return FoldProgress(
@@ -132,6 +139,49 @@ def test_an_earlier_state_leaves_what_was_spent_since() -> None:
     assert [row[PRIMARY] for row in progress.history] == [0.4, 0.1]
     progress.begin_second_phase()
     assert progress.phase_limit() == 6
+
+
+def test_epochs_before_the_last_change_of_the_loss_do_not_count() -> None:
+    """Neither as the best nor for the patience, which the untrained network does not exhaust."""
+    step = {"kind": "step", "at": [1, 3], "factor": 1000}
+    progress = progress_of(schedule=step, max_epochs=9, evaluate_every=1, patience=1)
+    progress.add_untrained(0, {PRIMARY: 0.9})
+    assert train(progress, [0.8, 0.7, 0.6, 0.2, 0.3, 0.2, 0.1, 0.9]) == [1, 2, 3, 4, 5, 6, 7]
+    assert (progress.result().value, progress.result().epoch) == (0.3, 5)
+
+
+def test_a_second_phase_begins_with_weights_that_a_schedule_has_changed() -> None:
+    step = {"kind": "step", "at": [2], "factor": 0.5}
+    progress = progress_of(SECOND, schedule=step, max_epochs=8, evaluate_every=1, patience=2)
+    train(progress, [0.9, 0.8, 0.2, 0.1, 0.3, 0.1])
+    assert progress.result().epoch == 5
+
+
+@given(
+    schedule=st.one_of(
+        st.fixed_dictionaries({"at": st.sets(st.integers(1, 11), min_size=1).map(sorted)}),
+        st.fixed_dictionaries({"every": st.integers(1, 11)}),
+        st.fixed_dictionaries({"epochs": st.integers(1, 11), "kind": LINES}),
+        st.fixed_dictionaries({"kind": LINES}),
+    ),
+    patience=st.none() | st.integers(0, 5),
+    evaluate_every=st.integers(1, 5),
+    values=st.lists(st.sampled_from([0.1, 0.2, 0.3]), min_size=12, max_size=12),
+)
+def test_the_best_weights_were_trained_with_the_last_values(
+    schedule: dict[str, Any], patience: int | None, evaluate_every: int, values: list[float]
+) -> None:
+    how: dict[str, Any] = {"patience": patience, "evaluate_every": evaluate_every, "max_epochs": 12}
+    schedule = {"kind": "step", "factor": 0.5, **schedule}
+    progress = progress_of(schedule=schedule, **how)
+    train(progress, values)
+    assert progress.best is not None
+    if patience is None or "at" in schedule or "epochs" in schedule:
+        trained, last = (
+            value_factor(ValueSchedule(**schedule), epoch, 1, 12)
+            for epoch in (progress.best.epoch - 1, 11)
+        )
+        assert trained == last
 
 
 def test_a_saved_course_is_continued() -> None:

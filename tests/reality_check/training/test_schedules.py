@@ -109,6 +109,8 @@ def test_phases_of_fixed_length_share_the_epochs() -> None:
     fixed = training(max_epochs=50, second_phase_epochs=30)
     assert fixed.phase_epochs(two_phases=True) == (20, 30)
     assert fixed.phase_epochs(two_phases=False) == (50, 0)
+    # A final training that selects no epoch goes through a second phase of no given length too.
+    assert training(max_epochs=50).phase_epochs(two_phases=True) == (38, 12)
 
 
 @pytest.mark.parametrize(

@@ -494,7 +494,8 @@ def test_a_finished_run_is_not_trained_again(
 
     monkeypatch.setattr(Trainer, "build", build)
     assert fold_run(case("one phase"), sets, tmp_path).run() == first
-    assert sorted(path.name for path in tmp_path.glob("*.pt")) == ["latest.pt", "model.pt"]
+    kept = ["latest.pt", "model.pt", "proxies.pt"]
+    assert sorted(path.name for path in tmp_path.glob("*.pt")) == kept
 
 
 def test_a_run_that_another_worker_took_over_leaves_the_folder_alone(

@@ -1,0 +1,84 @@
+"""Lists of pairs of images that show one person or two, as face verification has them."""
+
+from __future__ import annotations
+
+import math
+import re
+import unicodedata
+from collections.abc import Iterator, Mapping
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from reality_check.config.protocol import PairList
+from reality_check.data.sample_set import SampleSet
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+
+#: Rows of both images of each pair, fold by fold, and whether they are of one class.
+Pairs = tuple[Tensor, Tensor, NDArray[np.bool_]]
+#: Folds of a list, each with as many pairs of one class as of two.
+FOLDS = 10
+
+
+def read_pairs(lists: Mapping[str, PairList], test: SampleSet) -> dict[str, Pairs]:
+    """Read lists of pairs of test images, by name.
+
+    Raises:
+        UsageError: a list cannot be read, names an image that is not there or is there twice, or
+            does not fill ten equal folds.
+    """
+    return {name: _read(listed, test) for name, listed in lists.items()}
+
+
+def _read(listed: PairList, test: SampleSet) -> Pairs:
+    """The k-th tenths of both kinds are fold k: so LFW has them, and CALFW has one kind first."""
+    what, rows = f"the list of pairs {listed.file!r}", dict[str, int]()
+    for row, name in enumerate([] if test.sample_names is None else test.sample_names):
+        key = _plain(name.removeprefix(listed.images))
+        if name.startswith(listed.images) and rows.setdefault(key, row) != row:
+            raise UsageError(f"{what}: two test images are named {key!r}; rename one.")
+    found = []
+    try:
+        for a, b, same in _parsed(expand_path(listed.file).read_text(encoding="utf-8-sig")):
+            found.append((rows[_plain(a)], rows[_plain(b)], same))
+    except KeyError as error:
+        raise UsageError(
+            f"{what} has {error}, but test images have names such as {min(rows, default='')!r}; "
+            "write as images what paths begin with in the data set and not in the list."
+        ) from None
+    except (OSError, ValueError) as error:
+        raise UsageError(f"{what} cannot be read after {len(found)} pairs: {error}.") from None
+    first, second, flags = np.array(found, dtype=np.int64).reshape(-1, 3).T
+    kinds = np.flatnonzero(flags), np.flatnonzero(flags == 0)
+    sizes = [len(kind) for kind in kinds]
+    if sizes[0] != sizes[1] or sizes[0] % FOLDS or not found:
+        raise UsageError(
+            f"{what} has {sizes[0]} pairs of one class and {sizes[1]} of two, but {FOLDS} equal "
+            f"folds need as many of each, a multiple of {FOLDS}; restore the list."
+        )
+    order = np.stack(kinds).reshape(2, FOLDS, -1).swapaxes(0, 1).ravel()
+    return torch.from_numpy(first[order]), torch.from_numpy(second[order]), flags[order] > 0
+
+
+def _parsed(text: str) -> Iterator[tuple[str, str, bool]]:
+    """Both images of each pair, and whether they are of one class."""
+    head, *lines = [line.split() for line in text.splitlines() if line.strip()] or [[]]
+    if all(map(str.isdecimal, head)):  # LFW: numbers of folds and of pairs of each kind in one
+        if 2 * math.prod(map(int, head)) != len(lines):
+            raise ValueError(f"its first line does not announce its {len(lines)} pairs")
+        for a, i, *other in lines:
+            b, j = other if other[1:] else (a, *other)
+            yield f"{a}/{a}_{int(i):04d}", f"{b}/{b}_{int(j):04d}", not other[1:]
+    else:
+        fields, step = text.split(), 4 if len(head) == 2 else 3  # CALFW, CPLFW: an image a line
+        columns = (fields[start::step] for start in (0, step - 2, step - 1))
+        for a, b, flag in zip(*columns, strict=True):
+            yield a, b, int(flag) > 0
+
+
+def _plain(name: str) -> str:
+    """A path without the ending of its file, with accents written in one way."""
+    return re.sub(r"\.[A-Za-z]{2,4}$", "", unicodedata.normalize("NFC", name))
