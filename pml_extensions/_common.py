@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -136,6 +137,58 @@ def without_autocast(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
+def gradients(
+    function: Callable[..., Sequence[Tensor]],
+    inputs: Sequence[Tensor],
+    wanted: Sequence[bool],
+    grads: Sequence[Tensor | None],
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of a function's inputs that are wanted, to be differentiated again."""
+    with without_autocast(inputs[0]):
+        leaves = [one.view_as(one) for one in inputs]
+        given = [both for both in zip(function(*leaves), grads) if both[1] is not None]  # noqa: B905
+        found = iter(
+            torch.autograd.grad(
+                [output for output, _ in given],
+                [leaf for leaf, wants in zip(leaves, wanted, strict=True) if wants],
+                [grad for _, grad in given],
+                create_graph=True,
+            )
+        )
+        return tuple(next(found) if wants else None for wants in wanted)
+
+
+def differentiable_as(function: Callable[..., Sequence[Tensor]]) -> Callable[..., Any]:
+    """Decorate the backward pass of a :class:`Fused` that cannot be differentiated itself.
+
+    With ``create_graph=True`` and under torch.func it gives the gradients of ``function``, which
+    says the same in plain operations. ``once_differentiable`` would not do: it lets a second
+    derivative pass, wrong, where the gradient that comes in is a constant.
+    """
+
+    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+        @wraps(backward)
+        def either(ctx: Any, *grads: Tensor | None) -> Any:
+            if not torch.is_grad_enabled():
+                return backward(ctx, *grads)
+            wanted = ctx.needs_input_grad
+            return gradients(function, ctx.saved_tensors[: len(wanted)], wanted, grads)
+
+        return either
+
+    return decorate
+
+
+class Fused(torch.autograd.Function):
+    """A function of tensors that saves all it got and returned, a tuple; torch.func takes it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+
+
 def unit_vectors(x: Tensor) -> Tensor:
     """Return the rows of ``x`` at unit length; a zero row stays zero and gets zero gradient.
 
@@ -145,24 +198,27 @@ def unit_vectors(x: Tensor) -> Tensor:
     Returns:
         Vectors of the same shape.
     """
-    units: Tensor = _UnitVectors.apply(x)
+    units: Tensor = _UnitVectors.apply(x)[0]
     return units
 
 
-class _UnitVectors(torch.autograd.Function):
+def _plain_unit_vectors(x: Tensor) -> tuple[Tensor]:
+    squared = x.square().sum(dim=-1, keepdim=True)
+    return (x * squared.masked_fill(squared <= SHORTEST_VECTOR**2, torch.inf).rsqrt(),)
+
+
+class _UnitVectors(Fused):
     """Half the passes over ``x`` that autograd takes."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         inverse = inverse_lengths(x)
-        units = x * inverse
-        ctx.save_for_backward(units, inverse)
-        return units
+        return x * inverse, inverse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(_plain_unit_vectors)
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        units, inverse = ctx.saved_tensors
+        _, units, inverse = ctx.saved_tensors
         along = (grads[0] * units).sum(dim=-1, keepdim=True)
         return torch.addcmul(grads[0], along, units, value=-1).mul_(inverse)
 
@@ -175,24 +231,22 @@ def inverse_lengths(x: Tensor) -> Tensor:
 
 def projections(x: Tensor, p: Tensor) -> Tensor:
     """Return ``x @ unit_vectors(p).t()``, shape (N, C): at x of unit length, the cosines."""
-    products: Tensor = _Projections.apply(x, p)
+    products: Tensor = _Projections.apply(x, p)[0]
     return products
 
 
-class _Projections(torch.autograd.Function):
+class _Projections(Fused):
     """Without the unit vectors of p, and few passes over p, which may be large."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: Tensor) -> Tensor:
+    def forward(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         inverse = inverse_lengths(p).t()
-        products = (x @ p.t()).mul_(inverse)
-        ctx.save_for_backward(x, p, inverse, products)
-        return products
+        return (x @ p.t()).mul_(inverse), inverse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(lambda x, p: (x @ unit_vectors(p).t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x, p, inverse, products = ctx.saved_tensors
+        x, p, products, inverse = ctx.saved_tensors
         along = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
         per_length = grads[0] * inverse
         with without_autocast(x):
@@ -234,21 +288,19 @@ def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
     Returns:
         Distances, shape (N, M).
     """
-    distances: Tensor = _PairwiseDistances.apply(x, y)
+    distances: Tensor = _PairwiseDistances.apply(x, y)[0]
     return distances
 
 
-class _PairwiseDistances(torch.autograd.Function):
+class _PairwiseDistances(Fused):
     """``torch.cdist`` without loss of digits, whose backward is two matrix products.
 
     cdist's own backward takes N*M*D memory on CUDA.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        distances = _exact_distances(x, y)
-        ctx.save_for_backward(x, y, distances)
-        return distances
+    def forward(x: Tensor, y: Tensor) -> tuple[Tensor]:
+        return (_exact_distances(x, y),)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -372,21 +424,29 @@ def own_rows(row: Tensor, labels: Tensor) -> Tensor:
     return F.embedding(labels, row, sparse=True)
 
 
-class _MatrixSums(torch.autograd.Function):
+def plain_sums(z: Tensor, labels: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return own, ``top + log_sum`` and total of :meth:`Part.of` by plain operations."""
+    place, here = places(z, labels, start)
+    own = z.gather(-1, place)
+    # Not minus infinity: of nothing else the derivative would be no number.
+    lowest = torch.finfo(z.dtype).min
+    others = z.scatter(-1, place, own.masked_fill(here, lowest)).logsumexp(dim=-1)
+    return own.masked_fill(~here, 0.0).squeeze(-1), others, z.sum(dim=-1)
+
+
+class _MatrixSums(Fused):
     """The sums of a matrix of logits; fewer passes and copies of it than autograd takes."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(z: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         part = Part.of(z.clone(), labels)
-        ctx.save_for_backward(z, labels, part.top, part.log_sum)
-        ctx.set_materialize_grads(False)
-        return part.own, part.top + part.log_sum, part.total
+        return part.own, part.top + part.log_sum, part.total, part.top, part.log_sum
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(plain_sums)
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
-        z, labels, top, log_sum = ctx.saved_tensors
-        return logit_gradient(z, labels, top, log_sum, grads), None
+        z, labels, _, _, _, top, log_sum = ctx.saved_tensors
+        return logit_gradient(z, labels, top, log_sum, grads[:3]), None
 
 
 class Softmax:
@@ -409,7 +469,7 @@ class Softmax:
         """Return the parts of the cross-entropy, ``softplus(others - own)``; same arguments."""
         # Before the logits, so that their gradient is there when the sparse one is added to it.
         of_labels = tuple(own_rows(row, labels) for row in rows)
-        own, others, total = _MatrixSums.apply(logits(x, *rows), labels)
+        own, others, total, *_ = _MatrixSums.apply(logits(x, *rows), labels)
         return Sums(own, others, total, of_labels)
 
 

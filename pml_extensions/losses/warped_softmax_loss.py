@@ -15,13 +15,17 @@ from torch import Tensor
 from pml_extensions.functional.warps import Warp, warp_own_distance
 
 from .._common import (
+    Fused,
     IndicesTuple,
     LossDict,
     ProxyLoss,
+    differentiable_as,
     non_negative,
     paired_distances,
+    pairwise_distances,
     positive,
     positive_or_infinite,
+    root,
     softplus,
     without_autocast,
 )
@@ -146,7 +150,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     def logits(self, e: Tensor, p: Tensor, origin: Tensor | None = None) -> Tensor:
         """Return -s f2(t) of all pairs, shape (N, C); distances are taken around ``origin``."""
         origin = p.detach().mean(dim=0) if origin is None else origin
-        t: Tensor = _ClassDistances.apply(e, p, origin)
+        t: Tensor = _ClassDistances.apply(e, p, origin)[0]
         return -self.scale * (t if self.other_warp is None else self.other_warp(t))
 
     def compute_loss(
@@ -176,44 +180,72 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         return warp_own_distance(t, self.alpha, self.k1, self.k2, self.delta_multiplier)
 
 
-class _ClassDistances(torch.autograd.Function):
-    """|e_i - p_j|, shape (N, C): by a product around an origin, but to the nearest directly.
+def _plain_distances(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor]:
+    return (pairwise_distances(e, p),)
 
-    One of each row, not all below some distance: shapes stay static. No shifted proxies are kept.
+
+class _ClassDistances(Fused):
+    """|e_i - p_j|, shape (N, C): by a product around an origin, but to the near ones directly.
+
+    No shifted proxies are kept.
     """
 
     @staticmethod
-    def forward(ctx: Any, e: Tensor, p: Tensor, origin: Tensor) -> Tensor:
+    def forward(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
         x, c = e - origin, p - origin
         squared = torch.addmm(_squared_lengths(c), x, c.t(), alpha=-2)
-        t = squared.add_(_squared_lengths(x).unsqueeze(1)).clamp_min_(0.0).sqrt_()
-        near = _nearest(t)
-        t.scatter_(1, near, paired_distances(e, p[near.squeeze(1)]).unsqueeze(1))
-        ctx.save_for_backward(e, p, origin, near, t)
-        return t
+        lengths = _squared_lengths(x).unsqueeze(1)
+        t = squared.add_(lengths).clamp_min_(0.0).sqrt_()
+        near = _near(t, NEAR * lengths.sqrt())
+        for some in near.split(_AT_A_TIME, dim=1):
+            t.scatter_(1, some, root((e.unsqueeze(1) - p[some]).square().sum(dim=-1)))
+        return t, near
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(_plain_distances)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        e, p, origin, near, t = ctx.saved_tensors
+        e, p, origin, t, near = ctx.saved_tensors
         per_length = (grads[0] / t).masked_fill_(t == 0, 0.0)
-        of_near, near = per_length.gather(1, near), near.squeeze(1)
-        pull = of_near * (e - p[near])
-        per_length.scatter_(1, near.unsqueeze(1), 0.0)
+        of_near = per_length.gather(1, near)
+        per_length.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
         with without_autocast(e):
             grad_e = (per_length.sum(dim=1, keepdim=True) * x).addmm_(per_length, c, alpha=-1)
             grad_p = c.mul_(per_length.sum(dim=0).unsqueeze(1))
-            grad_p.addmm_(per_length.t(), x, alpha=-1).index_add_(0, near, pull, alpha=-1)
-        return grad_e.add_(pull), grad_p, None
+            grad_p.addmm_(per_length.t(), x, alpha=-1)
+        parts = (one.split(_AT_A_TIME, dim=1) for one in (near, of_near))
+        for some, of_some in zip(*parts, strict=True):
+            pull = of_some.unsqueeze(-1) * (e.unsqueeze(1) - p[some])
+            grad_e += pull.sum(dim=1)
+            grad_p.index_add_(0, some.flatten(), pull.flatten(0, 1), alpha=-1)
+        return grad_e, grad_p, None
+
+
+# Below this part of the embedding's length the product is off by more than 1e-5.
+NEAR = 0.1
+_AT_A_TIME = 8
+
+
+def _near(t: Tensor, bound: Tensor) -> Tensor:
+    """Return the positions of the smallest of each row, shape (N, k), at least all below ``bound``.
+
+    Where a shape may not depend on values, under torch.compile and on a GPU, k is 8.
+    """
+    width = t.shape[1]
+    if t.device.type != "cpu" or torch.compiler.is_compiling():
+        return _nearest(t, min(_AT_A_TIME, width))
+    near = _nearest(t, 1)
+    while (k := near.shape[1]) < width and bool((t.gather(1, near).amax(1, True) < bound).any()):
+        near = _nearest(t, min(2 * k, width))
+    return near
 
 
 def _squared_lengths(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=1).square()
 
 
-def _nearest(t: Tensor) -> Tensor:
-    """Return the position of each row's minimum, shape (N, 1).
+def _nearest(t: Tensor, k: int) -> Tensor:
+    """Return the positions of the k smallest of each row, shape (N, k).
 
     On a CPU torch's own takes a hundred times as long as ``amin``; here it sees blocks only.
     """
@@ -223,6 +255,9 @@ def _nearest(t: Tensor) -> Tensor:
     least = [t[:, :whole].unflatten(1, (-1, block)).amin(dim=2)]
     if whole < width:
         least.append(t[:, whole:].amin(dim=1, keepdim=True))
-    first = torch.cat(least, dim=1).argmin(dim=1, keepdim=True) * block
-    positions = (first + torch.arange(block, device=t.device)).clamp_max(width - 1)
-    return positions.gather(1, t.gather(1, positions).argmin(dim=1, keepdim=True))
+    blocks = torch.cat(least, dim=1)
+    first = blocks.topk(min(k, blocks.shape[1]), largest=False).indices * block
+    positions = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
+    inside = positions < width
+    values = t.gather(1, positions.clamp_max(width - 1)).masked_fill(~inside, torch.inf)
+    return positions.gather(1, values.topk(k, largest=False).indices)

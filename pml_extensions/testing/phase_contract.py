@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.testing._case import LossCase, call
+from pml_extensions.testing._case import LossCase, call, compiled_copy, gradients
 
 
 class PhaseContract(LossCase):
@@ -42,6 +42,18 @@ class PhaseContract(LossCase):
         assert self.numbers(resumed) == self.phase
         held = [getattr(resumed, name) for name in self.phase]
         assert not any(isinstance(one, Tensor) and one.requires_grad for one in held)
+
+    def test_a_compiled_loss_follows_its_phase(self) -> None:
+        """``torch.compile`` takes numbers for constants until they change, and then for inputs."""
+        x, labels = self.batch()
+        loss = self.seeded_loss()
+        compiled = compiled_copy(loss, self.compile_backend)
+        first = self.numbers(loss)
+        middle = {name: (first[name] + value) / 2 for name, value in self.phase.items()}
+        for phase in (first, middle, self.phase):
+            loss.set_phase(**phase)
+            compiled.set_phase(**phase)
+            self.same(gradients(compiled, x, labels), gradients(loss, x, labels))
 
     def test_unknown_phase_names_change_nothing(self) -> None:
         """The names before the unknown one are not set either, and the known ones are listed."""
