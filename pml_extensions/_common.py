@@ -137,28 +137,25 @@ def without_autocast(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
+AnyFunction = Callable[..., Any]
+
+
 def gradients(
-    function: Callable[..., Sequence[Tensor]],
-    inputs: Sequence[Tensor],
-    wanted: Sequence[bool],
-    grads: Sequence[Tensor | None],
+    function: AnyFunction, inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
 ) -> tuple[Tensor | None, ...]:
-    """Return the gradients of a function's inputs that are wanted, to be differentiated again."""
+    """Return the gradients of a function's inputs, integers last, to be differentiated again."""
+    floats = [one for one in inputs if one.is_floating_point()]
+    rest = inputs[len(floats) :]
     with without_autocast(inputs[0]):
-        leaves = [one.view_as(one) for one in inputs]
-        given = [both for both in zip(function(*leaves), grads) if both[1] is not None]  # noqa: B905
-        found = iter(
-            torch.autograd.grad(
-                [output for output, _ in given],
-                [leaf for leaf, wants in zip(leaves, wanted, strict=True) if wants],
-                [grad for _, grad in given],
-                create_graph=True,
-            )
+        outputs, pull_back = torch.func.vjp(lambda *leaves: function(*leaves, *rest), *floats)
+        given = (
+            torch.zeros_like(output) if grad is None else grad
+            for output, grad in zip(outputs, grads, strict=False)
         )
-        return tuple(next(found) if wants else None for wants in wanted)
+        return *pull_back(tuple(given)), *(None for _ in rest)
 
 
-def differentiable_as(function: Callable[..., Sequence[Tensor]]) -> Callable[..., Any]:
+def differentiable_as(function: AnyFunction) -> AnyFunction:
     """Decorate the backward pass of a :class:`Fused` that cannot be differentiated itself.
 
     With ``create_graph=True`` and under torch.func it gives the gradients of ``function``, which
@@ -166,13 +163,12 @@ def differentiable_as(function: Callable[..., Sequence[Tensor]]) -> Callable[...
     derivative pass, wrong, where the gradient that comes in is a constant.
     """
 
-    def decorate(backward: Callable[..., Any]) -> Callable[..., Any]:
+    def decorate(backward: AnyFunction) -> AnyFunction:
         @wraps(backward)
         def either(ctx: Any, *grads: Tensor | None) -> Any:
             if not torch.is_grad_enabled():
                 return backward(ctx, *grads)
-            wanted = ctx.needs_input_grad
-            return gradients(function, ctx.saved_tensors[: len(wanted)], wanted, grads)
+            return gradients(function, ctx.saved_tensors[: len(ctx.needs_input_grad)], grads)
 
         return either
 
@@ -202,7 +198,7 @@ def unit_vectors(x: Tensor) -> Tensor:
     return units
 
 
-def _plain_unit_vectors(x: Tensor) -> tuple[Tensor]:
+def plain_unit_vectors(x: Tensor) -> tuple[Tensor]:
     squared = x.square().sum(dim=-1, keepdim=True)
     return (x * squared.masked_fill(squared <= SHORTEST_VECTOR**2, torch.inf).rsqrt(),)
 
@@ -216,7 +212,7 @@ class _UnitVectors(Fused):
         return x * inverse, inverse
 
     @staticmethod
-    @differentiable_as(_plain_unit_vectors)
+    @differentiable_as(plain_unit_vectors)
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         _, units, inverse = ctx.saved_tensors
         along = (grads[0] * units).sum(dim=-1, keepdim=True)
@@ -244,7 +240,7 @@ class _Projections(Fused):
         return (x @ p.t()).mul_(inverse), inverse
 
     @staticmethod
-    @differentiable_as(lambda x, p: (x @ unit_vectors(p).t(),))
+    @differentiable_as(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
         x, p, products, inverse = ctx.saved_tensors
         along = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
@@ -443,6 +439,12 @@ class _MatrixSums(Fused):
         return part.own, part.top + part.log_sum, part.total, part.top, part.log_sum
 
     @staticmethod
+    def setup_context(ctx: Any, *args: Any) -> None:
+        Fused.setup_context(ctx, *args)
+        # Zeros for a total that nobody takes would be added to the whole matrix.
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
     @differentiable_as(plain_sums)
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
         z, labels, _, _, _, top, log_sum = ctx.saved_tensors
@@ -569,8 +571,8 @@ class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
-    classes, and ``compute_loss``, which get float32 or float64 tensors and run without autocast; no
-    parameter ever changes its dtype.
+    classes, and ``compute_loss`` where it is no softmax of these. They get float32 or float64
+    tensors and run without autocast; no parameter ever changes its dtype.
 
     Args:
         num_classes: Number of classes C.
@@ -633,6 +635,20 @@ class ProxyLoss(Phased, Float32Loss):
     def features(self, embeddings: Tensor) -> Tensor:
         """Return what the logits are made of, shape (N, D): the embeddings, unless overridden."""
         return embeddings
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary, of the softmax of ``logits``; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, rows = self.classes(embeddings, labels, *self.class_parameters())
+        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
+        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
     def class_parameters(self) -> tuple[Tensor, ...]:
         """Return the class-wise parameters, those that ``logits`` takes."""

@@ -70,16 +70,11 @@ def gather_rows(parameter: Tensor, rows: Tensor, sparse: bool = False) -> Tensor
 class _GatherRows(torch.autograd.Function):
     """Row gather that knows its rows to be distinct: its backward writes and need not add."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(parameter: Tensor, rows: Tensor, sparse: bool) -> Tensor:
+    def forward(ctx: Any, parameter: Tensor, rows: Tensor, sparse: bool) -> Tensor:
+        ctx.save_for_backward(rows)
+        ctx.shape, ctx.sparse = parameter.shape, sparse
         return parameter.index_select(0, rows)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor, Tensor, bool], output: Tensor) -> None:
-        ctx.save_for_backward(inputs[1])
-        ctx.shape, ctx.sparse = inputs[0].shape, inputs[2]
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:

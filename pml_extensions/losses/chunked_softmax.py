@@ -28,7 +28,8 @@ class ChunkedSoftmax(Softmax):
     """Takes the classes of a softmax so many at a time: same sums, same gradients, less memory.
 
     The backward pass computes the logits of each chunk again, at the price of one more matrix
-    product; what it holds is N x chunk_size, and one gradient of the class-wise parameters.
+    product; what it holds is N x chunk_size, and one gradient of the class-wise parameters. Only
+    a second derivative takes the matrix of all logits.
 
     Args:
         chunk_size: Number of classes taken at a time.
@@ -90,11 +91,11 @@ class _ChunkedSums(torch.autograd.Function):
         wanted = ctx.needs_input_grad[3:]
         if torch.is_grad_enabled():
 
-            def sums(x: Tensor, *rows: Tensor) -> Sequence[Tensor]:
-                *parts, of_labels = _traceable_sums(ctx.logits, ctx.size, labels, x, rows)
-                return *parts, *of_labels
+            def sums(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+                own_rows = (row.index_select(0, labels) for row in rows)
+                return *plain_sums(ctx.logits(x, *rows), labels), *own_rows
 
-            return None, None, None, *gradients(sums, (x, *rows), wanted, grads)
+            return None, None, None, *gradients(sums, (x, *rows), grads)
         grad_x = torch.zeros_like(x) if wanted[0] else None
         grad_rows = [
             torch.empty_like(row) if wants else None
@@ -129,7 +130,7 @@ class _ChunkedSums(torch.autograd.Function):
 def _traceable_sums(
     logits: Logits, size: int, labels: Tensor, x: Tensor, rows: Sequence[Tensor]
 ) -> Sums:
-    """Return the same for second derivatives and torch.compile, which follows no backward pass."""
+    """Return the same for torch.compile, which follows no derivative within a backward pass."""
 
     def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
         return plain_sums(logits(x, *chunk), labels, start)

@@ -352,9 +352,9 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     class_of = torch.where(takes_part & exists, (is_class.cumsum(0) - 1)[first], classes)
     size = _sums(x.new_ones(len(x)), class_of, classes + 1).clamp(min=2)
     if k == 2:
-        within, between, *_ = _MeanSquares.apply(x, class_of, size)
+        within, between, *_ = _MeanSquares.apply(x, size, class_of)
     else:
-        within, between = _mean_powers(x, class_of, size, k)
+        within, between = _means(pairwise_distances(x, x.view_as(x)).pow(k), class_of, size)
     a, b = _index_pairs(classes, labels.device)
     return QuadrupleMeans(
         (within.index_select(0, a) + within.index_select(0, b)) * exists,
@@ -438,20 +438,15 @@ def _sums(values: Tensor, group_of: Tensor, groups: int) -> Tensor:
     return values.new_zeros(groups, *values.shape[1:]).index_add(0, group_of, values)
 
 
-def _mean_powers(x: Tensor, class_of: Tensor, size: Tensor, k: float) -> tuple[Tensor, Tensor]:
-    """Return the mean powers of distances within classes, shape (C,), and between, (C, C)."""
-    powers = pairwise_distances(x, x.view_as(x)).pow(k)
+def _means(powers: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the means of a matrix over samples within classes, shape (C,), and between, (C, C)."""
     sums = _sums(_sums(powers, class_of, len(size)).t(), class_of, len(size))
     return sums.diagonal() / (size * (size - 1)), sums / (size.unsqueeze(1) * size)
 
 
-def _plain_mean_squares(x: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
-    # No difference feels a shift, and without this one they would cancel digits.
-    x = x - x.detach().mean(dim=0)
-    squares = _sums(x.square().sum(dim=1), class_of, len(size)) / size
-    means = _sums(x, class_of, len(size)) / size.unsqueeze(1)
-    within = (squares - means.square().sum(dim=1)) * (2 * size / (size - 1))
-    return within, squares.unsqueeze(1) + squares - 2 * means @ means.t()
+def _plain_mean_squares(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, Tensor]:
+    squares = x.square().sum(dim=1)
+    return _means(squares.unsqueeze(1) + squares - 2 * x @ x.t(), class_of, size)
 
 
 class _MeanSquares(Fused):
@@ -462,7 +457,7 @@ class _MeanSquares(Fused):
     """
 
     @staticmethod
-    def forward(x: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, ...]:
+    def forward(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, ...]:
         sums = _sums(x, class_of, len(size))
         means = sums / size.unsqueeze(1)
         deviations = means.index_select(0, class_of).sub_(x)
@@ -477,7 +472,7 @@ class _MeanSquares(Fused):
     @staticmethod
     @differentiable_as(_plain_mean_squares)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        x, class_of, size, _, _, centred, shift = ctx.saved_tensors
+        x, size, class_of, _, _, centred, shift = ctx.saved_tensors
         grad_within, grad_between, *_ = grads
         both = grad_between + grad_between.t()
         grad_spread = both.sum(dim=1)

@@ -22,10 +22,10 @@ from .._common import (
     inverse_lengths,
     non_negative,
     one_of,
+    plain_unit_vectors,
     positive,
     positive_or_infinite,
     softplus,
-    unit_vectors,
     without_autocast,
     world_size,
 )
@@ -206,7 +206,8 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
 
 def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:
-    return (torch.stack((f @ w.t(), gamma * unit_vectors(f) @ unit_vectors(w.detach()).t())),)
+    units = (plain_unit_vectors(one)[0] for one in (f, w.detach()))
+    return (torch.stack((f @ w.t(), gamma * next(units) @ next(units).t())),)
 
 
 class _BothLogits(Fused):

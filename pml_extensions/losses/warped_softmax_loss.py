@@ -46,9 +46,9 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     its plain softmax, Eq. 4. The gradient inside alpha is by design not the derivative of the
     value, so line searches and gradient checks do not apply.
 
-    The distances to the own proxy and to the nearest one are direct differences. The rest comes
-    from a matrix product, relative to the mean of the batch's own proxies; float32 loses digits
-    only where an embedding far from that mean nearly meets two proxies.
+    The distances to the own proxy and to all that are near (on a CPU up to 128 of each embedding,
+    on a GPU and under torch.compile the nearest eight) are direct differences. The rest comes from
+    a matrix product, relative to the mean of the batch's own proxies.
 
     Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
     statistic ``mean_own_distance`` shows it.
@@ -180,10 +180,6 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         return warp_own_distance(t, self.alpha, self.k1, self.k2, self.delta_multiplier)
 
 
-def _plain_distances(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor]:
-    return (pairwise_distances(e, p),)
-
-
 class _ClassDistances(Fused):
     """|e_i - p_j|, shape (N, C): by a product around an origin, but to the near ones directly.
 
@@ -196,47 +192,38 @@ class _ClassDistances(Fused):
         squared = torch.addmm(_squared_lengths(c), x, c.t(), alpha=-2)
         lengths = _squared_lengths(x).unsqueeze(1)
         t = squared.add_(lengths).clamp_min_(0.0).sqrt_()
-        near = _near(t, NEAR * lengths.sqrt())
-        for some in near.split(_AT_A_TIME, dim=1):
-            t.scatter_(1, some, root((e.unsqueeze(1) - p[some]).square().sum(dim=-1)))
+        near = _near(t, 0.1 * lengths.sqrt())
+        t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
         return t, near
 
     @staticmethod
-    @differentiable_as(_plain_distances)
+    @differentiable_as(lambda e, p, origin: (pairwise_distances(e, p),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
         e, p, origin, t, near = ctx.saved_tensors
         per_length = (grads[0] / t).masked_fill_(t == 0, 0.0)
-        of_near = per_length.gather(1, near)
+        pull = per_length.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
         per_length.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
         with without_autocast(e):
             grad_e = (per_length.sum(dim=1, keepdim=True) * x).addmm_(per_length, c, alpha=-1)
             grad_p = c.mul_(per_length.sum(dim=0).unsqueeze(1))
             grad_p.addmm_(per_length.t(), x, alpha=-1)
-        parts = (one.split(_AT_A_TIME, dim=1) for one in (near, of_near))
-        for some, of_some in zip(*parts, strict=True):
-            pull = of_some.unsqueeze(-1) * (e.unsqueeze(1) - p[some])
-            grad_e += pull.sum(dim=1)
-            grad_p.index_add_(0, some.flatten(), pull.flatten(0, 1), alpha=-1)
-        return grad_e, grad_p, None
-
-
-# Below this part of the embedding's length the product is off by more than 1e-5.
-NEAR = 0.1
-_AT_A_TIME = 8
+        grad_p.index_add_(0, near.flatten(), pull.flatten(0, 1), alpha=-1)
+        return grad_e.add_(pull.sum(dim=1)), grad_p, None
 
 
 def _near(t: Tensor, bound: Tensor) -> Tensor:
-    """Return the positions of the smallest of each row, shape (N, k), at least all below ``bound``.
+    """Return positions of each row's smallest, shape (N, k): all below ``bound`` if k lets them.
 
-    Where a shape may not depend on values, under torch.compile and on a GPU, k is 8.
+    On a CPU k is as large as they need, up to 128. On a GPU, and under torch.compile, a shape may
+    not depend on values: 8.
     """
-    width = t.shape[1]
     if t.device.type != "cpu" or torch.compiler.is_compiling():
-        return _nearest(t, min(_AT_A_TIME, width))
-    near = _nearest(t, 1)
-    while (k := near.shape[1]) < width and bool((t.gather(1, near).amax(1, True) < bound).any()):
-        near = _nearest(t, min(2 * k, width))
+        return _nearest(t, 8)
+    near, k = _nearest(t, 1), 1
+    while k < min(128, t.shape[1]) and bool((t.gather(1, near).amax(1, True) < bound).any()):
+        k *= 2
+        near = _nearest(t, k)
     return near
 
 
@@ -245,7 +232,7 @@ def _squared_lengths(x: Tensor) -> Tensor:
 
 
 def _nearest(t: Tensor, k: int) -> Tensor:
-    """Return the positions of the k smallest of each row, shape (N, k).
+    """Return the positions of the k smallest of each row, shape (N, k), or of all if k is too many.
 
     On a CPU torch's own takes a hundred times as long as ``amin``; here it sees blocks only.
     """
@@ -255,9 +242,13 @@ def _nearest(t: Tensor, k: int) -> Tensor:
     least = [t[:, :whole].unflatten(1, (-1, block)).amin(dim=2)]
     if whole < width:
         least.append(t[:, whole:].amin(dim=1, keepdim=True))
-    blocks = torch.cat(least, dim=1)
-    first = blocks.topk(min(k, blocks.shape[1]), largest=False).indices * block
+    first = _smallest(torch.cat(least, dim=1), k) * block
     positions = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
-    inside = positions < width
-    values = t.gather(1, positions.clamp_max(width - 1)).masked_fill(~inside, torch.inf)
-    return positions.gather(1, values.topk(k, largest=False).indices)
+    candidates = t.gather(1, positions.clamp_max(width - 1)).masked_fill(
+        positions >= width, torch.inf
+    )
+    return positions.gather(1, _smallest(candidates, min(k, width)))
+
+
+def _smallest(t: Tensor, k: int) -> Tensor:
+    return t.topk(min(k, t.shape[1]), largest=False).indices

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import difflib
 from collections.abc import Iterable, Mapping
 from typing import Any, ClassVar
@@ -28,6 +27,7 @@ class LossCase:
     supports_ref_emb: ClassVar[bool] = False
     compile_backend: ClassVar[str] = "inductor"
     fast_gradcheck: ClassVar[bool] = False
+    phase: ClassVar[Mapping[str, float]] = {}
     exempt: ClassVar[Mapping[str, str]] = {}
     known_failures: ClassVar[Mapping[str, str]] = {}
 
@@ -122,15 +122,7 @@ def gradients(
 def parameter_gradients(module: torch.nn.Module) -> dict[str, Tensor]:
     """Return copies of the gradients of the parameters, dense, those without left out."""
     found = {name: p.grad for name, p in module.named_parameters() if p.grad is not None}
-    found = {name.removeprefix("_orig_mod."): gradient for name, gradient in found.items()}
     return {name: (g.to_dense() if g.is_sparse else g.clone()) for name, g in found.items()}
-
-
-def compiled_copy(loss: Any, backend: str) -> Any:
-    """Return a copy of a loss through ``torch.compile``."""
-    # All losses share PML's forward, and dynamo counts its recompilations.
-    torch._dynamo.reset()
-    return torch.compile(copy.deepcopy(loss), fullgraph=True, backend=backend)
 
 
 class ScaledLoss(torch.nn.Module):

@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.testing._case import LossCase, call, compiled_copy, gradients
+from pml_extensions.testing._case import LossCase, call
 
 
 class PhaseContract(LossCase):
@@ -23,7 +23,6 @@ class PhaseContract(LossCase):
         wrong_phase: A value that ``set_phase`` must refuse, by name.
     """
 
-    phase: ClassVar[Mapping[str, float]]
     wrong_phase: ClassVar[Mapping[str, object]]
 
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:
@@ -42,18 +41,6 @@ class PhaseContract(LossCase):
         assert self.numbers(resumed) == self.phase
         held = [getattr(resumed, name) for name in self.phase]
         assert not any(isinstance(one, Tensor) and one.requires_grad for one in held)
-
-    def test_a_compiled_loss_follows_its_phase(self) -> None:
-        """``torch.compile`` takes numbers for constants until they change, and then for inputs."""
-        x, labels = self.batch()
-        loss = self.seeded_loss()
-        compiled = compiled_copy(loss, self.compile_backend)
-        first = self.numbers(loss)
-        middle = {name: (first[name] + value) / 2 for name, value in self.phase.items()}
-        for phase in (first, middle, self.phase):
-            loss.set_phase(**phase)
-            compiled.set_phase(**phase)
-            self.same(gradients(compiled, x, labels), gradients(loss, x, labels))
 
     def test_unknown_phase_names_change_nothing(self) -> None:
         """The names before the unknown one are not set either, and the known ones are listed."""

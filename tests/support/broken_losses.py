@@ -414,6 +414,24 @@ class SpoilsItsSecondBackward(Softmax):
         return super().losses(x, proxies, labels)
 
 
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return 2 * grads[0] * ctx.saved_tensors[0]
+
+
+@must_fail("test_second_derivatives_are_right_or_refused")
+class DropsASecondDerivative(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        return super().losses(x, proxies, labels) + _Square.apply(x).mean(dim=1)
+
+
 @must_fail("test_gradients_accumulate_over_batches", "test_backward_twice_gives_twice_the_gradient")
 class ClearsGradients(Softmax):
     def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
