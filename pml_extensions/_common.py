@@ -147,7 +147,7 @@ def gradients(
     floats = [one for one in inputs if one.is_floating_point()]
     rest = inputs[len(floats) :]
     with without_autocast(inputs[0]):
-        outputs, pull_back = torch.func.vjp(lambda *leaves: function(*leaves, *rest), *floats)
+        outputs, pull_back, *_ = torch.func.vjp(lambda *leaves: function(*leaves, *rest), *floats)
         given = (
             torch.zeros_like(output) if grad is None else grad
             for output, grad in zip(outputs, grads, strict=False)

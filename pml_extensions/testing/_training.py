@@ -160,7 +160,9 @@ class TrainingChecks(LossCase):
         loss = self.seeded_loss()
         # All losses share PML's forward, and dynamo counts its recompilations.
         torch._dynamo.reset()
-        compiled = torch.compile(copy.deepcopy(loss), fullgraph=True, backend=self.compile_backend)
+        compiled: Any = torch.compile(
+            copy.deepcopy(loss), fullgraph=True, backend=self.compile_backend
+        )
         # A number is a constant to the compiler until it changes, and then an input.
         nearly = {name: 0.9 * value for name, value in self.phase.items()}
         for phase in ({}, nearly, self.phase):
