@@ -11,6 +11,7 @@ import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from functools import wraps
 from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
 import torch
@@ -147,6 +148,54 @@ def without_autocast(x: Tensor) -> torch.autocast:
     return torch.autocast(x.device.type, enabled=False)
 
 
+AnyFunction = Callable[..., Any]
+
+
+def gradients(
+    function: AnyFunction, inputs: Sequence[Tensor], grads: Sequence[Tensor | None]
+) -> tuple[Tensor | None, ...]:
+    """Return the gradients of a function's inputs, integers last, to be differentiated again."""
+    floats = [one for one in inputs if one.is_floating_point()]
+    rest = inputs[len(floats) :]
+    with without_autocast(inputs[0]):
+        outputs, pull_back, *_ = torch.func.vjp(lambda *leaves: function(*leaves, *rest), *floats)
+        given = (
+            torch.zeros_like(output) if grad is None else grad
+            for output, grad in zip(outputs, grads, strict=False)
+        )
+        return *pull_back(tuple(given)), *(None for _ in rest)
+
+
+def differentiable_as(function: AnyFunction) -> AnyFunction:
+    """Decorate the backward pass of a :class:`Fused` that cannot be differentiated itself.
+
+    With ``create_graph=True`` and under torch.func it gives the gradients of ``function``, which
+    says the same in plain operations. ``once_differentiable`` would not do: it lets a second
+    derivative pass, wrong, where the gradient that comes in is a constant.
+    """
+
+    def decorate(backward: AnyFunction) -> AnyFunction:
+        @wraps(backward)
+        def either(ctx: Any, *grads: Tensor | None) -> Any:
+            if not torch.is_grad_enabled():
+                return backward(ctx, *grads)
+            return gradients(function, ctx.saved_tensors[: len(ctx.needs_input_grad)], grads)
+
+        return either
+
+    return decorate
+
+
+class Fused(torch.autograd.Function):
+    """A function of tensors that saves all it got and returned, a tuple; torch.func takes it."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:
+        ctx.save_for_backward(*inputs, *output)
+
+
 def unit_vectors(x: Tensor) -> Tensor:
     """Return the rows of ``x`` at unit length; a zero row stays zero and gets zero gradient.
 
@@ -156,24 +205,27 @@ def unit_vectors(x: Tensor) -> Tensor:
     Returns:
         Vectors of the same shape.
     """
-    units: Tensor = _UnitVectors.apply(x)
+    units: Tensor = _UnitVectors.apply(x)[0]
     return units
 
 
-class _UnitVectors(torch.autograd.Function):
+def plain_unit_vectors(x: Tensor) -> tuple[Tensor]:
+    squared = x.square().sum(dim=-1, keepdim=True)
+    return (x * squared.masked_fill(squared <= SHORTEST_VECTOR**2, torch.inf).rsqrt(),)
+
+
+class _UnitVectors(Fused):
     """Half the passes over ``x`` that autograd takes."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor) -> Tensor:
+    def forward(x: Tensor) -> tuple[Tensor, Tensor]:
         inverse = inverse_lengths(x)
-        units = x * inverse
-        ctx.save_for_backward(units, inverse)
-        return units
+        return x * inverse, inverse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(plain_unit_vectors)
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        units, inverse = ctx.saved_tensors
+        _, units, inverse = ctx.saved_tensors
         along = (grads[0] * units).sum(dim=-1, keepdim=True)
         return torch.addcmul(grads[0], along, units, value=-1).mul_(inverse)
 
@@ -186,24 +238,22 @@ def inverse_lengths(x: Tensor) -> Tensor:
 
 def projections(x: Tensor, p: Tensor) -> Tensor:
     """Return ``x @ unit_vectors(p).t()``, shape (N, C): at x of unit length, the cosines."""
-    products: Tensor = _Projections.apply(x, p)
+    products: Tensor = _Projections.apply(x, p)[0]
     return products
 
 
-class _Projections(torch.autograd.Function):
+class _Projections(Fused):
     """Without the unit vectors of p, and few passes over p, which may be large."""
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, p: Tensor) -> Tensor:
+    def forward(x: Tensor, p: Tensor) -> tuple[Tensor, Tensor]:
         inverse = inverse_lengths(p).t()
-        products = (x @ p.t()).mul_(inverse)
-        ctx.save_for_backward(x, p, inverse, products)
-        return products
+        return (x @ p.t()).mul_(inverse), inverse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(lambda x, p: (x @ plain_unit_vectors(p)[0].t(),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor]:
-        x, p, inverse, products = ctx.saved_tensors
+        x, p, products, inverse = ctx.saved_tensors
         along = (grads[0] * products).sum(dim=0, keepdim=True).mul_(inverse.square())
         per_length = grads[0] * inverse
         with without_autocast(x):
@@ -245,21 +295,19 @@ def pairwise_distances(x: Tensor, y: Tensor) -> Tensor:
     Returns:
         Distances, shape (N, M).
     """
-    distances: Tensor = _PairwiseDistances.apply(x, y)
+    distances: Tensor = _PairwiseDistances.apply(x, y)[0]
     return distances
 
 
-class _PairwiseDistances(torch.autograd.Function):
+class _PairwiseDistances(Fused):
     """``torch.cdist`` without loss of digits, whose backward is two matrix products.
 
     cdist's own backward takes N*M*D memory on CUDA.
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, y: Tensor) -> Tensor:
-        distances = _exact_distances(x, y)
-        ctx.save_for_backward(x, y, distances)
-        return distances
+    def forward(x: Tensor, y: Tensor) -> tuple[Tensor]:
+        return (_exact_distances(x, y),)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor | None, Tensor | None]:
@@ -388,21 +436,35 @@ def own_rows(row: Tensor, labels: Tensor) -> Tensor:
     return F.embedding(labels, row, sparse=True)
 
 
-class _MatrixSums(torch.autograd.Function):
+def plain_sums(z: Tensor, labels: Tensor, start: int = 0) -> tuple[Tensor, Tensor, Tensor]:
+    """Return own, ``top + log_sum`` and total of :meth:`Part.of` by plain operations."""
+    place, here = places(z, labels, start)
+    own = z.gather(-1, place)
+    # Not minus infinity: of nothing else the derivative would be no number.
+    lowest = torch.finfo(z.dtype).min
+    others = z.scatter(-1, place, own.masked_fill(here, lowest)).logsumexp(dim=-1)
+    return own.masked_fill(~here, 0.0).squeeze(-1), others, z.sum(dim=-1)
+
+
+class _MatrixSums(Fused):
     """The sums of a matrix of logits; fewer passes and copies of it than autograd takes."""
 
     @staticmethod
-    def forward(ctx: Any, z: Tensor, labels: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    def forward(z: Tensor, labels: Tensor) -> tuple[Tensor, ...]:
         part = Part.of(z.clone(), labels)
-        ctx.save_for_backward(z, labels, part.top, part.log_sum)
-        ctx.set_materialize_grads(False)
-        return part.own, part.top + part.log_sum, part.total
+        return part.own, part.top + part.log_sum, part.total, part.top, part.log_sum
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    def setup_context(ctx: Any, *args: Any) -> None:
+        Fused.setup_context(ctx, *args)
+        # Zeros for a total that nobody takes would be added to the whole matrix.
+        ctx.set_materialize_grads(False)
+
+    @staticmethod
+    @differentiable_as(plain_sums)
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor, None]:
-        z, labels, top, log_sum = ctx.saved_tensors
-        return logit_gradient(z, labels, top, log_sum, grads), None
+        z, labels, _, _, _, top, log_sum = ctx.saved_tensors
+        return logit_gradient(z, labels, top, log_sum, grads[:3]), None
 
 
 class Softmax:
@@ -428,7 +490,7 @@ class Softmax:
         z = logits(x, *rows)
         if not z.requires_grad:  # a sparse gradient alone is none that Adam takes
             of_labels = tuple(row.index_select(0, labels) for row in rows)
-        own, others, total = _MatrixSums.apply(z, labels)
+        own, others, total, *_ = _MatrixSums.apply(z, labels)
         return Sums(own, others, total, of_labels)
 
 
@@ -541,8 +603,8 @@ class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
-    classes, and ``compute_loss``, which get float32 or float64 tensors and run without autocast; no
-    parameter ever changes its dtype.
+    classes, and ``compute_loss`` where it is no softmax of these. They get float32 or float64
+    tensors and run without autocast; no parameter ever changes its dtype.
 
     Args:
         num_classes: Number of classes C.
@@ -605,6 +667,20 @@ class ProxyLoss(Phased, Float32Loss):
     def features(self, embeddings: Tensor) -> Tensor:
         """Return what the logits are made of, shape (N, D): the embeddings, unless overridden."""
         return embeddings
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary, of the softmax of ``logits``; called by ``forward``."""
+        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+        y, rows = self.classes(embeddings, labels, *self.class_parameters())
+        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
+        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
     def class_parameters(self) -> tuple[Tensor, ...]:
         """Return the class-wise parameters, those that ``logits`` takes."""

@@ -77,7 +77,6 @@ class _GatherRows(torch.autograd.Function):
         return parameter.index_select(0, rows)
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
         (rows,), (grad,) = ctx.saved_tensors, grads
         if ctx.sparse:

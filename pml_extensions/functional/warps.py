@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -26,7 +27,9 @@ def warp_own_distance(
 
     :math:`\Delta = (1 - k_1) t` carries no gradient: inside alpha with m = 1 the value is t, and
     only the pull towards the proxy is scaled by k1. So finite differences of the value disagree
-    with the gradient there, by design.
+    with the gradient there, by design, and to differentiate that gradient raises RuntimeError
+    (unless :math:`m (1 - k_1)` is 0): with :math:`\Delta` a constant the result would not be the
+    derivative of the gradient either.
 
     Args:
         distance: Distances t to the own proxy, any shape.
@@ -39,9 +42,38 @@ def warp_own_distance(
         Warped distances, shape of ``distance``.
     """
     fixed = distance.detach()
+    if delta_multiplier * (1 - k1) != 0:
+        distance = _DifferentiableOnce.apply(distance)
     inside = k1 * distance + delta_multiplier * (1 - k1) * fixed
     outside = k2 * distance + (1 - k2) * alpha
     return torch.where(fixed < alpha, inside, outside)
+
+
+class _DifferentiableOnce(torch.autograd.Function):
+    """The identity. ``once_differentiable`` does the same, but its error names no way out."""
+
+    generate_vmap_rule = True
+
+    @staticmethod
+    def forward(x: Tensor) -> Tensor:
+        return x.view_as(x)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        pass
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return _Refusal.apply(*grads) if torch.is_grad_enabled() else grads[0]
+
+
+class _Refusal(_DifferentiableOnce):
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        raise RuntimeError(
+            "the gradient of this warp is by design not the derivative of its value, so it has no "
+            "second derivative; delta_multiplier=0 or k1=1 has one."
+        )
 
 
 class Power:

@@ -15,8 +15,9 @@ from .._common import (
     Part,
     Softmax,
     Sums,
+    gradients,
     logit_gradient,
-    places,
+    plain_sums,
     positive_integer,
     softplus,
     without_autocast,
@@ -27,8 +28,8 @@ class ChunkedSoftmax(Softmax):
     """Takes the classes of a softmax so many at a time: same sums, same gradients, less memory.
 
     The backward pass computes the logits of each chunk again, at the price of one more matrix
-    product; what it holds is N x chunk_size, and one gradient of the class-wise parameters. It can
-    be differentiated once.
+    product; what it holds is N x chunk_size, and one gradient of the class-wise parameters. Only
+    a second derivative takes the matrix of all logits.
 
     Args:
         chunk_size: Number of classes taken at a time.
@@ -85,10 +86,16 @@ class _ChunkedSums(torch.autograd.Function):
         return sums.own, sums.top + sums.log_sum, sums.total, *rows_of_labels
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> tuple[Tensor | None, ...]:
         labels, top, log_sum, x, *rows = ctx.saved_tensors
         wanted = ctx.needs_input_grad[3:]
+        if torch.is_grad_enabled():
+
+            def sums(x: Tensor, *rows: Tensor) -> tuple[Tensor, ...]:
+                own_rows = (row.index_select(0, labels) for row in rows)
+                return *plain_sums(ctx.logits(x, *rows), labels), *own_rows
+
+            return None, None, None, *gradients(sums, (x, *rows), grads)
         grad_x = torch.zeros_like(x) if wanted[0] else None
         grad_rows = [
             torch.empty_like(row) if wants else None
@@ -131,12 +138,10 @@ def _traceable_sums(
     """Return the same for torch.compile, which follows no derivative within a backward pass."""
 
     def part(start: int, *chunk: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        z = logits(x, *chunk)
-        place, here = places(z, labels, start)
-        own = z.gather(-1, place)
-        others = z.scatter(-1, place, own.masked_fill(here, -torch.inf)).logsumexp(dim=-1)
-        return own.masked_fill(~here, 0.0).squeeze(-1), others, z.sum(dim=-1)
+        return plain_sums(logits(x, *chunk), labels, start)
 
+    # Dynamo fails where a number that changes between calls is first met within a checkpoint.
+    logits(x[:1], *(row[:1] for row in rows))
     parts = [
         checkpoint(part, start, *chunk, use_reentrant=False, preserve_rng_state=False)
         for start, chunk in _chunks(rows, size)

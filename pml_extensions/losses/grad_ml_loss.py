@@ -15,9 +15,11 @@ from torch import Tensor
 
 from .._common import (
     Float32Loss,
+    Fused,
     IndicesTuple,
     LossDict,
     at_least_one,
+    differentiable_as,
     embedding_shape,
     non_negative,
     one_of,
@@ -351,8 +353,7 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     :math:`2 v_a n_a / (n_a - 1)` and that of a and b :math:`v_a + v_b + |m_a - m_b|^2`, where n
     counts samples, m is the mean and v the mean squared deviation: there is no matrix over samples.
     Other powers take an N x N matrix. The product of class means is the one place where TF32, if
-    allowed, costs digits. The device is waited for once, to learn how many classes there are. With
-    k = 2 the means can be differentiated once.
+    allowed, costs digits. The device is waited for once, to learn how many classes there are.
     """
     first, rank, count = _places(labels)
     takes_part = count > 1
@@ -363,9 +364,9 @@ def all_quadruples(x: Tensor, labels: Tensor, k: float) -> QuadrupleMeans:
     class_of = torch.where(takes_part & exists, (is_class.cumsum(0) - 1)[first], classes)
     size = _sums(x.new_ones(len(x)), class_of, classes + 1).clamp(min=2)
     if k == 2:
-        within, between = _MeanSquares.apply(x, class_of, size)
+        within, between, *_ = _MeanSquares.apply(x, size, class_of)
     else:
-        within, between = _mean_powers(x, class_of, size, k)
+        within, between = _means(pairwise_distances(x, x.view_as(x)).pow(k), class_of, size)
     a, b = _index_pairs(classes, labels.device)
     return QuadrupleMeans(
         (within.index_select(0, a) + within.index_select(0, b)) * exists,
@@ -449,14 +450,18 @@ def _sums(values: Tensor, group_of: Tensor, groups: int) -> Tensor:
     return values.new_zeros(groups, *values.shape[1:]).index_add(0, group_of, values)
 
 
-def _mean_powers(x: Tensor, class_of: Tensor, size: Tensor, k: float) -> tuple[Tensor, Tensor]:
-    """Return the mean powers of distances within classes, shape (C,), and between, (C, C)."""
-    powers = pairwise_distances(x, x.view_as(x)).pow(k)
+def _means(powers: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the means of a matrix over samples within classes, shape (C,), and between, (C, C)."""
     sums = _sums(_sums(powers, class_of, len(size)).t(), class_of, len(size))
     return sums.diagonal() / (size * (size - 1)), sums / (size.unsqueeze(1) * size)
 
 
-class _MeanSquares(torch.autograd.Function):
+def _plain_mean_squares(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, Tensor]:
+    squares = x.square().sum(dim=1)
+    return _means(squares.unsqueeze(1) + squares - 2 * x @ x.t(), class_of, size)
+
+
+class _MeanSquares(Fused):
     """Mean squared distances within classes, shape (C,), and between them, shape (C, C).
 
     Its cost is the traffic of N x D tensors: here one forward and one backward, of autograd's own
@@ -464,7 +469,7 @@ class _MeanSquares(torch.autograd.Function):
     """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, class_of: Tensor, size: Tensor) -> tuple[Tensor, Tensor]:
+    def forward(x: Tensor, size: Tensor, class_of: Tensor) -> tuple[Tensor, ...]:
         sums = _sums(x, class_of, len(size))
         means = sums / size.unsqueeze(1)
         deviations = means.index_select(0, class_of).sub_(x)
@@ -474,14 +479,13 @@ class _MeanSquares(torch.autograd.Function):
         centred = means - shift
         spread = variance + _squared_lengths(centred)
         between = (spread.unsqueeze(1) + spread).addmm_(centred, centred.t(), alpha=-2)
-        ctx.save_for_backward(x, class_of, size, centred, shift)
-        return variance * (2 * size / (size - 1)), between
+        return variance * (2 * size / (size - 1)), between, centred, shift
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(_plain_mean_squares)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
-        x, class_of, size, centred, shift = ctx.saved_tensors
-        grad_within, grad_between = grads
+        x, size, class_of, _, _, centred, shift = ctx.saved_tensors
+        grad_within, grad_between, *_ = grads
         both = grad_between + grad_between.t()
         grad_spread = both.sum(dim=1)
         grad_means = (grad_spread.unsqueeze(1) * centred).addmm_(both, centred, alpha=-1)

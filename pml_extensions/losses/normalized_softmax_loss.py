@@ -8,7 +8,7 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from torch import Tensor
 
-from .._common import IndicesTuple, LossDict, ProxyLoss, positive, projections, unit_vectors
+from .._common import ProxyLoss, positive, projections, unit_vectors
 
 
 class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
@@ -51,20 +51,6 @@ class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFun
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
         """Return the cosines of all pairs over sigma, shape (N, C)."""
         return projections(x / self.temperature, p)
-
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
-        y, rows = self.classes(embeddings, labels, self.proxies)
-        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
-        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
     @property
     def W(self) -> Tensor:

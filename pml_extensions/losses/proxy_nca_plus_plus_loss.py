@@ -10,7 +10,7 @@ from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from .._common import IndicesTuple, LossDict, ProxyLoss, positive, projections, unit_vectors
+from .._common import ProxyLoss, positive, projections, unit_vectors
 
 
 class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
@@ -56,17 +56,3 @@ class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunc
     def logits(self, x: Tensor, p: Tensor) -> Tensor:
         """Return -|s x - s p|^2 of unit vectors plus 2 s^2, a constant: shape (N, C)."""
         return projections(2 * self.scale**2 * x, p)
-
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
-        y, rows = self.classes(embeddings, labels, self.proxies)
-        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
-        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)

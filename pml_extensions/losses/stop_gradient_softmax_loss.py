@@ -13,13 +13,16 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
 from .._common import (
+    Fused,
     IndicesTuple,
     LossDict,
     ProxyLoss,
+    differentiable_as,
     fraction,
     inverse_lengths,
     non_negative,
     one_of,
+    plain_unit_vectors,
     positive,
     positive_or_infinite,
     softplus,
@@ -152,7 +155,8 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
 
     def _both_logits(self, f: Tensor, w: Tensor) -> Tensor:
         """Return W f and gamma cos(W, f) with W constant, shape (2, N, C), of one product."""
-        both: Tensor = _BothLogits.apply(f, w, self.gamma)
+        # Filled on the device; torch.compile hands no number that changes to a function.
+        both: Tensor = _BothLogits.apply(f, w, f.new_full((), self.gamma))[0]
         return both
 
     def compute_loss(
@@ -201,22 +205,26 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         return total[0] / total[1]
 
 
-class _BothLogits(torch.autograd.Function):
+def _plain_logits(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor]:
+    units = (plain_unit_vectors(one)[0] for one in (f, w.detach()))
+    return (torch.stack((f @ w.t(), gamma * next(units) @ next(units).t())),)
+
+
+class _BothLogits(Fused):
     """W f and gamma cos(W, f): one product in each direction, and no copies of the matrix."""
 
     @staticmethod
-    def forward(ctx: Any, f: Tensor, w: Tensor, gamma: float) -> Tensor:
+    def forward(f: Tensor, w: Tensor, gamma: Tensor) -> tuple[Tensor, ...]:
         scale, inverse = gamma * inverse_lengths(f), inverse_lengths(w).t()
         z = f.new_empty(2, len(f), len(w))
         torch.mm(f, w.t(), out=z[0])
         torch.mul(z[0], inverse, out=z[1]).mul_(scale)
-        ctx.save_for_backward(f, w, scale, inverse, z)
-        return z
+        return z, scale, inverse
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(_plain_logits)
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        f, w, scale, inverse, z = ctx.saved_tensors
+        f, w, _, z, scale, inverse = ctx.saved_tensors
         of_product, of_cosine = grads[0]
         along = (of_cosine * z[1]).sum(dim=1, keepdim=True) * inverse_lengths(f).square()
         both = (of_cosine * inverse).mul_(scale).add_(of_product)

@@ -15,13 +15,17 @@ from torch import Tensor
 from pml_extensions.functional.warps import Warp, warp_own_distance
 
 from .._common import (
+    Fused,
     IndicesTuple,
     LossDict,
     ProxyLoss,
+    differentiable_as,
     non_negative,
     paired_distances,
+    pairwise_distances,
     positive,
     positive_or_infinite,
+    root,
     softplus,
     without_autocast,
 )
@@ -42,9 +46,9 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     its plain softmax, Eq. 4. The gradient inside alpha is by design not the derivative of the
     value, so line searches and gradient checks do not apply.
 
-    The distances to the own proxy and to the nearest one are direct differences. The rest comes
-    from a matrix product, relative to the mean of the batch's own proxies; float32 loses digits
-    only where an embedding far from that mean nearly meets two proxies.
+    The distances to the own proxy and to all that are near (on a CPU up to 128 of each embedding,
+    on a GPU and under torch.compile the nearest eight) are direct differences. The rest comes from
+    a matrix product, relative to the mean of the batch's own proxies.
 
     Some warps let distances grow without bound (Table III); with PML's ``collect_stats=True`` the
     statistic ``mean_own_distance`` shows it.
@@ -146,7 +150,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
     def logits(self, e: Tensor, p: Tensor, origin: Tensor | None = None) -> Tensor:
         """Return -s f2(t) of all pairs, shape (N, C); distances are taken around ``origin``."""
         origin = p.detach().mean(dim=0) if origin is None else origin
-        t: Tensor = _ClassDistances.apply(e, p, origin)
+        t: Tensor = _ClassDistances.apply(e, p, origin)[0]
         return -self.scale * (t if self.other_warp is None else self.other_warp(t))
 
     def compute_loss(
@@ -176,44 +180,59 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         return warp_own_distance(t, self.alpha, self.k1, self.k2, self.delta_multiplier)
 
 
-class _ClassDistances(torch.autograd.Function):
-    """|e_i - p_j|, shape (N, C): by a product around an origin, but to the nearest directly.
+class _ClassDistances(Fused):
+    """|e_i - p_j|, shape (N, C): by a product around an origin, but to the near ones directly.
 
-    One of each row, not all below some distance: shapes stay static. No shifted proxies are kept.
+    No shifted proxies are kept.
     """
 
     @staticmethod
-    def forward(ctx: Any, e: Tensor, p: Tensor, origin: Tensor) -> Tensor:
+    def forward(e: Tensor, p: Tensor, origin: Tensor) -> tuple[Tensor, Tensor]:
         x, c = e - origin, p - origin
         squared = torch.addmm(_squared_lengths(c), x, c.t(), alpha=-2)
-        t = squared.add_(_squared_lengths(x).unsqueeze(1)).clamp_min_(0.0).sqrt_()
-        near = _nearest(t)
-        t.scatter_(1, near, paired_distances(e, p[near.squeeze(1)]).unsqueeze(1))
-        ctx.save_for_backward(e, p, origin, near, t)
-        return t
+        lengths = _squared_lengths(x).unsqueeze(1)
+        t = squared.add_(lengths).clamp_min_(0.0).sqrt_()
+        near = _near(t, 0.1 * lengths.sqrt())
+        t.scatter_(1, near, root((e.unsqueeze(1) - p[near]).square().sum(dim=-1)))
+        return t, near
 
     @staticmethod
-    @torch.autograd.function.once_differentiable
+    @differentiable_as(lambda e, p, origin: (pairwise_distances(e, p),))
     def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, Tensor, None]:
-        e, p, origin, near, t = ctx.saved_tensors
+        e, p, origin, t, near = ctx.saved_tensors
         per_length = (grads[0] / t).masked_fill_(t == 0, 0.0)
-        of_near, near = per_length.gather(1, near), near.squeeze(1)
-        pull = of_near * (e - p[near])
-        per_length.scatter_(1, near.unsqueeze(1), 0.0)
+        pull = per_length.gather(1, near).unsqueeze(-1) * (e.unsqueeze(1) - p[near])
+        per_length.scatter_(1, near, 0.0)
         x, c = e - origin, p - origin
         with without_autocast(e):
             grad_e = (per_length.sum(dim=1, keepdim=True) * x).addmm_(per_length, c, alpha=-1)
             grad_p = c.mul_(per_length.sum(dim=0).unsqueeze(1))
-            grad_p.addmm_(per_length.t(), x, alpha=-1).index_add_(0, near, pull, alpha=-1)
-        return grad_e.add_(pull), grad_p, None
+            grad_p.addmm_(per_length.t(), x, alpha=-1)
+        grad_p.index_add_(0, near.flatten(), pull.flatten(0, 1), alpha=-1)
+        return grad_e.add_(pull.sum(dim=1)), grad_p, None
+
+
+def _near(t: Tensor, bound: Tensor) -> Tensor:
+    """Return positions of each row's smallest, shape (N, k): all below ``bound`` if k lets them.
+
+    On a CPU k is as large as they need, up to 128. On a GPU, and under torch.compile, a shape may
+    not depend on values: 8.
+    """
+    if t.device.type != "cpu" or torch.compiler.is_compiling():
+        return _nearest(t, 8)
+    near, k = _nearest(t, 1), 1
+    while k < min(128, t.shape[1]) and bool((t.gather(1, near).amax(1, True) < bound).any()):
+        k *= 2
+        near = _nearest(t, k)
+    return near
 
 
 def _squared_lengths(x: Tensor) -> Tensor:
     return torch.linalg.vector_norm(x, dim=1).square()
 
 
-def _nearest(t: Tensor) -> Tensor:
-    """Return the position of each row's minimum, shape (N, 1).
+def _nearest(t: Tensor, k: int) -> Tensor:
+    """Return the positions of the k smallest of each row, shape (N, k), or of all if k is too many.
 
     On a CPU torch's own takes a hundred times as long as ``amin``; here it sees blocks only.
     """
@@ -223,6 +242,13 @@ def _nearest(t: Tensor) -> Tensor:
     least = [t[:, :whole].unflatten(1, (-1, block)).amin(dim=2)]
     if whole < width:
         least.append(t[:, whole:].amin(dim=1, keepdim=True))
-    first = torch.cat(least, dim=1).argmin(dim=1, keepdim=True) * block
-    positions = (first + torch.arange(block, device=t.device)).clamp_max(width - 1)
-    return positions.gather(1, t.gather(1, positions).argmin(dim=1, keepdim=True))
+    first = _smallest(torch.cat(least, dim=1), k) * block
+    positions = (first.unsqueeze(2) + torch.arange(block, device=t.device)).flatten(1)
+    candidates = t.gather(1, positions.clamp_max(width - 1)).masked_fill(
+        positions >= width, torch.inf
+    )
+    return positions.gather(1, _smallest(candidates, min(k, width)))
+
+
+def _smallest(t: Tensor, k: int) -> Tensor:
+    return t.topk(min(k, t.shape[1]), largest=False).indices

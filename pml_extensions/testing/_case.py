@@ -30,6 +30,7 @@ class LossCase:
     supports_ref_emb: ClassVar[bool] = False
     compile_backend: ClassVar[str] = "inductor"
     fast_gradcheck: ClassVar[bool] = False
+    phase: ClassVar[Mapping[str, float]] = {}
     exempt: ClassVar[Mapping[str, str]] = {}
     known_failures: ClassVar[Mapping[str, str]] = {}
 

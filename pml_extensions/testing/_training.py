@@ -34,6 +34,34 @@ class TrainingChecks(LossCase):
             lambda e: call(copy.deepcopy(start), e, labels), (x,), fast_mode=self.fast_gradcheck
         )
 
+    def test_second_derivatives_are_right_or_refused(self) -> None:
+        """Finite differences in float64 agree with the derivative of a gradient penalty, if any.
+
+        ``once_differentiable`` does not refuse it where the gradient that comes in is a constant.
+
+        Wrong result: a gradient penalty trains with another gradient than its own.
+        """
+        x, labels = self.batch(torch.float64, n=2 * self.num_classes)
+        start = self.seeded_loss().double()
+
+        def penalty(e: Tensor, create_graph: bool = False) -> Any:
+            loss = copy.deepcopy(start)
+            leaves = (e, *loss.parameters())
+            grads = torch.autograd.grad(
+                call(loss, e, labels), leaves, create_graph=create_graph, allow_unused=True
+            )
+            return sum(g.to_dense().sin().sum() for g in grads if g is not None)
+
+        step = 1e-6 * x.detach().roll(1)
+        try:
+            found = penalty(x, True)
+            # Cut off from x without a word, it would count as a constant in a sum of losses.
+            slope = torch.autograd.grad(found, x)[0] if found.requires_grad else 0 * x
+        except RuntimeError:
+            return
+        change = penalty(x + step) - penalty(x - step)
+        torch.testing.assert_close((2 * slope * step).sum(), change, rtol=1e-4, atol=1e-12)
+
     def test_backward_twice_gives_twice_the_gradient(self) -> None:
         """Neither pass overwrites what it or the other one needs.
 
@@ -152,7 +180,7 @@ class TrainingChecks(LossCase):
             assert not parameter.equal(before[name]), f"{name} was not trained"
 
     def test_compiling_changes_nothing(self) -> None:
-        """``torch.compile(fullgraph=True)`` takes the loss and keeps value and gradients.
+        """``torch.compile(fullgraph=True)`` keeps value and gradients, also after new phases.
 
         Convention: torch.compile(fullgraph=True) cannot be used.
         """
@@ -160,7 +188,15 @@ class TrainingChecks(LossCase):
         loss = self.seeded_loss()
         # All losses share PML's forward, and dynamo counts its recompilations.
         torch._dynamo.reset()
-        compiled = torch.compile(copy.deepcopy(loss), fullgraph=True, backend=self.compile_backend)
-        found = gradients(compiled, x, labels)
-        expected = gradients(loss, x, labels)
-        self.same({name.removeprefix("_orig_mod."): g for name, g in found.items()}, expected)
+        compiled: Any = torch.compile(
+            copy.deepcopy(loss), fullgraph=True, backend=self.compile_backend
+        )
+        # A number is a constant to the compiler until it changes, and then an input.
+        nearly = {name: 0.9 * value for name, value in self.phase.items()}
+        for phase in ({}, nearly, self.phase):
+            if phase:
+                loss.set_phase(**phase)
+                compiled.set_phase(**phase)
+            found = gradients(compiled, x, labels)
+            expected = gradients(loss, x, labels)
+            self.same({name.removeprefix("_orig_mod."): g for name, g in found.items()}, expected)

@@ -23,7 +23,6 @@ class PhaseContract(LossCase):
         wrong_phase: A value that ``set_phase`` must refuse, by name.
     """
 
-    phase: ClassVar[Mapping[str, float]]
     wrong_phase: ClassVar[Mapping[str, object]]
 
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:

@@ -226,6 +226,7 @@ class ComputesInLowPrecision(Softmax):
     "test_double_precision_is_computed_in_double",
     "test_gradient_of_embeddings_is_the_derivative",
     "test_gradient_of_parameters_is_the_derivative",
+    "test_second_derivatives_are_right_or_refused",
 )
 class ComputesDoubleInSingle(Softmax):
     def promoted(self, x: Tensor) -> Tensor:
@@ -384,7 +385,9 @@ class PadsEmbeddings(Softmax):
 
 
 @must_fail(
-    "test_gradient_of_embeddings_is_the_derivative", "test_gradient_of_parameters_is_the_derivative"
+    "test_gradient_of_embeddings_is_the_derivative",
+    "test_gradient_of_parameters_is_the_derivative",
+    "test_second_derivatives_are_right_or_refused",
 )
 class HasAWrongGradient(Softmax):
     def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
@@ -405,13 +408,33 @@ class _GrowsWithEachBackward(torch.autograd.Function):
 
 
 @must_fail(
-    "test_backward_twice_gives_twice_the_gradient", "test_gradient_of_embeddings_is_the_derivative"
+    "test_backward_twice_gives_twice_the_gradient",
+    "test_gradient_of_embeddings_is_the_derivative",
+    "test_second_derivatives_are_right_or_refused",
 )
 class SpoilsItsSecondBackward(Softmax):
     def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
         if not torch.compiler.is_compiling():
             x = _GrowsWithEachBackward.apply(x)
         return super().losses(x, proxies, labels)
+
+
+class _Square(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        ctx.save_for_backward(x)
+        return x.square()
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        return 2 * grads[0] * ctx.saved_tensors[0]
+
+
+@must_fail("test_second_derivatives_are_right_or_refused")
+class DropsASecondDerivative(Softmax):
+    def losses(self, x: Tensor, proxies: Tensor, labels: Tensor) -> Tensor:
+        return super().losses(x, proxies, labels) + _Square.apply(x).mean(dim=1)
 
 
 @must_fail("test_gradients_accumulate_over_batches", "test_backward_twice_gives_twice_the_gradient")

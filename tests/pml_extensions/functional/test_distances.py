@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -70,16 +72,33 @@ def test_unit_vectors() -> None:
     x = random(5, 3)
     torch.testing.assert_close(unit_vectors(x), F.normalize(x))
     assert torch.autograd.gradcheck(unit_vectors, (x,))
+    assert torch.autograd.gradgradcheck(unit_vectors, (x,))
+
+
+def test_a_gradient_penalty_through_unit_vectors() -> None:
+    """The gradient that comes in is a constant: ``once_differentiable`` would not see it."""
+    x, weight = random(5, 3), random(5, 4).detach()
+
+    def derivatives(normalize: Callable[[Tensor], Tensor]) -> tuple[Tensor, Tensor, Tensor]:
+        (grad,) = torch.autograd.grad((normalize(x) * weight).sum(), x, create_graph=True)
+        (second,) = torch.autograd.grad(grad.square().sum(), x)
+        (per_row,) = torch.func.vmap(torch.func.grad(lambda x, w: normalize(x) @ w, argnums=(0,)))(
+            x, weight
+        )
+        return grad, second, per_row
+
+    torch.testing.assert_close(
+        derivatives(unit_vectors), derivatives(lambda x: F.normalize(x, dim=-1))
+    )
 
 
 @pytest.mark.parametrize("length", [0.0, 1e-30, 1e-8])
 def test_vectors_without_direction_are_zero(length: float) -> None:
     x = torch.full((2, 3), length, requires_grad=True)
     result = unit_vectors(x)
-    result.sum().backward()
-    assert (result == 0).all()
-    assert x.grad is not None
-    assert (x.grad == 0).all()
+    (grad,) = torch.autograd.grad(result.sum(), x, create_graph=True)
+    (second,) = torch.autograd.grad(grad.square().sum(), x)
+    assert all((zero == 0).all() for zero in (result, grad, second))
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])

@@ -43,3 +43,14 @@ def test_the_root_has_no_slope_at_zero() -> None:
     torch.testing.assert_close(root(T), T.sqrt())
     expected = torch.cat((torch.zeros(1, dtype=torch.float64), 0.5 / T[1:].sqrt()))
     torch.testing.assert_close(slope(root, T), expected)
+
+
+def test_a_warp_that_hides_a_part_from_the_gradient_has_no_second_derivative() -> None:
+    def second(warp: Warp) -> torch.Tensor:
+        t = torch.tensor([0.5, 3.0], requires_grad=True)
+        (grad,) = torch.autograd.grad(warp(t).square().sum(), t, create_graph=True)
+        return torch.autograd.grad(grad.sum(), t)[0]
+
+    with pytest.raises(RuntimeError, match="delta_multiplier=0 or k1=1 has one"):
+        second(Piecewise(2.0, 0.5, 1.5))
+    torch.testing.assert_close(second(Piecewise(2.0, 0.5, 1.5, 0)), torch.tensor([0.5, 4.5]))

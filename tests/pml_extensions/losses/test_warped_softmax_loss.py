@@ -268,15 +268,18 @@ def test_one_warp_is_needed(kwargs: dict[str, Any], message: str) -> None:
 
 @pytest.mark.parametrize("chunk_size", [None, 30])
 @pytest.mark.parametrize("apart", [1e-2, 1e-3, 1e-4])
-def test_gradient_where_an_embedding_nearly_meets_another_class(
-    apart: float, chunk_size: int | None
+@pytest.mark.parametrize("near", [1, 2, 9])
+def test_gradient_where_embeddings_nearly_meet_other_classes(
+    near: int, apart: float, chunk_size: int | None
 ) -> None:
     """In float32 as in float64, also of the sample that decides all the others' sum."""
     generator = torch.Generator().manual_seed(0)
     proxies = torch.randn(100, 512, generator=generator)
     labels = torch.arange(64)
     x = proxies[labels] + 0.1 * torch.randn(64, 512, generator=generator)
-    x[0] = proxies[70] + apart * torch.randn(512, generator=generator)
+    x[:2] = proxies[70]
+    proxies[71 : 70 + near] = proxies[70] + apart * torch.randn(near - 1, 512, generator=generator)
+    x[:2] += apart * torch.randn(2, 512, generator=generator)
     grads = []
     for dtype in (torch.float32, torch.float64):
         loss = make(proxies.to(dtype), 5.0, 0.5, 1.5, softmax=chunked(chunk_size))
