@@ -40,7 +40,6 @@ from pml_extensions.losses import ChunkedSoftmax, ClassSampler, NormalizedSoftma
 from reality_check.config.metrics import PRIMARY
 from reality_check.config.training import LEVERS, GpuSettings, Optimizer, Optimizers
 from reality_check.evaluation.metrics import embed
-from reality_check.models.folded import FoldedNetwork
 from reality_check.models.network import autocast
 from reality_check.training.gpu_speed import Choice, probe, seconds_of_a_step
 from reality_check.training.module import TrainingModule
@@ -284,29 +283,16 @@ def settings(bench: Bench, name: str, fold: Trainer) -> None:
 
 
 def validations(bench: Bench, name: str, fold: Trainer) -> None:
-    """Embeddings of a validation fold, as it is and with folded BatchNorms."""
+    """Embeddings of a validation fold."""
     assert fold.validation is not None
     count = min(len(fold.validation), 32 if bench.tiny else 512)
     rows, network = np.arange(count), fold.network
-    folded = FoldedNetwork(network)
 
-    def embeddings(forward: Callable[[Tensor], Tensor]) -> Tensor:
-        return embed(forward, network, fold.validation_images.evaluation_batches(rows))
-
-    def refreshed() -> Tensor:
-        folded.refresh()
-        return embeddings(folded)
+    def embeddings() -> Tensor:
+        return embed(network, network, fold.validation_images.evaluation_batches(rows))
 
     with torch.no_grad():
-        plain = functools.partial(embeddings, network)
-        floor = bench.rate(("networks", f"{name}, embeddings"), "images/s", count, plain)
-        what = "networks", f"{name}, embeddings, folded"
-        bench.rate(what, "images/s", count, refreshed, floor)
-
-        def away() -> float:
-            return float((refreshed() - plain()).norm() / plain().norm())
-
-        bench.measure("networks", f"{what[1]}: away from the others", "", away)
+        bench.rate(("networks", f"{name}, embeddings"), "images/s", count, embeddings)
 
 
 class Bare:

@@ -253,8 +253,6 @@ class GpuSettings(Strict):
     GPU has done it yet."""
     compile: bool = False
     """Whether torch.compile compiles the network."""
-    fold_batchnorm: bool = False
-    """Whether validations fold BatchNorms into the convolutions before them."""
 
     @property
     def left_open(self) -> tuple[str, ...]:

@@ -34,6 +34,12 @@ _ELSEWHERE = (
     "lo hi lower upper lwo hihg hgih hig"
 )
 
+#: By class and key, what earlier versions had: the default, with which their files name it still,
+#: and what to say of any other value.
+GONE: dict[tuple[str, str], tuple[Any, str]] = {
+    ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
+}
+
 
 class Strict(BaseModel):
     """A model that refuses unknown keys; the text below a key says in editors what it means."""
@@ -56,10 +62,17 @@ class Strict(BaseModel):
     @model_validator(mode="before")
     @classmethod
     def as_meant(cls, values: Any) -> Any:
-        """Leave words of YAML 1.1 to the types of their keys, to which a flag is no number."""
+        """Leave words of YAML 1.1 to the types of their keys, to which a flag is no number.
+
+        Keys that are :data:`GONE` are left out where they have their default.
+        """
         if not isinstance(values, Mapping):
             return values
-        return {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
+        meant = {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
+        for (name, key), (default, why) in GONE.items():
+            if name == cls.__name__ and meant.pop(key, default) != default:
+                raise ValueError(f"{key} {why}; remove the key")
+        return meant
 
 
 def _as_meant(value: Any, field: FieldInfo | None) -> Any:

@@ -3,8 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-import logging
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from typing import Any
 
 import torch
@@ -12,7 +11,6 @@ from torch import Tensor, nn
 
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
-from reality_check.models.folded import FoldedNetwork
 from reality_check.models.network import Network, autocast, build_network
 from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask
@@ -28,8 +26,6 @@ from reality_check.training.strategy import BATCH_NORM, Strategy
 from reality_check.utils import checkpoints
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import one_line
-
-_log = logging.getLogger(__name__)
 
 
 class TrainingModule:
@@ -75,8 +71,6 @@ class TrainingModule:
             compiled: Any = torch.compile(self._forward)
             self._forward = compiled
         self.captured = self._captured_step() if self._gpu.cuda_graph else None
-        self._folded: FoldedNetwork | None = None
-        self._remarks: list[str] = []
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
         )
@@ -167,20 +161,7 @@ class TrainingModule:
     def remarks(self) -> tuple[str, ...]:
         """What was not done as asked for."""
         why_not = None if self.captured is None else self.captured.why_not
-        return (*([] if why_not is None else [f"no CUDA graph, since {why_not}"]), *self._remarks)
-
-    def for_evaluation(self) -> Callable[[Tensor], Tensor]:
-        """The network, with BatchNorms folded into its layers where that is asked for."""
-        if not self._gpu.fold_batchnorm or self._remarks:
-            return self.network
-        try:
-            self._folded = self._folded or FoldedNetwork(self.network)
-        except Exception as error:  # of a network of any kind
-            self._remarks.append(f"no BatchNorm is folded: {one_line(error)}")
-            _log.warning("%s", self._remarks[0])
-            return self.network
-        self._folded.refresh()
-        return self._folded
+        return () if why_not is None else (f"no CUDA graph, since {why_not}",)
 
     def _embed(self, images: Tensor) -> Tensor:
         """The embeddings of the full batch."""

@@ -225,9 +225,7 @@ class Trainer:
             return
         started = time.perf_counter()
         attributes = recordable_attributes(self.loss, self.miner)
-        improved = self.progress.add(
-            self._measure(self.module.for_evaluation()), self.mean_loss, attributes
-        )
+        improved = self.progress.add(self._measure(self.network), self.mean_loss, attributes)
         self._record()
         self.progress.position.seconds += time.perf_counter() - started
         if improved:

@@ -7,10 +7,9 @@ from typing import Any
 
 import pytest
 import torch
-from support.waits import no_waits, waits_counted
+from support.waits import waits_counted
 
 from reality_check.config import Model
-from reality_check.models.folded import FoldedNetwork
 from reality_check.models.network import build_network
 from reality_check.models.weight_files import read_state
 
@@ -49,14 +48,6 @@ def test_a_network_steps_in_channels_last_and_half_precision(timm: Any) -> None:
     assert not waits
     assert embeddings.dtype == torch.bfloat16
     assert all(p.grad is None or p.grad.isfinite().all() for p in network.parameters())
-
-
-def test_folding_does_not_wait() -> None:
-    pytest.importorskip("torchvision")
-    model = Model.model_validate({"name": "x", "trunk": "torchvision:resnet18"})
-    network = build_network(model, (32, 32, 3), 8, seed=0).cuda()
-    with no_waits():
-        assert FoldedNetwork(network).count == 20
 
 
 def test_weights_saved_on_a_gpu_are_read_into_host_memory(tmp_path: Path) -> None:

@@ -6,10 +6,11 @@ from typing import Any
 
 import pytest
 
-from reality_check.config import Experiment, compose
+from reality_check.config import Experiment, compose, load_experiment
 from reality_check.studies.output_folder import (
     check_same_experiment,
     describe_differences,
+    growth,
     load_locked,
     lock_experiment,
     remove_checkpoints,
@@ -120,6 +121,25 @@ def test_a_key_that_is_newer_than_the_folder_has_its_default_there(tmp_path: Pat
     file.write_text(text.replace("  gallery: 0\n", ""))
     assert check_same_experiment(experiment(), tmp_path)
     assert "gallery" in error_of(experiment("protocol.gallery=5"), tmp_path)
+
+
+def test_a_key_that_is_gone_since_is_left_out_at_its_default(tmp_path: Path) -> None:
+    lock_experiment(experiment(), tmp_path)
+    file, line = tmp_path / "experiment.yaml", "      compile: false\n"
+    text = file.read_text()
+    assert line in text
+    file.write_text(text.replace(line, f"{line}      fold_batchnorm: false\n"))
+    assert load_locked(tmp_path) == load_experiment(file) == experiment()
+    assert check_same_experiment(experiment(), tmp_path)
+    assert growth(experiment(), tmp_path) == {}
+    lock_experiment(load_locked(tmp_path), tmp_path)
+    assert file.read_text() == text
+    file.write_text(text.replace(line, f"{line}      fold_batchnorm: true\n"))
+    said = error_of(experiment(), tmp_path)
+    assert said == (
+        f"{file}: protocol.training.gpu: fold_batchnorm gained nothing on a GPU and is gone; "
+        "remove the key."
+    )
 
 
 def test_many_differences_are_counted(tmp_path: Path) -> None:

@@ -17,9 +17,7 @@ import torch
 from simulated_cuda import Device
 from support.gpu_folds import fold_run, vectors
 
-from reality_check.config.metrics import PRIMARY
 from reality_check.config.training import LEVERS, GpuSettings
-from reality_check.models.folded import FoldedNetwork
 from reality_check.training import gpu_speed
 from reality_check.training.captured_step import CapturedStep
 from reality_check.training.fold import FoldTask
@@ -28,7 +26,7 @@ from reality_check.training.module import TrainingModule
 from reality_check.utils import checkpoints
 from reality_check.utils.locks import locked
 
-ALL_ON = {"probe": False, **dict.fromkeys([*LEVERS, "compile", "fold_batchnorm"], True)}
+ALL_ON = {"probe": False, **dict.fromkeys([*LEVERS, "compile"], True)}
 GPU = torch.device("cuda")
 Seconds = Callable[[dict[str, float]], list[str]]
 
@@ -165,33 +163,6 @@ def test_a_compiled_network_is_the_one_that_steps_take(
     run = fold_run(tmp_path, "cuda", gpu={"probe": False, "compile": True})
     run.build()
     assert compiled == [run.network]
-
-
-@pytest.mark.gpu
-def test_validations_fold_batchnorms(tmp_path: Path) -> None:
-    folded, plain = (
-        fold_run(tmp_path / name, "cuda", max_epochs=2, gpu={"probe": False, "fold_batchnorm": on})
-        for name, on in (("on", True), ("off", False))
-    )
-    results = [run.run() for run in (folded, plain)]
-    seen = folded.module.for_evaluation()
-    assert isinstance(seen, FoldedNetwork)
-    assert seen.count == 4
-    assert plain.module.for_evaluation() is plain.network
-    for one, other in zip(*(result.curve for result in results), strict=True):
-        assert one[PRIMARY] == pytest.approx(other[PRIMARY], abs=0.01)
-    assert results[0].remarks == ()
-
-
-@pytest.mark.gpu
-def test_a_network_that_cannot_be_folded_is_told(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    gpu = {"probe": False, "fold_batchnorm": True}
-    run = fold_run(tmp_path, "cuda", data=vectors(), augmentation={}, max_epochs=1, gpu=gpu)
-    monkeypatch.setattr("reality_check.models.folded._Tracer", None)
-    (remark,) = run.run().remarks
-    assert remark.startswith("no BatchNorm is folded: ")
 
 
 # -- the probe ------------------------------------------------------------------------------------
