@@ -106,7 +106,7 @@ def test_version(capsys: pytest.CaptureFixture[str]) -> None:
         ("protocols", ["appendix_d", "mlrc", "quick"]),
         ("experiments", ["quickstart"]),
         ("losses", ["ArcFaceLoss", "StopGradientSoftmaxLoss", "SignalToNoiseRatioContrastiveLoss"]),
-        ("miners", ["MultiSimilarityMiner", "EmbeddingsAlreadyPackagedAsTriplets"]),
+        ("miners", ["MultiSimilarityMiner", "UniformHistogramMiner"]),
         ("distances", ["LpDistance"]),
         ("reducers", ["AvgNonZeroReducer"]),
         ("regularizers", ["LpRegularizer"]),

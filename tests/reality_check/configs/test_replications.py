@@ -54,7 +54,7 @@ def stand_ins() -> dict[str, SampleSet]:
         "omniglot": make("omniglot", 72, 4, 28, 28, 1),
         "omniglot_background": make("omniglot_background", 72, 4, 28, 28, 1),
         "caltech101": make("caltech101", 40, 4, 64, 64, 3),
-        "mnist_10k": make("mnist_10k", 3, 30, 28, 28, 1),
+        "mnist_10k": make("mnist_10k", 10, 9, 28, 28, 1),
     }
 
 
