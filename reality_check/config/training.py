@@ -248,9 +248,8 @@ class GpuSettings(Strict):
     """Whether cuDNN tries several algorithms of each convolution."""
     fused_optimizers: _Lever = "auto"
     """Whether optimisers of torch that can do so use one operation."""
-    cuda_graph: _Lever = False
-    """Whether a step's operations are recorded once and started as one; to be asked for, since no
-    GPU has done it yet."""
+    cuda_graph: _Lever = "auto"
+    """Whether a step's operations are recorded once and started as one."""
     compile: bool = False
     """Whether torch.compile compiles the network."""
 

@@ -35,7 +35,7 @@ def test_baselines_see_the_test_images_through_one_pipeline(
 
 #: Of four networks: whether embeddings are finite, and the scores in both geometries, also of the
 #: ensemble. The baselines are those without embedder too.
-WAITS = {"reproduction": 4 + 8 + 2, "baselines": 8 + 8}
+WAITS = {"reproduction": 10 + 10, "baselines": 8 + 8}
 
 
 @pytest.mark.gpu

@@ -63,8 +63,7 @@ def test_without_a_probe_half_precision_alone_has_another_layout(tmp_path: Path)
 
 
 def test_what_is_left_to_a_probe() -> None:
-    assert GpuSettings(cuda_graph="auto").left_open == LEVERS
-    assert GpuSettings().left_open == LEVERS[:3], "graphs have to be asked for"
+    assert GpuSettings().left_open == LEVERS
     given = GpuSettings(cuda_graph=False, channels_last=True)
     assert given.left_open == ("cudnn_benchmark", "fused_optimizers")
     assert GpuSettings(probe=False).left_open == ()
@@ -190,7 +189,6 @@ def seconds(monkeypatch: pytest.MonkeyPatch) -> Seconds:
 
 
 def task_of(folder: Path, **gpu: Any) -> FoldTask:
-    gpu = {"cuda_graph": "auto"} | gpu
     run = fold_run(folder, "cuda", data=vectors(), augmentation={}, gpu=gpu)
     return run.task
 
