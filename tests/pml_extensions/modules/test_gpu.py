@@ -27,6 +27,7 @@ MODULES: dict[str, tuple[Callable[[], nn.Module], tuple[int, ...]]] = {
     "MaxPooling": (modules.MaxPooling, MAPS),
     "MaxAveragePooling": (modules.MaxAveragePooling, MAPS),
     "GeneralizedMeanPooling": (lambda: modules.GeneralizedMeanPooling(learn_p=True), MAPS),
+    "TokenPooling": (lambda: modules.TokenPooling(modules.AveragePooling()), (6, 8, 3)),
     "signed powers": (lambda: modules.GeneralizedMeanPooling(2.0, signed=True), MAPS),
 }
 
