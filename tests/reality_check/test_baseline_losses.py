@@ -171,6 +171,9 @@ class Quick:
 
 class TestDRTriplet(Quick, LossContract):
     supports_ref_emb = True
+    known_failures: ClassVar = {
+        "test_compiling_changes_nothing": "PML finds the triplets, whose number labels decide"
+    }
 
     def make_loss(self, **kwargs: Any) -> DRTripletLoss:
         return DRTripletLoss(direction=0.7, **kwargs)

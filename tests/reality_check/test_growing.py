@@ -135,7 +135,7 @@ def test_all_together_to_the_same_end(
     build = Trainer.build
 
     def noting(self: Trainer) -> None:
-        trained.append(str(self.folder.relative_to(Path("out"))))
+        trained.append(str(self.folder.relative_to(tmp_path / "out")))
         build(self)
 
     monkeypatch.setattr(Trainer, "build", noting)
