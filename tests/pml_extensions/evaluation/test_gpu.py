@@ -69,9 +69,9 @@ OTHERS: dict[str, tuple[Callable[[Tensor, Tensor], Any], int]] = {
     ),
     "pair_verification": (
         lambda x, y: evaluation.pair_verification(x[:100], x[100:200], y[:100] % 2),
-        5,
+        6,
     ),
-    "clustering_metrics": (evaluation.clustering_metrics, 11),
+    "clustering_metrics": (evaluation.clustering_metrics, 12),
     "nearest_neighbours": (
         lambda x, y: evaluation.nearest_neighbours(x, torch.arange(9), 5).flatten().tolist(),
         6,
