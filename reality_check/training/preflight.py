@@ -20,7 +20,7 @@ from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
-from reality_check.config.values import Choices, Range, Searched
+from reality_check.config.values import Choices, Searched, ends_of
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.data.pairs import read_pairs
 from reality_check.models.network import Network, build_network
@@ -91,12 +91,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
-    ends: dict[str, list[Any]] = {
-        name: value.choices if isinstance(value, Choices) else [value.low, value.high]
-        for name, value in space.items()
-    }
-    whole = [name for name, value in space.items() if isinstance(value, Range) and value.integer]
-    single = [{name: int(end) if name in whole else end} for name in ends for end in ends[name]]
+    single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
         one | other
