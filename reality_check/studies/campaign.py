@@ -230,12 +230,10 @@ class Campaign:
     def study(self, method: Method, stage: Stage, search: int = 0) -> Study | None:
         """The study of a stage; ``None`` while what it needs is not complete."""
         key = (method.name, stage, search)
-        if key not in self._studies:
-            study = self._make_study(method, stage, search)
-            if study is None:
-                return None
+        study = self._studies.get(key) or self._make_study(method, stage, search)
+        if study is not None:
             self._studies[key] = study
-        return self._studies[key]
+        return study
 
     def baselines(self) -> Study:
         """The study that scores the untrained baselines; it belongs to no method."""
@@ -309,9 +307,8 @@ class Campaign:
 
     def _fixed(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
         """What every run of a stage after the search trains with; without a search, no more."""
-        protocol = self.experiment.protocol
-        if Stage.SEARCH not in protocol.stages:
-            return [{}] * protocol.runs
+        if Stage.SEARCH not in self.experiment.protocol.stages:
+            return [{}] * self.experiment.protocol.runs
         fixed: list[dict[str, Any] | None] = []
         for index, one in enumerate(self.retrained(method)):
             params = None if one.trial is None else dict(one.trial.params)

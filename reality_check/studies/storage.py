@@ -111,9 +111,8 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     try:
         if kind_of(bare) == "journal":
             return open_journal(str(bare))
-        if not wait:
-            return _open_with_others(make_url(bare), password)
-        return Retries(kind_of(bare)).call(_open_with_others, make_url(bare), password)
+        opened = functools.partial(_open_with_others, make_url(bare), password)
+        return Retries(kind_of(bare)).call(opened) if wait else opened()
     except (UsageError, StorageLost):
         raise
     except Exception as error:
