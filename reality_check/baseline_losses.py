@@ -252,24 +252,15 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         self.margin, self.center_weight = margin, center_weight
         self.add_to_recordable_attributes(list_of_names=["margin", "center_weight"], is_stat=False)
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name."""
         y, rows = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), rows, y)
         own = sums.own - self.margin / self.temperature
-        losses = {
+        return {
             "contrastive_loss": softplus(sums.others - own),
             "center_loss": 2 * self.center_weight * (1 - self.temperature * sums.own),
         }
-        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
 
 class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):
