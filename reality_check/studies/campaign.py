@@ -282,7 +282,6 @@ class Campaign:
             first = dict(method.warm_start.values)
         trials = experiment.trials_of(method)
         name = f"{method.name}/{place(Stage.SEARCH, search)}"
-        seed = experiment.seed_of(method)
         return Study(
             self.storage,
             study_name(experiment, name),
@@ -291,7 +290,7 @@ class Campaign:
             options.sampler,
             min(options.startup_trials, trials),
             derive(experiment.seed, name),
-            derive(seed, place(Stage.SEARCH, search), "draws"),
+            derive(experiment.seed_of(method), place(Stage.SEARCH, search), "draws"),
             first=first,
             arguments=options.sampler_arguments,
             made_of=None if first is None else [{"first": first}],

@@ -152,15 +152,14 @@ def _loss_check(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
     own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
-    gradient = leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
-    flows = gradient and leaf.grad is not None and bool((leaf.grad != 0).any())
+    gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
     missing = [name for name, p in own.items() if p.grad is None]
     problem = None
-    if not bool(torch.isfinite(value)):
+    if not value.isfinite():
         problem = f"the loss of a random batch is {float(value.detach())}; it must be finite"
-    elif not gradient:
+    elif not gradient.isfinite().all():
         problem = "the gradient of the embeddings is missing, NaN or infinite on a random batch"
-    elif not flows:
+    elif not gradient.any():
         problem = (
             "the gradient of every embedding is 0 on a random batch with "
             f"samples_per_class={method.samples_per_class or _IN_A_RANDOM_BATCH}"
@@ -244,11 +243,10 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
         for change in reversed(changes(searched)):
-            network = build_network(model.filled(middles(searched) | change), shape, size, seed=0)
+            filled = model.filled(middles(searched) | change)
+            network = build_network(filled, shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(
-                model.filled(middles(searched)), shape, size * protocol.split.folds, seed=0
-            )
+            build_network(filled, shape, size * protocol.split.folds, seed=0)
         for method in methods:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
