@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import optuna
 import sqlalchemy.orm
@@ -170,9 +171,10 @@ def same_database(one: str | None, other: str | None) -> bool:
         return False
     if kind_of(one) in ("sqlite", "journal"):
         return whole_url(one) == whole_url(other)  # older folders have paths from where they began
-    names = [without_password(url).partition("://")[2].partition("/")[2] for url in (one, other)]
-    first, second = (name.partition("?")[0] for name in names)
-    return kind_of(one) == kind_of(other) and first == second
+    names = {
+        (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (one, other)
+    }
+    return len(names) == 1
 
 
 # -- databases -----------------------------------------------------------------------------------
