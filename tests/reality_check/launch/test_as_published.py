@@ -401,7 +401,7 @@ def test_the_report_shows_what_was_published_beside_what_was_measured(
 
 def test_an_unfinished_run_says_what_is_missing(make: Made) -> None:
     found = {d.topic: d.text for d in collect(make()).deviations}
-    assert found["unfinished"] == "wide is not finished: search 0 of 1, final 0 of 2."
+    assert found["unfinished"] == "Not finished: heated, wide (search 0 of 1, final 0 of 2)."
 
 
 def test_what_differs_from_the_paper_and_between_methods_is_in_the_box() -> None:

@@ -140,7 +140,7 @@ def test_trainings_that_cannot_be_are_refused(values: dict[str, Any], words: lis
         ({"kind": "cosine", "factor": {"low": -1, "high": 1}}, "above 0, got -1"),
         ({"kind": "linear", "factor": 0.5, "epochs": 0}, "whole number of epochs, .* got 0"),
         ({"kind": "step", "factor": 0.5, "every": 2.5}, "whole number of epochs, .* got 2.5"),
-        ({"kind": "step", "factor": 0.5, "every": "two"}, "expected a number or a range"),
+        ({"kind": "step", "factor": 0.5, "every": "two"}, "expected a finite number"),
         (
             {"kind": "linear", "factor": 0.5, "epochs": {"low": 2, "high": 9}},
             "int: true in a range",
