@@ -20,6 +20,7 @@ from pml_extensions._common import (
     LossDict,
     Number,
     Phased,
+    embedding_shape,
     positive,
     root,
     softplus,
@@ -141,8 +142,7 @@ class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
     ) -> LossDict:
         """Return PML's loss dictionary, an entry a triplet."""
         c_f.labels_or_indices_tuple_required(labels, indices_tuple)
-        if embeddings.dim() != 2:
-            raise ValueError(f"embeddings must be (N, D), but got {tuple(embeddings.shape)}")
+        embedding_shape(embeddings)
         triplets = lmu.convert_to_triplets(indices_tuple, labels, ref_labels, t_per_anchor="all")
         if len(triplets[0]) == 0:
             return self.zero_losses()

@@ -32,10 +32,10 @@ MOST_CUT_SHORT = 0.25
 _MOST_NAMED, _FIRST_NAMED = 8, 3
 
 #: Keys that mean nothing with some values of another one.
-_IDLE: dict[str, tuple[str, Sequence[Any]]] = {
+_IDLE = {
     "training.augmentation.resized_crop_ratio": (
         "training.augmentation.resized_crop_scale",
-        [None],
+        (None,),
     ),
     "search.startup_trials": ("search.sampler", INDEPENDENT),
 }
@@ -335,10 +335,9 @@ def _differences(
 
 def _part_of(key: str) -> tuple[str, str]:
     """The part of a protocol that a key belongs to, and its name within it."""
+    if key.count(".") > 1:
+        key = key.removeprefix("training.")
     head, _, rest = key.partition(".")
-    if head == "training" and "." in rest:
-        part, _, name = rest.partition(".")
-        return part, name
     return (head, rest) if rest else ("protocol", head)
 
 
