@@ -603,7 +603,7 @@ class ProxyLoss(Phased, Float32Loss):
     """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
 
     A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
-    classes, and ``compute_loss`` where it is no softmax of these. They get float32 or float64
+    classes, and ``sample_losses`` where it is no softmax of these. They get float32 or float64
     tensors and run without autocast; no parameter ever changes its dtype.
 
     Args:
@@ -668,6 +668,10 @@ class ProxyLoss(Phased, Float32Loss):
         """Return what the logits are made of, shape (N, D): the embeddings, unless overridden."""
         return embeddings
 
+    def features_in_training(self, embeddings: Tensor) -> Tensor:
+        """Return the same for the loss, where running statistics may move."""
+        return self.features(embeddings)
+
     def compute_loss(
         self,
         embeddings: Tensor,
@@ -676,48 +680,18 @@ class ProxyLoss(Phased, Float32Loss):
         ref_emb: Tensor | None,
         ref_labels: Tensor | None,
     ) -> LossDict:
-        """Return PML's loss dictionary, of the softmax of ``logits``; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
-        y, rows = self.classes(embeddings, labels, *self.class_parameters())
-        loss = self.softmax.cross_entropy(self.logits, self.features(embeddings), rows, y)
-        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
+        """Return PML's loss dictionary; called by ``forward``.
 
-    def class_parameters(self) -> tuple[Tensor, ...]:
-        """Return the class-wise parameters, those that ``logits`` takes."""
-        return (self.proxies,)
-
-    def checked_labels(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> Tensor:
-        """Return the labels as int64, or raise ValueError if this call cannot be meant."""
+        Raises:
+            ValueError: This call cannot be meant.
+        """
         if labels is None:
             raise ValueError(f"labels are required by {type(self).__name__}, but none were given.")
         if ref_emb is not embeddings or ref_labels is not labels:
             raise ValueError(f"{type(self).__name__} takes no ref_emb; leave it out.")
         embedding_shape(embeddings, self.embedding_size)
-        return class_labels(labels, self.num_classes, self.check_labels)
-
-    def classes(
-        self, x: Tensor, labels: Tensor, *parameters: Tensor
-    ) -> tuple[Tensor, tuple[Tensor, ...]]:
-        """Return labels and rows of class-wise parameters for the classes of this step."""
-        rows: Sequence[Tensor] = parameters
-        if self.class_sampler is not None and self.training:
-            labels, rows = self.class_sampler(labels, parameters)
-        return labels, tuple(row.to(x) for row in rows)
-
-    def loss_dict(
-        self,
-        losses: Mapping[str, Tensor],
-        embeddings: Tensor,
-        labels: Tensor,
-        indices_tuple: IndicesTuple,
-    ) -> LossDict:
-        """Return PML's loss dictionary of sub-losses by name, each of shape (N,)."""
+        labels = class_labels(labels, self.num_classes, self.check_labels)
+        losses = self.sample_losses(embeddings, labels)
         if len(embeddings) == 0:
             # The mean of nothing is NaN; PML's zero loss keeps the graph.
             return self.zero_losses()
@@ -733,6 +707,25 @@ class ProxyLoss(Phased, Float32Loss):
         }
         self.add_weight_regularization_to_loss_dict(loss_dict, self.proxies)
         return loss_dict
+
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name: the softmax of ``logits``."""
+        y, rows = self.classes(embeddings, labels, *self.class_parameters())
+        x = self.features_in_training(embeddings)
+        return {"loss": self.softmax.cross_entropy(self.logits, x, rows, y)}
+
+    def class_parameters(self) -> tuple[Tensor, ...]:
+        """Return the class-wise parameters, those that ``logits`` takes."""
+        return (self.proxies,)
+
+    def classes(
+        self, x: Tensor, labels: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return labels and rows of class-wise parameters for the classes of this step."""
+        rows: Sequence[Tensor] = parameters
+        if self.class_sampler is not None and self.training:
+            labels, rows = self.class_sampler(labels, parameters)
+        return labels, tuple(row.to(x) for row in rows)
 
     def _sub_loss_names(self) -> list[str]:
         return list(self.sub_losses)

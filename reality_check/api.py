@@ -153,8 +153,8 @@ def track(out_dir: str | Path, trackers: Sequence[str]) -> Tracking:
 
     Args:
         out_dir: of the experiment.
-        trackers: ``database``, ``mlflow``, ``tensorboard``, ``wandb``, or names that other packages
-            add (:mod:`reality_check.trackers.tracking`).
+        trackers: ``mlflow``, ``tensorboard``, ``wandb``, or names that other packages add
+            (:mod:`reality_check.trackers.tracking`).
 
     Returns:
         What was ``sent``, and the ``problems`` of trackers that failed.

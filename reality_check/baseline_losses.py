@@ -20,6 +20,7 @@ from pml_extensions._common import (
     LossDict,
     Number,
     Phased,
+    embedding_shape,
     positive,
     root,
     softplus,
@@ -141,8 +142,7 @@ class DRTripletLoss(Float32Loss, BaseMetricLossFunction):
     ) -> LossDict:
         """Return PML's loss dictionary, an entry a triplet."""
         c_f.labels_or_indices_tuple_required(labels, indices_tuple)
-        if embeddings.dim() != 2:
-            raise ValueError(f"embeddings must be (N, D), but got {tuple(embeddings.shape)}")
+        embedding_shape(embeddings)
         triplets = lmu.convert_to_triplets(indices_tuple, labels, ref_labels, t_per_anchor="all")
         if len(triplets[0]) == 0:
             return self.zero_losses()
@@ -252,24 +252,15 @@ class CenterContrastiveLoss(NormalizedSoftmaxLoss):
         self.margin, self.center_weight = margin, center_weight
         self.add_to_recordable_attributes(list_of_names=["margin", "center_weight"], is_stat=False)
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name."""
         y, rows = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self.logits, self.features(embeddings), rows, y)
         own = sums.own - self.margin / self.temperature
-        losses = {
+        return {
             "contrastive_loss": softplus(sums.others - own),
             "center_loss": 2 * self.center_weight * (1 - self.temperature * sums.own),
         }
-        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
 
 class PotentialFieldLoss(Float32Loss, BaseMetricLossFunction):

@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from pml_extensions._common import Fused
+
 #: Any function of distances, element by element, that autograd can follow.
 Warp = Callable[[Tensor], Tensor]
 
@@ -43,28 +45,22 @@ def warp_own_distance(
     """
     fixed = distance.detach()
     if delta_multiplier * (1 - k1) != 0:
-        distance = _DifferentiableOnce.apply(distance)
+        distance = _DifferentiableOnce.apply(distance)[0]
     inside = k1 * distance + delta_multiplier * (1 - k1) * fixed
     outside = k2 * distance + (1 - k2) * alpha
     return torch.where(fixed < alpha, inside, outside)
 
 
-class _DifferentiableOnce(torch.autograd.Function):
+class _DifferentiableOnce(Fused):
     """The identity. ``once_differentiable`` does the same, but its error names no way out."""
 
-    generate_vmap_rule = True
-
     @staticmethod
-    def forward(x: Tensor) -> Tensor:
-        return x.view_as(x)
-
-    @staticmethod
-    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
-        pass
+    def forward(x: Tensor) -> tuple[Tensor]:
+        return (x.view_as(x),)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
-        return _Refusal.apply(*grads) if torch.is_grad_enabled() else grads[0]
+        return (_Refusal.apply(*grads) if torch.is_grad_enabled() else grads)[0]
 
 
 class _Refusal(_DifferentiableOnce):

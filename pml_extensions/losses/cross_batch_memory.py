@@ -71,7 +71,8 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     def _load_from_state_dict(self, state_dict: Any, prefix: str, *args: Any) -> None:
         super()._load_from_state_dict(state_dict, prefix, *args)
         if f"{prefix}_extra_state" not in state_dict:
-            args[-1].append(
+            missing_keys = args[2]  # which strict=False lets pass
+            missing_keys.append(
                 "the checkpoint does not say where in its memory CrossBatchMemory goes on (PML's "
                 "class saved it, or an older version); load it with strict=False, and call "
                 "reset_queue()."

@@ -13,8 +13,6 @@ from torch import Tensor
 from pml_extensions.functional.batch_norm import batch_normalized
 
 from .._common import (
-    IndicesTuple,
-    LossDict,
     ProxyLoss,
     at_least_float32,
     embedding_shape,
@@ -147,6 +145,10 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
             features = features + self.shift.to(embeddings)
         return features / self.embedding_size**0.5
 
+    def features_in_training(self, embeddings: Tensor) -> Tensor:
+        """Return the same; running statistics move by ``bn_momentum``."""
+        return self.features(embeddings, self.bn_momentum)
+
     def class_parameters(self) -> tuple[Tensor, ...]:
         """Return the class-wise parameters."""
         return (self.proxies,) if self.bias is None else (self.proxies, self.bias)
@@ -157,21 +159,6 @@ class HeatedUpSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunct
         if b is None:
             return z
         return z + (self.alpha * b if self.bias_mode == "scaled" else b)
-
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
-        y, rows = self.classes(embeddings, labels, *self.class_parameters())
-        f = self.features(embeddings, self.bn_momentum)
-        loss = self.softmax.cross_entropy(self.logits, f, rows, y)
-        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
 
 
 def _unit_length_normal(proxies: Tensor) -> None:

@@ -14,8 +14,6 @@ from torch import Tensor
 from pml_extensions.functional.batch_norm import batch_normalized
 
 from .._common import (
-    IndicesTuple,
-    LossDict,
     ProxyLoss,
     non_negative,
     positive,
@@ -105,28 +103,18 @@ class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):
         """Return -tau d^2 of all pairs, shape (N, C)."""
         return -self.tau * _squared_distances(x, mean, log_variance)
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
-        head = (self.classify.weight, self.classify.bias)
-        parameters = (*self.class_parameters(), *head)
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name."""
+        parameters = (*self.class_parameters(), *self.classify.parameters())
         y, (mean, log_variance, weight, bias) = self.classes(embeddings, labels, *parameters)
         distribution = self.softmax.cross_entropy(self.logits, embeddings, (mean, log_variance), y)
         distances = _squared_distances(embeddings, mean[y], log_variance[y])
         z = self._network(embeddings, self._propagation(distances, y))
         hypergraph = self.softmax.cross_entropy(_linear, z, (weight, bias), y)
-        losses = {
+        return {
             "distribution_loss": distribution,
             "hypergraph_loss": self.hypergraph_weight * hypergraph,
         }
-        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
     def _propagation(self, distances: Tensor, labels: Tensor) -> Tensor:
         """Return G, shape (N, N), from the squared distances of samples to each other's class.

@@ -14,8 +14,6 @@ from torch import Tensor
 
 from .._common import (
     Fused,
-    IndicesTuple,
-    LossDict,
     ProxyLoss,
     differentiable_as,
     fraction,
@@ -159,16 +157,8 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         both: Tensor = _BothLogits.apply(f, w, f.new_full((), self.gamma))[0]
         return both
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name."""
         y, (w,) = self.classes(embeddings, labels, self.proxies)
         sums = self.softmax.sums(self._both_logits, embeddings, (w,), y)
         (z, cosine), (others, cosine_others) = sums.own, sums.others
@@ -177,11 +167,10 @@ class StopGradientSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossF
         softmax = softplus(others - z) + (1 - own + other) * z - other * sums.total[0]
         stop_gradient = self.beta * softplus((cosine_others - cosine) / self.gamma)
         joined = self._gate(softmax.detach(), len(w))
-        losses = {
+        return {
             "softmax_loss": softmax,
             "stop_gradient_loss": torch.where(joined, stop_gradient, 0.0),
         }
-        return self.loss_dict(losses, embeddings, labels, indices_tuple)
 
     @torch.no_grad()
     def _gate(self, softmax: Tensor, num_classes: int) -> Tensor:

@@ -16,8 +16,6 @@ from pml_extensions.functional.warps import Warp, warp_own_distance
 
 from .._common import (
     Fused,
-    IndicesTuple,
-    LossDict,
     ProxyLoss,
     differentiable_as,
     non_negative,
@@ -153,16 +151,8 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         t: Tensor = _ClassDistances.apply(e, p, origin)[0]
         return -self.scale * (t if self.other_warp is None else self.other_warp(t))
 
-    def compute_loss(
-        self,
-        embeddings: Tensor,
-        labels: Tensor | None,
-        indices_tuple: IndicesTuple,
-        ref_emb: Tensor | None,
-        ref_labels: Tensor | None,
-    ) -> LossDict:
-        """Return PML's loss dictionary; called by ``forward``."""
-        labels = self.checked_labels(embeddings, labels, ref_emb, ref_labels)
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name."""
         y, (p,) = self.classes(embeddings, labels, self.proxies)
         # Distances do not change by a shift, and near the origin the product keeps its digits. Not
         # the mean of the embeddings: a single one far off would cost all others theirs.
@@ -171,8 +161,7 @@ class WarpedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunctio
         t = paired_distances(embeddings, sums.rows[0])
         if self.collect_stats and len(t):
             self.mean_own_distance = t.detach().mean().item()
-        loss = softplus(sums.others + self.scale * self._own_warp(t))
-        return self.loss_dict({"loss": loss}, embeddings, labels, indices_tuple)
+        return {"loss": softplus(sums.others + self.scale * self._own_warp(t))}
 
     def _own_warp(self, t: Tensor) -> Tensor:
         if self.own_warp is not None:

@@ -60,7 +60,7 @@ def add_parser(commands: Commands) -> None:
         metavar="NAME",
         action="append",
         default=[],
-        help="send finished trials to a tracker: tensorboard, mlflow, wandb, database; repeatable "
+        help="send finished trials to a tracker: tensorboard, mlflow, wandb; repeatable "
         "(`reality-check track` sends them afterwards)",
     )
     said = command.add_mutually_exclusive_group()

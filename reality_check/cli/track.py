@@ -13,7 +13,6 @@ Sends those trials, reproductions and final trainings of an output folder that a
 tracker does not have yet: curves, hyper-parameters, test scores. Nothing is
 trained. `reality-check run --track NAME` sends them as they finish.
 
-  database     records.db in the folder: one SQLite file, record-keeper's tables
   mlflow       to MLFLOW_TRACKING_URI
   tensorboard  tensorboard/ in the folder: a run for each training
   wandb        to WANDB_PROJECT; WANDB_MODE=offline keeps the runs in the folder

@@ -154,8 +154,11 @@ def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
 
 def clean(names: Iterable[str]) -> list[str]:
     """Those of the metrics that are measured on the test images as they are."""
-    others = (name for name in names if not (corrupted(name) or pair_list(name)))
-    return [name for name in others if name != AVG_DTP and not of_trainval([name])]
+    return [
+        name
+        for name in names
+        if not (name == AVG_DTP or corrupted(name) or pair_list(name) or of_trainval([name]))
+    ]
 
 
 def is_binary(name: str) -> bool:

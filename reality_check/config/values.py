@@ -261,7 +261,8 @@ def parse_tunable(value: Any) -> float | Searched | None:
 def ends_of(value: Any) -> list[Any]:
     """What a value can be: all choices, both ends of a range, or the number itself."""
     if isinstance(value, Range):
-        return [value.low, value.high]
+        ends = [value.low, value.high]
+        return [int(end) for end in ends] if value.integer else ends
     return value.choices if isinstance(value, Choices) else [value] if is_number(value) else []
 
 
@@ -272,8 +273,7 @@ def dump_value(value: Any) -> Any:
 
 def _dumped(value: Searched) -> dict[str, Any]:
     plain = value.model_dump(by_alias=True, exclude_defaults=True)
-    whole = isinstance(value, Range) and value.integer
-    return plain | ({key: int(plain[key]) for key in ("low", "high")} if whole else {})
+    return plain | (dict(zip(_KEYS, ends_of(value), strict=False)) if "low" in plain else {})
 
 
 def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:

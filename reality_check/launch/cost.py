@@ -20,7 +20,7 @@ from reality_check.data import SampleSet
 from reality_check.evaluation.metrics import embed, evaluate_both_geometries
 from reality_check.studies.campaign import MOST_BASELINES
 from reality_check.training.fold import FoldTask
-from reality_check.training.methods import fill_settings, middle_model, middle_params
+from reality_check.training.methods import fill_settings, middle_params, middles
 from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import every, users_code
@@ -171,7 +171,8 @@ def _measure(
 def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device) -> Trainer:
     """The training of the first fold, as a search would begin it."""
     protocol, training = prepared.protocol, prepared.experiment.training_of(method)
-    model = middle_model(prepared.experiment.model_of(method))
+    model = prepared.experiment.model_of(method)
+    model = model.filled(middles(model.searched()))
     fold = prepared.splits.folds[0]
     settings = fill_settings(method, protocol, middle_params(method, protocol))
     task = FoldTask(settings, model, training, training.embedding_size, 0, 0)

@@ -196,9 +196,8 @@ def _check_storage(experiment: Experiment, out_dir: Path) -> None:
     if experiment.storage is None:
         return
     storage = open_storage(experiment.storage)
-    if not (out_dir / "experiment.yaml").exists():
-        return
-    if load_locked(out_dir).storage != without_password(experiment.storage):
+    begun = (out_dir / "experiment.yaml").exists()
+    if begun and load_locked(out_dir).storage != without_password(experiment.storage):
         check_studies(experiment, storage)
 
 

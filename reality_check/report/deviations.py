@@ -14,6 +14,7 @@ from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.protocol import INDEPENDENT, Protocol
 from reality_check.config.schema import Experiment
+from reality_check.report.text import counts_text
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step
@@ -30,8 +31,14 @@ MOST_CUT_SHORT = 0.25
 #: Of more entries than the first number, only so many are named.
 _MOST_NAMED, _FIRST_NAMED = 8, 3
 
-#: Keys that mean nothing without another one.
-_NEEDS = {"training.augmentation.resized_crop_ratio": "training.augmentation.resized_crop_scale"}
+#: Keys that mean nothing with some values of another one.
+_IDLE = {
+    "training.augmentation.resized_crop_ratio": (
+        "training.augmentation.resized_crop_scale",
+        (None,),
+    ),
+    "search.startup_trials": ("search.sampler", INDEPENDENT),
+}
 
 
 def find_deviations(
@@ -207,13 +214,13 @@ def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Itera
 
 
 def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    lost = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
-    if counts := ", ".join(f"{name} {count}" for name, count in lost.items() if count):
-        text = (
+    counts = {m.name: sum(t.attempts - 1 for t in m.search) for m in methods}
+    if lost := {name: count for name, count in counts.items() if count}:
+        yield Deviation(
+            "restarts",
             "Attempts repeated with the same parameters after a stop, an error or a lost worker: "
-            f"{counts}."
+            f"{counts_text(lost)}.",
         )
-        yield Deviation("restarts", text)
 
 
 # -- against the published protocol ---------------------------------------------------------------
@@ -315,12 +322,9 @@ def _differences(
 ) -> Iterator[Deviation]:
     parts: dict[str, list[str]] = {}
     for key in differing_keys(theirs, ours):
-        needed = _NEEDS.get(key)
-        if needed is not None and value_at(ours, needed) is None:
-            continue  # it does nothing here; what it needs is listed where it should be there
-        if key == "search.startup_trials" and value_at(ours, "search.sampler") in INDEPENDENT:
-            continue
-        if is_result_neutral(f"protocol.{key}"):
+        # What does nothing here; what it needs is listed where it should be there.
+        other, idle = _IDLE.get(key, ("", ()))
+        if value_at(ours, other) in idle or is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
         given, expected = _look_up(ours, key), _look_up(theirs, key)
@@ -331,18 +335,16 @@ def _differences(
 
 def _part_of(key: str) -> tuple[str, str]:
     """The part of a protocol that a key belongs to, and its name within it."""
+    if key.count(".") > 1:
+        key = key.removeprefix("training.")
     head, _, rest = key.partition(".")
-    if head == "training" and "." in rest:
-        part, _, name = rest.partition(".")
-        return part, name
     return (head, rest) if rest else ("protocol", head)
 
 
 def _rules(protocol: Protocol) -> dict[str, Any]:
-    plain = protocol.plain()
     return {
         key: value
-        for key, value in plain.items()
+        for key, value in protocol.plain().items()
         if key not in _OF_COMPARISON and not is_table_neutral(f"protocol.{key}")
     }
 
@@ -381,16 +383,11 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
         file = next((file for file in candidates if file in shipped), None)
         if file is None:
             continue
-        published = named_method(file).plain()
-        ours = method.plain()
-        keys = sorted(
-            {_value_name(key) for key in differing_keys(published, ours)}
-            - {"note", "packed", "trials"}
-        )
-        if keys:
+        keys = map(_value_name, differing_keys(named_method(file).plain(), method.plain()))
+        if own := sorted({*keys} - {"note", "packed", "trials"}):
             yield Deviation(
                 f"method {method.name}",
-                f"{method.name} has its own values or search ranges for {', '.join(keys)}, not "
+                f"{method.name} has its own values or search ranges for {', '.join(own)}, not "
                 f"those of configs/methods/{file}.yaml.",
             )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from hashlib import sha256
 from typing import TYPE_CHECKING, Any
 
@@ -62,6 +62,11 @@ def interval_text(interval: Centred, fraction: bool = True) -> str:
         [interval.mean] if interval.half_width is None else [interval.mean, interval.half_width]
     )
     return " ± ".join(percent(n) if fraction else rounded(n, 3) for n in numbers)
+
+
+def counts_text(counts: Mapping[str, int]) -> str:
+    """``"contrastive 8, proxy_nca 4"``."""
+    return ", ".join(f"{name} {count}" for name, count in counts.items())
 
 
 def parameter(value: Any) -> str:

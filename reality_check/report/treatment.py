@@ -10,7 +10,7 @@ from reality_check.config.method import BeforeTraining, open_values
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
-from reality_check.report.text import listed
+from reality_check.report.text import counts_text, listed
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step, describe_changes
 from reality_check.studies.study import Studies, Study
@@ -31,23 +31,20 @@ def unequal_treatment(
     each = experiment.protocol.search.trials_per_parameter
     searched = {m.name: len(m.searched) for m in methods if m.search}
     if each is not None:
-        counts = ", ".join(f"{name} {each * max(1, count)}" for name, count in searched.items())
+        counts = counts_text({name: each * max(1, count) for name, count in searched.items()})
         yield Deviation(
             "trials per parameter",
             f"Each search has {each} trials for every hyper-parameter, not an equal number for all "
             f"methods, as was declared: {counts}.",
         )
     elif len(set(done.values())) > 1:
-        counts = ", ".join(f"{name} {count}" for name, count in done.items())
-        yield Deviation(
-            "unequal search", f"The methods have unequal numbers of trials: {counts}.", True
-        )
+        text = f"The methods have unequal numbers of trials: {counts_text(done)}."
+        yield Deviation("unequal search", text, True)
     if each is None and len(set(searched.values())) > 1:
-        counts = ", ".join(f"{name} {count}" for name, count in searched.items())
         yield Deviation(
             "searched parameters",
             "All methods get the same number of trials, but they search different numbers of "
-            f"hyper-parameters: {counts}.",
+            f"hyper-parameters: {counts_text(searched)}.",
         )
     two = [m.name for m in experiment.methods if m.phase2 is not None]
     one = [m.name for m in experiment.methods if m.phase2 is None]

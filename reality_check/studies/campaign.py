@@ -230,12 +230,10 @@ class Campaign:
     def study(self, method: Method, stage: Stage, search: int = 0) -> Study | None:
         """The study of a stage; ``None`` while what it needs is not complete."""
         key = (method.name, stage, search)
-        if key not in self._studies:
-            study = self._make_study(method, stage, search)
-            if study is None:
-                return None
+        study = self._studies.get(key) or self._make_study(method, stage, search)
+        if study is not None:
             self._studies[key] = study
-        return self._studies[key]
+        return study
 
     def baselines(self) -> Study:
         """The study that scores the untrained baselines; it belongs to no method."""
@@ -284,7 +282,6 @@ class Campaign:
             first = dict(method.warm_start.values)
         trials = experiment.trials_of(method)
         name = f"{method.name}/{place(Stage.SEARCH, search)}"
-        seed = experiment.seed_of(method)
         return Study(
             self.storage,
             study_name(experiment, name),
@@ -293,7 +290,7 @@ class Campaign:
             options.sampler,
             min(options.startup_trials, trials),
             derive(experiment.seed, name),
-            derive(seed, place(Stage.SEARCH, search), "draws"),
+            derive(experiment.seed_of(method), place(Stage.SEARCH, search), "draws"),
             first=first,
             arguments=options.sampler_arguments,
             made_of=None if first is None else [{"first": first}],
@@ -309,9 +306,8 @@ class Campaign:
 
     def _fixed(self, method: Method, stage: Stage) -> list[dict[str, Any] | None]:
         """What every run of a stage after the search trains with; without a search, no more."""
-        protocol = self.experiment.protocol
-        if Stage.SEARCH not in protocol.stages:
-            return [{}] * protocol.runs
+        if Stage.SEARCH not in self.experiment.protocol.stages:
+            return [{}] * self.experiment.protocol.runs
         fixed: list[dict[str, Any] | None] = []
         for index, one in enumerate(self.retrained(method)):
             params = None if one.trial is None else dict(one.trial.params)

@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 import optuna
 import sqlalchemy.orm
@@ -111,9 +112,8 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     try:
         if kind_of(bare) == "journal":
             return open_journal(str(bare))
-        if not wait:
-            return _open_with_others(make_url(bare), password)
-        return Retries(kind_of(bare)).call(_open_with_others, make_url(bare), password)
+        opened = functools.partial(_open_with_others, make_url(bare), password)
+        return Retries(kind_of(bare)).call(opened) if wait else opened()
     except (UsageError, StorageLost):
         raise
     except Exception as error:
@@ -171,9 +171,10 @@ def same_database(one: str | None, other: str | None) -> bool:
         return False
     if kind_of(one) in ("sqlite", "journal"):
         return whole_url(one) == whole_url(other)  # older folders have paths from where they began
-    names = [without_password(url).partition("://")[2].partition("/")[2] for url in (one, other)]
-    first, second = (name.partition("?")[0] for name in names)
-    return kind_of(one) == kind_of(other) and first == second
+    names = {
+        (kind_of(url), urlsplit(without_password(url), "", False).path) for url in (one, other)
+    }
+    return len(names) == 1
 
 
 # -- databases -----------------------------------------------------------------------------------

@@ -11,6 +11,7 @@ same parameters.
 from __future__ import annotations
 
 import contextlib
+import functools
 import json
 import logging
 import math
@@ -131,9 +132,8 @@ class Study:
                 "sampler": sampler,
                 "sampler_arguments": sampler_arguments(sampler, startup_trials, arguments),
                 "space": dump_value(self.space),
-                **describe_environment(),
             }
-            self.note("about", about)
+            self.note("about", about | describe_environment())
             if objective is not None:
                 self.study.set_metric_names([objective])
 
@@ -224,10 +224,7 @@ class Study:
         if not self._offer_trial():
             return False
         failures: list[BaseException] = []
-
-        def objective(trial: optuna.Trial) -> float:
-            return self._do(trial, work, about or {}, failures)
-
+        objective = functools.partial(self._do, work, about or {}, failures)
         try:
             self.study.optimize(objective, n_trials=1, catch=(DuplicateTrial,))
         except NothingWaits:
@@ -246,10 +243,10 @@ class Study:
 
     def _do(
         self,
-        trial: optuna.Trial,
         work: Work,
         about: Mapping[str, Any],
         failures: list[BaseException],
+        trial: optuna.Trial,
     ) -> float:
         started = time.monotonic()  # the clock may be set meanwhile
         context = self._claim(trial)
@@ -319,8 +316,7 @@ class Study:
         if not every:
             return False
         free = self._choose(every, trials)
-        same = [trial for trial in trials if trial.trial_index == free]
-        earlier = [trial for trial in same if not trial.superseded]
+        earlier = [trial for trial in trials if trial.trial_index == free and not trial.superseded]
         forgiven = self.noted("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
@@ -331,8 +327,9 @@ class Study:
             )
             self.record_failure(message, usage=False)
             raise WorkFailed(f"{self.name}, {message}")
-        attributes = {"trial_index": free}
-        self.study.enqueue_trial(self._known_params(free, earlier), user_attrs=attributes)
+        self.study.enqueue_trial(
+            self._known_params(free, earlier), user_attrs={"trial_index": free}
+        )
         return True
 
     def _choose(self, free: Sequence[int], trials: Sequence[StoredTrial]) -> int:

@@ -31,7 +31,6 @@ class TrackedTrial:
         values: what came of it, by name: ``validation MAP@R``, ``test MAP@R (aggregate)``, ...; all
             are fractions. Empty if it diverged.
         diverged: why, if it did.
-        folders: of each fold, with ``records/`` as record-keeper wrote them.
         curves: of each fold, a row per evaluation in the order of epochs.
     """
 
@@ -41,7 +40,6 @@ class TrackedTrial:
     params: Mapping[str, Any]
     values: Mapping[str, float]
     diverged: str | None
-    folders: tuple[Path, ...]
     curves: tuple[tuple[Row, ...], ...]
     seconds: float
 
@@ -49,7 +47,6 @@ class TrackedTrial:
 def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
     """A complete trial of a stage, with the curves in its folder."""
     trial = work.study.complete()[index]
-    folders = tuple(_fold_folders(campaign.out_dir, work, index))
     return TrackedTrial(
         method=work.method or "without training",
         stage=work.stage.value,
@@ -57,8 +54,10 @@ def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
         params=trial.params,
         values=dict(_values(campaign, work, trial)),
         diverged=trial.diverged,
-        folders=folders,
-        curves=tuple(tuple(_curve(folder / "records")) for folder in folders),
+        curves=tuple(
+            tuple(_curve(folder / "records"))
+            for folder in _fold_folders(campaign.out_dir, work, index)
+        ),
         seconds=trial.seconds or 0.0,
     )
 

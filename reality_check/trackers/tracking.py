@@ -21,7 +21,6 @@ from reality_check.utils.text import nearest, one_line
 #: The trackers that come along, by name: a module, and its class. The extra that installs what it
 #: needs has the name too. Other packages add theirs by the entry points ``reality_check.trackers``.
 BUILT_IN = {
-    "database": ("reality_check.trackers.database", "DatabaseTracker"),
     "mlflow": ("reality_check.trackers.mlflow", "MLflowTracker"),
     "tensorboard": ("reality_check.trackers.tensorboard", "TensorBoardTracker"),
     "wandb": ("reality_check.trackers.wandb", "WandbTracker"),

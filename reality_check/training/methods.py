@@ -176,11 +176,6 @@ def middle_params(method: Method, protocol: Protocol) -> dict[str, Any]:
     return middles(search_space(method, protocol))
 
 
-def middle_model(model: Model) -> Model:
-    """The model with the middle of every range that is searched."""
-    return model.filled(middles(model.searched()))
-
-
 def _tunable(method: Method, protocol: Protocol, model: Model | None) -> dict[str, Any]:
     """The parts of a method that can be searched, the protocol's learning rates included."""
     rates = {}

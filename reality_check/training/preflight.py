@@ -20,7 +20,7 @@ from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.training import Training
-from reality_check.config.values import Choices, Range, Searched
+from reality_check.config.values import Choices, Searched, ends_of
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.data.pairs import read_pairs
 from reality_check.models.network import Network, build_network
@@ -91,12 +91,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
 
 def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
     """What to try instead of the middles: nothing, each end, each choice, few pairs of choices."""
-    ends: dict[str, list[Any]] = {
-        name: value.choices if isinstance(value, Choices) else [value.low, value.high]
-        for name, value in space.items()
-    }
-    whole = [name for name, value in space.items() if isinstance(value, Range) and value.integer]
-    single = [{name: int(end) if name in whole else end} for name in ends for end in ends[name]]
+    single = [{name: end} for name, value in space.items() for end in ends_of(value)]
     choices = {name for name, value in space.items() if isinstance(value, Choices)}
     pairs = [
         one | other
@@ -157,15 +152,14 @@ def _loss_check(
     method: Method, loss: torch.nn.Module, leaf: torch.Tensor, value: torch.Tensor
 ) -> LossCheck:
     own = {name: p for name, p in loss.named_parameters() if p.requires_grad}
-    gradient = leaf.grad is not None and bool(torch.isfinite(leaf.grad).all())
-    flows = gradient and leaf.grad is not None and bool((leaf.grad != 0).any())
+    gradient = leaf.new_tensor(torch.nan) if leaf.grad is None else leaf.grad
     missing = [name for name, p in own.items() if p.grad is None]
     problem = None
-    if not bool(torch.isfinite(value)):
+    if not value.isfinite():
         problem = f"the loss of a random batch is {float(value.detach())}; it must be finite"
-    elif not gradient:
+    elif not gradient.isfinite().all():
         problem = "the gradient of the embeddings is missing, NaN or infinite on a random batch"
-    elif not flows:
+    elif not gradient.any():
         problem = (
             "the gradient of every embedding is 0 on a random batch with "
             f"samples_per_class={method.samples_per_class or _IN_A_RANDOM_BATCH}"
@@ -249,11 +243,10 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
         build_augmentation(model, training.augmentation, shape)
         searched = model.searched()
         for change in reversed(changes(searched)):
-            network = build_network(model.filled(middles(searched) | change), shape, size, seed=0)
+            filled = model.filled(middles(searched) | change)
+            network = build_network(filled, shape, size, seed=0)
         if Stage.FINAL in protocol.stages and model.embedder and model.embedder.init == "pca":
-            build_network(
-                model.filled(middles(searched)), shape, size * protocol.split.folds, seed=0
-            )
+            build_network(filled, shape, size * protocol.split.folds, seed=0)
         for method in methods:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)

@@ -80,7 +80,7 @@ class FoldProgress:
             return self._task.fixed_epochs[position.phase - 1]
         if position.phase == 2:
             return training.max_epochs - (position.spent - position.phase_epochs)
-        return training.phase_epochs(self._task.settings.second_phase is not None)[0]
+        return training.phase_epochs(self.has_second_phase())[0]
 
     def phase_is_over(self) -> bool:
         """Whether no further epoch belongs to the current phase."""

@@ -550,7 +550,7 @@ def test_output_folder_of_another_experiment(
         ["leaderboard", "out", "--out", "board.html"],
         ["verdicts", "out"],
         ["score", "out"],
-        ["track", "out", "database"],
+        ["track", "out", "tensorboard"],
     ],
 )
 def test_output_folder_without_its_records(

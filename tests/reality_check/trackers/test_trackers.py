@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 import shutil
-import sqlite3
 import sys
 from pathlib import Path
 from typing import ClassVar
@@ -16,7 +15,6 @@ from tensorboard.plugins.hparams.plugin_data_pb2 import HParamsPluginData
 
 import reality_check as rc
 from reality_check.studies.campaign import read_campaign
-from reality_check.trackers.database import DatabaseTracker
 from reality_check.trackers.tensorboard import TensorBoardTracker
 from reality_check.trackers.tracked_trial import TrackedTrial, tracked
 from reality_check.trackers.tracking import BUILT_IN, Tracker
@@ -164,30 +162,6 @@ def test_wandb_keeps_runs_without_a_network(
     assert not [text for text in texts if text.encode() not in reproduction]
 
 
-def test_one_database_has_the_records_of_all_trainings(
-    tmp_path: Path, trials: dict[str, TrackedTrial]
-) -> None:
-    tell_all(DatabaseTracker("tiny", tmp_path), trials)
-    database = sqlite3.connect(tmp_path / "records.db")
-    folds = "SELECT id FROM experiment_ids WHERE experiment_name = ?"
-    accuracies = database.execute(
-        "SELECT epoch, mean_average_precision_at_r_level0 FROM "
-        "accuracies_normalized_GlobalEmbeddingSpaceTester_level_0_VAL_vs_self "
-        f"WHERE experiment_id = ({folds})",
-        ["normalized_softmax, trial 2, fold 2"],
-    ).fetchall()
-    curve = trials["normalized_softmax, trial 2"].curves[1]
-    assert accuracies[1:] == [(row["epoch"], row["MAP@R"]) for row in curve]
-    values = database.execute(
-        f"SELECT [validation MAP@R] FROM results WHERE experiment_id = ({folds})",
-        ["normalized_softmax, trial 2"],
-    ).fetchall()
-    assert values == [(trials["normalized_softmax, trial 2"].values["validation MAP@R"],)]
-    losses = database.execute("SELECT COUNT(*) FROM loss_NormalizedSoftmaxLoss").fetchone()
-    rows = [row for trial in trials.values() for curve in trial.curves for row in curve]
-    assert losses == (sum("loss" in row for row in rows),)
-
-
 class Listed:
     """A tracker of a package, which the network fails now and then."""
 
@@ -249,7 +223,7 @@ def test_a_tracker_that_fails_ends_no_run_and_is_told_later(
 @pytest.mark.parametrize(
     ("name", "message"),
     [
-        ("mlflw", "there is no tracker named 'mlflw'; write one of database, mlflow, "),
+        ("mlflw", "there is no tracker named 'mlflw'; write one of mlflow, tensorboard, "),
         ("mlflow", "pip install 'pml-extensions[mlflow]'"),
     ],
 )

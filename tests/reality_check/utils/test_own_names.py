@@ -17,9 +17,9 @@ def test_a_finished_folder_holds_no_name_that_a_method_could_have(tmp_path: Path
     record(done, tmp_path / "a")
     record(experiment("methods=[quick/contrastive]"), tmp_path / "b")
     api.merge([tmp_path / "a", tmp_path / "b"], tmp_path / "both")
-    api.track(tmp_path / "both", ["database"])
+    api.track(tmp_path / "both", ["tensorboard"])
     names = {path.name for path in (tmp_path / "both").iterdir()}
-    assert {"merged_from.json", "records.db", "report.html", "trackers"} <= names
+    assert {"merged_from.json", "report.html", "tensorboard", "trackers"} <= names
     assert {name for name in names if not RESERVED.fullmatch(name)} == {
         "normalized_softmax",
         "contrastive",
