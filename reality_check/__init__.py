@@ -15,7 +15,7 @@ from __future__ import annotations
 import os
 import sys
 
-if sys.argv[0] == "-m" and sys.path[0] == os.getcwd():
+if sys.argv[:1] == ["-m"] and sys.path[0] == os.getcwd():
     # `python -m reality_check` has put the folder first, whose random.py would be Python's then.
     sys.path.append(sys.path.pop(0))
 

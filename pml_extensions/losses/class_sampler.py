@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Sequence
 from fractions import Fraction
-from typing import Literal
+from typing import Any, Literal
 
 import torch
 from torch import Tensor
@@ -65,7 +65,7 @@ class ClassSampler(torch.nn.Module):
         self.register_buffer("seed", torch.tensor(torch.initial_seed() % 2**62))
         self.register_buffer("draw", torch.zeros((), dtype=torch.int64))
         # Of as many calls as one backward pass may be of.
-        self._recent: deque[tuple[Tensor, Tensor]] = deque(maxlen=64)
+        self._recent: deque[list[Any]] = deque(maxlen=64)
 
     def fewest(self, num_classes: int) -> int:
         """Return how many classes are kept at least, in the step of a batch of one class."""
@@ -116,11 +116,16 @@ class ClassSampler(torch.nn.Module):
         if not is_recomputing():
             self.draw += 1
             if not torch.compiler.is_compiling():
-                self._recent.append((labels, self.draw.clone()))
+                self._recent.append([labels, self.draw.clone(), None])
             return self.draw
-        # The graph keeps the labels in their place, unless they were no int64.
-        found = [draw for y, draw in self._recent if y.data_ptr() == labels.data_ptr()]
-        return [self.draw, *found][-1]
+        # The graph keeps the labels in their place, unless they were no int64; of several calls
+        # with them a backward pass recomputes the last one first.
+        now = torch._C._current_graph_task_id()
+        for call in reversed(self._recent):
+            if call[0].data_ptr() == labels.data_ptr() and call[2] != now:
+                call[2] = now
+                return call[1]
+        return self.draw
 
     def _num_kept(self, present: Tensor, most_present: int) -> int:
         if self.ratio_of == "all":

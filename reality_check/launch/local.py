@@ -99,10 +99,10 @@ class LocalWorkers:
             if status not in (-signal.SIGKILL, LOST):
                 last = log.read_text(errors="replace").strip().rpartition("\n")[2]
                 why = f"the end of its log: {last}"
+            ended = str(subprocess.CalledProcessError(status, "worker")).rstrip(".")
             raise WorkFailed(
                 f"worker {worker.number} was ended {worker.deaths} times in a row within "
-                f"{_SOON:.0f} seconds ({subprocess.CalledProcessError(status, 'worker')}); {why}. "
-                f"See {log}"
+                f"{_SOON:.0f} seconds ({ended}); {why}. See {log}"
             )
         worker.process = self._spawn(worker.number)
         worker.started = time.monotonic()

@@ -88,7 +88,11 @@ def whole_url(url: str) -> str:
         return url
     if kind_of(url) == "journal":
         return f"journal://{file.absolute()}"
-    return make_url(url).set(database=str(file.absolute())).render_as_string()
+    whole = make_url(url).set(database=str(file.absolute()))
+    text = whole.render_as_string()
+    if make_url(text) != whole:  # SQLAlchemy 2.0 has no text for a question mark in a path
+        raise UsageError(f"no URL can hold the path {file.absolute()}; name another folder.")
+    return text
 
 
 def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:

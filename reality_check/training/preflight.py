@@ -86,6 +86,10 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
             settings = fill_settings(method, protocol, middles(space) | change, model)
             for width in sizes if not change else [size]:
                 found.append(_run_once(experiment, method, settings, width, num_classes))
+            # At the ends of a range, random embeddings may well be too far apart for a gradient.
+            chosen = change and all(isinstance(space[name], Choices) for name in change)
+            if chosen and found[-1].problem and not found[0].problem:
+                raise UsageError(found[-1].problem)
     return found[0]
 
 

@@ -152,6 +152,7 @@ def test_recomputation_draws_the_same_classes(use_reentrant: bool) -> None:
         torch.manual_seed(0)
         loss = seeded(LOSSES["normalized"], class_sampler=ClassSampler(0.4))
         calls = [batch(size) for size in (12, 5, 12)]
+        calls.append((-calls[0][0], calls[0][1]))  # another view with the very same labels
         # The gradients of several calls, whose recomputations come in any order, in two steps.
         for _ in range(2):
             sum(call(loss, x.requires_grad_(), labels) for x, labels in calls).backward()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import inspect
+import math
 import sys
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
@@ -194,9 +195,12 @@ class Odd(torch.nn.Module):
             return self(x, labels)
         elif self.do == "odd":
             raise OddError
-        return {"complex": value * 1j, "dict": {"loss": value}, "whole": value.long()}.get(
-            self.do, value
-        )
+        return {
+            "complex": value * 1j,
+            "nan": value * math.nan,
+            "dict": {"loss": value},
+            "whole": value.long(),
+        }.get(self.do, value)
 
 
 class OddError(BaseException):
@@ -230,6 +234,7 @@ def check_odd(monkeypatch: pytest.MonkeyPatch, **arguments: Any) -> None:
         ({"dim": 64}, r"size 256.*RuntimeError", "cross_entropy"),  # of the final network
         ({"n": "$classes"}, r"knows no \$classes, only \$num_classes, \$embedding_size", ""),
         ({"do": {"choices": ["nothing", "exit"]}}, r"with arguments\.do='exit'", "sys.exit"),
+        ({"do": {"choices": ["no", "x", "nan"]}}, r"nan.* \(with arguments\.do='nan'", ""),
         ({"n": {"low": 10, "high": 14, "int": True}}, r"with arguments\.n=10", "cross_entropy"),
     ],
 )
