@@ -131,11 +131,7 @@ class Scorer:
                 )
             classes = splits.trainval if stage is Stage.FINAL else splits.folds[fold].train
             shape = len(classes), method.embedding_size(stage)
-            proxies = [
-                value
-                for key, value in state.items()
-                if key.rpartition(".")[2] == "proxies" and value.shape == shape
-            ]
+            proxies = [value for value in state.values() if value.shape == shape]
             if not proxies:
                 return {}
             samples = self._prepared.dataset.subset(classes)
