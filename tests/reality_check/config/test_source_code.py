@@ -179,9 +179,9 @@ def test_copies_can_be_imported_alone(folder: Path, tmp_path: Path) -> None:
     }
     assert copied == set(FILES) - {"not_imported.py"}
     code = "import losses, torch; print(losses.Mine()(torch.ones(2, 2), None).item())"
-    done = subprocess.run(
-        [sys.executable, "-c", code], cwd=tmp_path / SOURCES, capture_output=True, text=True
-    )
+    # -E: PYTHONSAFEPATH, which a worker in this process may have set, hides the folder.
+    command = [sys.executable, "-E", "-c", code]
+    done = subprocess.run(command, cwd=tmp_path / SOURCES, capture_output=True, text=True)
     assert done.returncode == 0, done.stderr
 
 
