@@ -7,6 +7,7 @@ and metrics do without it.
 
 from __future__ import annotations
 
+import inspect
 import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
@@ -190,6 +191,10 @@ class Fused(torch.autograd.Function):
     """A function of tensors that saves all it got and returned, a tuple; torch.func takes it."""
 
     generate_vmap_rule = True
+
+    def __init_subclass__(cls) -> None:
+        # torch asks for it in each call, which takes as long as a small step's operation.
+        cls.forward.__signature__ = inspect.signature(cls.forward)  # type: ignore[attr-defined]
 
     @staticmethod
     def setup_context(ctx: Any, inputs: tuple[Tensor, ...], output: tuple[Tensor, ...]) -> None:

@@ -154,11 +154,19 @@ def test_a_batch_must_fit_the_classes_of_a_fold(make_images: Callable[..., Image
         check_data(compose(RAW), make_images(18, 2))
 
 
+#: What was tried for another experiment of this process.
+TRIED: set[str] = set()
+
+
 @pytest.mark.parametrize("name", [*shipped_files("experiments"), *paper_files()])
 def test_no_loss_of_a_shipped_experiment_is_turned_away(name: str) -> None:
     experiment = shipped(name)
-    problems = [check_loss(experiment, method).problem for method in experiment.methods]
-    assert set(problems) == {None}
+    for method in experiment.methods:
+        rules = experiment.training_of(method), experiment.protocol.split.folds
+        what = f"{method.plain()} {rules} {experiment.protocol.stages}"
+        if what not in TRIED:
+            assert check_loss(experiment, method).problem is None
+            TRIED.add(what)
 
 
 @pytest.mark.parametrize(
