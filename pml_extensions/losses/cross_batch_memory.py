@@ -73,7 +73,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
         if f"{prefix}_extra_state" not in state_dict:
             missing_keys = args[2]  # which strict=False lets pass
             missing_keys.append(
-                "the checkpoint does not say where in its memory CrossBatchMemory goes on (PML's "
+                "the checkpoint does not say where in its memory CrossBatchMemory continues (PML's "
                 "class saved it, or an older version); load it with strict=False, and call "
                 "reset_queue()."
             )

@@ -48,7 +48,7 @@ class BatchChecks(LossCase):
     def test_a_nan_embedding_shows_in_the_loss(self) -> None:
         """A network that has diverged must be noticed.
 
-        Wrong result: a diverged training goes on unnoticed.
+        Wrong result: a diverged training continues unnoticed.
         """
         x, labels = self.batch()
         bad = x.detach().clone()

@@ -127,7 +127,7 @@ class TrainingChecks(LossCase):
     def test_a_checkpoint_resumes_the_loss(self, tmp_path: Path) -> None:
         """The state dictionary, loaded into a new loss, holds all that training has changed.
 
-        Wrong result: a resumed training goes on with another loss.
+        Wrong result: a resumed training continues with another loss.
         """
         x, labels = self.batch()
         loss = self.trained_loss()

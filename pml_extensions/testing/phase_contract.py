@@ -28,7 +28,7 @@ class PhaseContract(LossCase):
     def test_a_phase_changes_the_loss_and_survives_a_checkpoint(self, tmp_path: Path) -> None:
         """The values are in the state dictionary, exact, and need no gradient.
 
-        Wrong result: a resumed training goes on in another phase.
+        Wrong result: a resumed training continues in another phase.
         """
         x, labels = self.batch()
         loss = self.seeded_loss()
