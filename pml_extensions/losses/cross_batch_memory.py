@@ -20,7 +20,7 @@ class CrossBatchMemory(pml_losses.CrossBatchMemory):
     of that name, takes all the losses that one takes, and :class:`GradMLLoss`. PML refuses any
     other class by its name, subclasses included; override ``supported_losses`` to add one.
 
-    What is mended: an ``indices_tuple`` that was mined within the batch names positives and
+    What is fixed here: an ``indices_tuple`` that was mined within the batch names positives and
     negatives by their place in the batch, while the loss looks for them in the memory. PML (2.9)
     reads the one as the other, which is right for the first batch only; here they are translated.
     A checkpoint holds how far the memory is filled, and half-precision batches leave a float32
