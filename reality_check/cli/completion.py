@@ -10,7 +10,6 @@ from __future__ import annotations
 import argparse
 import itertools
 from collections.abc import Callable, Iterable
-from pathlib import Path
 from typing import Any
 
 from reality_check.cli.parsing import Commands, add_command
@@ -32,7 +31,7 @@ SHELLS = ("bash", "zsh", "fish")
 LISTINGS = (
     *("datasets", "models", "methods", "protocols", "experiments", "papers"),
     *("losses", "trunks", "miners", "distances", "reducers", "regularizers", "optimizers"),
-    *("figures", "schema"),
+    "schema",
 )
 #: Keys of an experiment that are changed most, with what may stand behind them.
 _OVERRIDES: dict[str, Callable[[], Iterable[str]]] = {
@@ -78,7 +77,6 @@ def answer(parser: argparse.ArgumentParser, **options: Any) -> None:
         "DIR": DirectoriesCompleter(),
         "FILE": files,
         "TABLE": lambda prefix, **_: [*_published(), *FilesCompleter([".csv"])(prefix)],
-        "FIGURE": _figures,
         "SHELL": lambda **_: SHELLS,
         "KEY=VALUE": _overrides,
     }
@@ -97,11 +95,6 @@ def _experiments() -> Iterable[str]:
 
 def _published() -> Iterable[str]:
     return [*(f"published/{name}" for name in config_files("published")), *paper_files()]
-
-
-def _figures(**_: Any) -> Iterable[str]:
-    folder = Path(__file__).parents[1] / "papers" / "figures"
-    return [file.stem for file in folder.glob("*.py") if not file.name.startswith("_")]
 
 
 def _overrides(prefix: str, **_: Any) -> Iterable[str]:

@@ -63,8 +63,6 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
         _print_trunks()
     elif what in _KINDS:
         _print_classes(_KINDS[what])
-    elif what == "figures":
-        _print_figures()
     elif Path(what).exists() or what in config_files("experiments") or what in paper_files():
         experiment = load_experiment(what, overrides)
         for line in _summary(experiment):
@@ -82,7 +80,7 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
     """
     groups = [group for group in _GROUPS if name in config_files(group)]
     if not groups:
-        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures", _SCHEMA]
+        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, _SCHEMA]
         known = [*words, *(one for group in _GROUPS for one in config_files(group)), *paper_files()]
         raise UsageError(
             f"there is nothing named {name!r} to show; write one of {', '.join(words)}, the name "
@@ -196,17 +194,6 @@ def _print_trunks() -> None:
         "And the networks of torchvision and timm, such as resnet50, where they are installed,\n"
         "and classes of your own by import path: docs/trunks.md."
     )
-
-
-def _print_figures() -> None:
-    """Print all figures with their sources and what they need."""
-    from reality_check.papers.figures import FIGURES
-
-    table = name_table("name", "source", "what it shows", "trains on")
-    for figure in FIGURES.values():
-        table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
-    print_table(table)
-    print("reality-check figure FIGURE draws one.")
 
 
 def _add_plugins(table: Table, kind: str) -> None:

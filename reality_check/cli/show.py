@@ -28,7 +28,7 @@ def add_parser(commands: Commands) -> None:
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
-        "distances, reducers, regularizers, optimizers, figures, schema (JSON, for editors), "
+        "distances, reducers, regularizers, optimizers, schema (JSON, for editors), "
         "or the name of an experiment, data set, model, method or protocol (its resolved YAML)",
     )
     command.add_argument(

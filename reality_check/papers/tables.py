@@ -22,8 +22,6 @@ _MOST_NAMED = 3
 #: ``Tables 1, 3 and 5 to 7`` or ``Fig. 4`` in the source of a claim.
 _ITEMS = re.compile(r"(Table|Fig)[a-z.]* ([\dIV]+(?:(?:, | and | to )[\dIV]+)*)")
 _KINDS = {"Table": "Table", "Fig": "Figure"}
-#: How the names of a paper's figures begin, where that is not the name of its folder.
-_FIGURES = {"000_sgsl": "stop_gradient_softmax"}
 _ROMAN = ("I", "II", "III", "IV", "V", "VI", "VII", "VIII")
 
 
@@ -102,9 +100,9 @@ def _numbers(parts: Sequence[str]) -> Iterator[str]:
 
 
 def markdown_table() -> str:
-    """The table of ``docs/papers.md``: a row for each experiment and each figure that is drawn."""
+    """Return the table of ``docs/papers.md``: a row for each experiment."""
     done, checked = measured(), checked_on_small_data()
-    header = ["config or command", "networks", "published", "notes"]
+    header = ["config", "networks", "published", "notes"]
     blocks = []
     tables = paper_tables()
     for paper in dict.fromkeys(published.paper for _, published in tables.values()):
@@ -113,27 +111,12 @@ def markdown_table() -> str:
             for name, (experiment, published) in tables.items()
             if published.paper == paper
         ]
-        lines = [header, ["---"] * len(header), *rows, *_drawn(paper)]
+        lines = [header, ["---"] * len(header), *rows]
         table = "\n".join(f"| {' | '.join(cells)} |" for cells in lines)
         number = paper.partition("_")[0]
         claims = "; ".join(_claims(number, checked))
         blocks.append(f"## {number}: {PAPERS[paper]}\n\n{table}\n\nClaims: {claims}.")
     return "\n\n".join(blocks) + "\n"
-
-
-def _drawn(paper: str) -> list[list[str]]:
-    # Here, since it loads matplotlib, which nothing else needs.
-    from reality_check.papers.figures import FIGURES
-
-    begin = _FIGURES.get(paper, paper.partition("_")[2])
-    rows = []
-    for name, figure in FIGURES.items():
-        if name.startswith(begin):
-            [item] = items_in(figure.source)
-            drawn = f"small ({figure.needs})" if figure.needs else "formulas"
-            picture = f"[{item}](paper_figures.md)"
-            rows.append([f"`reality-check figure {name}`", "—", picture, drawn])
-    return rows
 
 
 def _cells(

@@ -18,7 +18,6 @@ from reality_check.cli.completion import LISTINGS, SHELLS, answer
 from reality_check.cli.listings import print_listing
 from reality_check.cli.main import build_parser, main
 from reality_check.config import load_experiment
-from reality_check.papers.figures._listing import FIGURES
 from reality_check.utils.errors import UsageError
 
 
@@ -72,8 +71,6 @@ def offered(*words: str) -> list[str]:
         (["status", "runs/second", ""], []),
         (["show", "loss"], ["losses"]),
         (["show", "quicks"], ["quickstart"]),
-        (["figure", "grad"], ["grad_ml_update"]),
-        (["figure", "--format", "p"], ["pdf", "png"]),
         (["completion", "z"], ["zsh"]),
         (["nothing", "s"], ["score", "show", "status"]),
         (["status", "no/such/folder"], []),
@@ -90,7 +87,6 @@ def test_every_command_is_offered() -> None:
 
 
 def test_what_is_offered_exists(capsys: pytest.CaptureFixture[str]) -> None:
-    assert offered("figure", "") == sorted(FIGURES)
     with pytest.raises(UsageError) as caught:
         print_listing("no such thing")
     words = str(caught.value).partition("write one of ")[2].partition(", the name")[0].split(", ")

@@ -16,15 +16,14 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from torch import nn
 
+from examples.paper_figures.digits import add_rows, rows_where
+from examples.paper_figures.images import Images, many_classes
+from examples.paper_figures.networks import NormalizedConv4
+from examples.paper_figures.style import COLOURS, INK, FigureData, dress, new_figure
+from examples.paper_figures.training import Budget, Phase, Settings, Trained, Training, embed, train
 from pml_extensions.evaluation import average_distance_to_proxy
 from pml_extensions.functional import Piecewise, Power, Scaled, Warp
 from pml_extensions.losses import WarpedSoftmaxLoss
-from reality_check.papers.figures._digits import add_rows, rows_where
-from reality_check.papers.figures._figure import Budget, FigureData, Settings
-from reality_check.papers.figures._images import Images, many_classes
-from reality_check.papers.figures._networks import NormalizedConv4
-from reality_check.papers.figures._training import Phase, Trained, Training, embed, train
-from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 
 
 class Kind(NamedTuple):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from reality_check.papers.figures import Settings
-from reality_check.papers.figures import grad_ml_update as diagram
+from examples.paper_figures import grad_ml_update as diagram
+from examples.paper_figures.training import Settings
 
 POINTS = diagram.four_points()
 

@@ -11,11 +11,11 @@ import numpy as np
 import torch
 from matplotlib.figure import Figure
 
-from pml_extensions.functional import Piecewise, Power, Warp
-from reality_check.papers.figures._digits import add_rows, arrays_where
-from reality_check.papers.figures._fields import LossField, grid, loss_field, warped_softmax
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.papers.figures.warped_softmax_landscape import (
+from examples.paper_figures.digits import add_rows, arrays_where
+from examples.paper_figures.fields import LossField, grid, loss_field, warped_softmax
+from examples.paper_figures.style import COLOURS, INK, FigureData, new_figure
+from examples.paper_figures.training import Settings
+from examples.paper_figures.warped_softmax_landscape import (
     ALPHA,
     K1,
     K2,
@@ -25,7 +25,7 @@ from reality_check.papers.figures.warped_softmax_landscape import (
     dress_colour_bar,
     mark_proxies,
 )
-from reality_check.report.figures.plotting import COLOURS, INK, new_figure
+from pml_extensions.functional import Piecewise, Power, Warp
 
 #: Corners of a square, the own proxy first.
 PROXIES = torch.tensor([[2.0, 2], [-2, 2], [2, -2], [-2, -2]], dtype=torch.float64)

@@ -3,26 +3,27 @@
 from __future__ import annotations
 
 import math
+from typing import Any
 
 import numpy as np
 import pytest
 import torch
 from matplotlib.lines import Line2D
 
-from pml_extensions.functional import unit_vectors
-from reality_check.papers.figures import FigureData, Settings
-from reality_check.papers.figures import heated_up_softmax_embeddings as circles
-from reality_check.papers.figures import normalized_softmax_class_sampling as sampling
-from reality_check.papers.figures import normalized_softmax_dimensions as dimensions
-from reality_check.papers.figures import stop_gradient_softmax_sphere as sphere
-from reality_check.papers.figures import warped_softmax_distances as distances
-from reality_check.papers.figures._images import Images
-from reality_check.papers.figures._retrieval import (
+from examples.paper_figures import heated_up_softmax_embeddings as circles
+from examples.paper_figures import normalized_softmax_class_sampling as sampling
+from examples.paper_figures import normalized_softmax_dimensions as dimensions
+from examples.paper_figures import stop_gradient_softmax_sphere as sphere
+from examples.paper_figures import warped_softmax_distances as distances
+from examples.paper_figures.images import Images
+from examples.paper_figures.retrieval import (
     RETRIEVAL_BUDGETS,
     Retrieval,
     random_rotation,
 )
-from reality_check.report.figures.plotting import dress, new_figure
+from examples.paper_figures.style import FigureData, dress, new_figure
+from examples.paper_figures.training import Settings
+from pml_extensions.functional import unit_vectors
 from reality_check.statistics import t_interval
 
 
@@ -36,7 +37,7 @@ def retrieval_of(labels: torch.Tensor) -> Retrieval:
 
 
 def test_means_and_intervals_are_drawn_over_the_dots() -> None:
-    rows = {"x": [1, 1, 1, 4, 4, 4], "y": [2.0, 3.0, 4.0, 8.0, 8.0, 8.0]}
+    rows: dict[str, list[Any]] = {"x": [1, 1, 1, 4, 4, 4], "y": [2.0, 3.0, 4.0, 8.0, 8.0, 8.0]}
     axes = new_figure(3, 3).subplots()
     dress(axes)
     dimensions.draw_means(axes, rows, "x", "y", "#000000", "o", "-", "a")
@@ -45,7 +46,8 @@ def test_means_and_intervals_are_drawn_over_the_dots() -> None:
     assert ys(means) == [3.0, 8.0]
     half = t_interval([2.0, 3.0, 4.0]).half_width
     assert half is not None
-    ends = axes.collections[0].get_segments()[0]
+    bars: Any = axes.collections[0]
+    ends = bars.get_segments()[0]
     assert np.asarray(ends)[:, 1].tolist() == pytest.approx([3 - half, 3 + half])
 
 

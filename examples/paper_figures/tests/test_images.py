@@ -9,11 +9,16 @@ import numpy as np
 import pytest
 import torch
 
-from reality_check.papers.figures._images import Images, data_folder, many_classes, ten_classes
-from reality_check.utils.errors import UsageError
+from examples.paper_figures.images import Images, data_folder, many_classes, ten_classes
+from reality_check import UsageError
+
+needs_data = pytest.mark.skipif(
+    "REALITY_CHECK_DATA" not in os.environ,
+    reason="REALITY_CHECK_DATA is not set to a folder with mnist/ and omniglot/",
+)
 
 
-@pytest.mark.data
+@needs_data
 def test_mnist_is_split_as_published() -> None:
     train, test = ten_classes(quick=False, fashion=False)
     assert (train.name, len(train), len(test)) == ("MNIST", 60_000, 10_000)
@@ -27,16 +32,7 @@ def test_mnist_is_split_as_published() -> None:
     assert len(train.first(300).labels.unique()) == 10
 
 
-@pytest.mark.data
-@pytest.mark.skipif(
-    not os.path.isdir(os.path.join(os.environ.get("REALITY_CHECK_DATA", ""), "fashion_mnist")),
-    reason="REALITY_CHECK_DATA has no fashion_mnist/",
-)
-def test_fashion_mnist_is_taken_where_it_is_there() -> None:
-    assert ten_classes(quick=False, fashion=True)[0].name == "Fashion-MNIST"
-
-
-@pytest.mark.data
+@needs_data
 def test_omniglot_trains_and_tests_on_different_characters() -> None:
     train, test = many_classes(quick=False)
     assert (train.num_classes, len(train)) == (964, 964 * 20)
@@ -64,11 +60,15 @@ def test_made_up_characters_test_on_other_classes(monkeypatch: pytest.MonkeyPatc
     assert not kept & {bytes(image.numpy()) for image in test.pixels}
 
 
-def test_files_of_idx_format_are_read_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_fashion_mnist_is_taken_where_it_is_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REALITY_CHECK_DATA", str(tmp_path))
     (tmp_path / "fashion_mnist").mkdir()
-    with pytest.raises(UsageError, match="train-images-idx3-ubyte"):
-        ten_classes(quick=False, fashion=True)
+    images, labels = np.zeros((60_010, 2, 2, 1), np.uint8), np.arange(60_010) % 10
+    np.savez(tmp_path / "fashion_mnist" / "fashion_mnist_28.npz", images=images, labels=labels)
+    train, test = ten_classes(quick=False, fashion=True)
+    assert (train.name, len(train), len(test)) == ("Fashion-MNIST", 60_000, 10)
 
 
 def test_no_folder_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:

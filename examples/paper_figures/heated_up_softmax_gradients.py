@@ -14,12 +14,12 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
+from examples.paper_figures.digits import Digits, add_rows, rows_where
+from examples.paper_figures.gradients import hard_and_easy, normalized_gradients
+from examples.paper_figures.heated_up_softmax_embeddings import KINDS, trained
+from examples.paper_figures.style import COLOURS, INK, FigureData, dress, new_figure
+from examples.paper_figures.training import Settings
 from pml_extensions.functional import unit_vectors
-from reality_check.papers.figures._digits import Digits, add_rows, rows_where
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.papers.figures._gradients import hard_and_easy, normalized_gradients
-from reality_check.papers.figures.heated_up_softmax_embeddings import KINDS, trained
-from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
 
 ALPHAS = torch.logspace(-2, 3, 151, dtype=torch.float64)
 #: The network that samples come from: the paper's own alpha.

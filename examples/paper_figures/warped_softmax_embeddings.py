@@ -13,13 +13,7 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 
-from pml_extensions.evaluation import (
-    RetrievalMetrics,
-    average_distance_to_proxy,
-    class_separability,
-)
-from pml_extensions.losses import WarpedSoftmaxLoss
-from reality_check.papers.figures._digits import (
+from examples.paper_figures.digits import (
     Digits,
     add_rows,
     colour_of,
@@ -27,8 +21,14 @@ from reality_check.papers.figures._digits import (
     mean_text,
     rows_where,
 )
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.report.figures.plotting import INK, new_figure
+from examples.paper_figures.style import INK, FigureData, new_figure
+from examples.paper_figures.training import Settings
+from pml_extensions.evaluation import (
+    RetrievalMetrics,
+    average_distance_to_proxy,
+    class_separability,
+)
+from pml_extensions.losses import WarpedSoftmaxLoss
 
 #: Chosen by us among three on one seed: (10, 0.5, 1.5) and (4, 0.8, 1.5) leave the embeddings on a
 #: line, or nearly so, because all are driven the same way out before the proxies have parted.

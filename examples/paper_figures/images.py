@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reality_check.data import ImageSet, make_glyphs, read_mnist, read_tensors
-from reality_check.utils.errors import UsageError
+from reality_check import UsageError
+from reality_check.data import ImageSet, make_glyphs, read_tensors
 
 #: Images of MNIST and Fashion-MNIST that train; the rest are test images.
 TRAINING_IMAGES = 60_000
@@ -66,8 +66,7 @@ def ten_classes(quick: bool, fashion: bool) -> tuple[Images, Images]:
         return tuple(_shuffled("glyphs (made up)", glyphs, rows) for rows in (~test, test))  # type: ignore[return-value]
     folder = data_folder()
     name = "fashion_mnist" if fashion and (folder / "fashion_mnist").is_dir() else "mnist"
-    packed = folder / name / f"{name}_28.npz"
-    digits = _packed(packed) if packed.is_file() else read_mnist(folder / name, name)
+    digits = _read(folder / name / f"{name}_28.npz")
     train = np.arange(len(digits)) < TRAINING_IMAGES
     title = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}[name]
     return _shuffled(title, digits, train), _shuffled(title, digits, ~train)
@@ -90,7 +89,7 @@ def many_classes(quick: bool) -> tuple[Images, Images]:
         )
     file = data_folder() / "omniglot" / "omniglot_28.npz"
     return tuple(  # type: ignore[return-value]
-        _tensors("Omniglot", _packed(file, {"split": part}), slice(None)) for part in (0, 1)
+        _tensors("Omniglot", _read(file, {"split": part}), slice(None)) for part in (0, 1)
     )
 
 
@@ -110,7 +109,7 @@ def data_folder() -> Path:
     return Path(folder)
 
 
-def _packed(file: Path, where: dict[str, int] | None = None) -> ImageSet:
+def _read(file: Path, where: dict[str, int] | None = None) -> ImageSet:
     images = read_tensors(file, where=where)
     assert isinstance(images, ImageSet)
     return images

@@ -11,11 +11,10 @@ from typing import Any, NamedTuple
 import numpy as np
 import torch
 from matplotlib.axes import Axes
+from matplotlib.collections import PolyCollection
 from matplotlib.figure import Figure
 
-from pml_extensions.functional import unit_vectors
-from pml_extensions.losses import HeatedUpSoftmaxLoss
-from reality_check.papers.figures._digits import (
+from examples.paper_figures.digits import (
     Digits,
     accuracy,
     add_rows,
@@ -25,9 +24,10 @@ from reality_check.papers.figures._digits import (
     rows_where,
     write_digit,
 )
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.papers.figures._training import Trained
-from reality_check.report.figures.plotting import FAINT, INK, new_figure
+from examples.paper_figures.style import FAINT, INK, FigureData, new_figure
+from examples.paper_figures.training import Settings, Trained
+from pml_extensions.functional import unit_vectors
+from pml_extensions.losses import HeatedUpSoftmaxLoss
 
 
 class Kind(NamedTuple):
@@ -130,14 +130,14 @@ def _draw_circle(
         colour = colour_of(label)
         # Heights by the square root, or classes that spread out would vanish beside narrow ones.
         outer = 1 + HEIGHT * np.sqrt(shares / fullest)
+        bars = []
         for low, high, radius in zip(edges[:-1], edges[1:], outer, strict=True):
             if radius > 1:
                 arc = np.linspace(low, high, 3)
                 ring = np.concatenate([np.ones(3), np.full(3, radius)])
                 both = np.concatenate([arc, arc[::-1]])
-                axes.fill(
-                    ring * np.cos(both), ring * np.sin(both), color=colour, alpha=0.75, zorder=2
-                )
+                bars.append(np.stack([ring * np.cos(both), ring * np.sin(both)], axis=1))
+        axes.add_collection(PolyCollection(bars, color=colour, alpha=0.75, zorder=2))
         mean = places[np.array(points["label"]) == label].mean(axis=0)
         if np.linalg.norm(mean) > 0:
             write_digit(axes, label, *(1.68 * mean / np.linalg.norm(mean)))

@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
+from examples.paper_figures import warped_softmax_four_proxies as four
+from examples.paper_figures import warped_softmax_landscape as two
+from examples.paper_figures.fields import grid, loss_field, warped_softmax
+from examples.paper_figures.training import Settings
 from pml_extensions.functional import Piecewise, Power, Warp
-from reality_check.papers.figures import Settings
-from reality_check.papers.figures import warped_softmax_four_proxies as four
-from reality_check.papers.figures import warped_softmax_landscape as two
-from reality_check.papers.figures._fields import grid, loss_field, warped_softmax
 
 PLACES = np.array([[0.3, 1.2], [4.0, -0.5], [-3.0, 2.0], [6.5, 0.1], [2.0, 2.9]])
 

@@ -13,13 +13,11 @@ from matplotlib.axes import Axes
 from matplotlib.patheffects import withStroke
 from torch import Tensor
 
+from examples.paper_figures.images import Images, ten_classes
+from examples.paper_figures.networks import LeNet
+from examples.paper_figures.style import INK, dress
+from examples.paper_figures.training import Budget, Phase, Settings, Trained, Training, train
 from pml_extensions.functional import unit_vectors
-from reality_check.papers.figures._figure import Budget, Settings
-from reality_check.papers.figures._images import Images, ten_classes
-from reality_check.papers.figures._networks import LeNet
-from reality_check.papers.figures._training import Phase, Trained, Training, train
-from reality_check.report.figures.plotting import INK, dress
-from reality_check.report.text import rounded
 from reality_check.statistics import t_interval
 
 #: Ten colours whose lightness alternates; digits are written beside them.
@@ -178,7 +176,7 @@ def mean_text(values: list[float], unit: str = "", digits: int = 1) -> str:
     """Return ``mean ± half-width`` of the 95 % t-interval, or the mean alone of one value."""
     interval = t_interval(values)
     half = "" if interval.half_width is None else f" ± {interval.half_width:.{digits}f}"
-    return f"{rounded(interval.mean, digits)}{half}{unit}"
+    return f"{round(interval.mean, digits) + 0.0:.{digits}f}{half}{unit}"  # no -0.0
 
 
 def add_rows(table: dict[str, list[Any]], count: int, **columns: Any) -> None:

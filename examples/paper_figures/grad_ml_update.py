@@ -17,12 +17,12 @@ from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
 from torch import Tensor
 
+from examples.paper_figures.digits import add_rows, arrays_where
+from examples.paper_figures.style import COLOURS, FAINT, INK, FigureData, dress, new_figure
+from examples.paper_figures.training import Settings
 from pml_extensions.functional import unit_vectors
 from pml_extensions.losses import GradMLLoss
 from reality_check.baseline_losses import dr_triplet
-from reality_check.papers.figures._digits import add_rows, arrays_where
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
 #: x1, x2 of one class and y1, y2 of another, as angles on the unit circle in degrees.
 ANGLES = {"x1": 62.0, "x2": 128.0, "y1": 10.0, "y2": -48.0}

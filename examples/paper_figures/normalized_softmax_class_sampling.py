@@ -9,11 +9,11 @@ from typing import Any
 
 from matplotlib.figure import Figure
 
-from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.papers.figures._retrieval import Retrieval
-from reality_check.papers.figures.normalized_softmax_dimensions import draw_means
-from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
+from examples.paper_figures.digits import add_rows, mean_text, rows_where
+from examples.paper_figures.normalized_softmax_dimensions import draw_means
+from examples.paper_figures.retrieval import Retrieval
+from examples.paper_figures.style import COLOURS, INK, FigureData, dress, new_figure
+from examples.paper_figures.training import Settings
 
 RATIOS = (0.01, 0.03, 0.1, 1.0)
 QUICK_RATIOS = (0.1, 1.0)

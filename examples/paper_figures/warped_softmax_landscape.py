@@ -14,11 +14,11 @@ from matplotlib.axes import Axes
 from matplotlib.colors import LinearSegmentedColormap, LogNorm
 from matplotlib.figure import Figure
 
+from examples.paper_figures.digits import add_rows, arrays_where
+from examples.paper_figures.fields import grid, loss_field, warped_softmax
+from examples.paper_figures.style import COLOURS, FAINT, INK, FigureData, dress, new_figure
+from examples.paper_figures.training import Settings
 from pml_extensions.functional import Piecewise, Power, Warp
-from reality_check.papers.figures._digits import add_rows, arrays_where
-from reality_check.papers.figures._fields import grid, loss_field, warped_softmax
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.report.figures.plotting import COLOURS, FAINT, INK, dress, new_figure
 
 #: The own proxy and the other one; outward is to the right.
 OWN, OTHER = (2.0, 0.0), (-2.0, 0.0)

@@ -12,10 +12,7 @@ import torch
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from pml_extensions.evaluation import class_separability
-from pml_extensions.functional import unit_vectors
-from pml_extensions.losses import StopGradientSoftmaxLoss
-from reality_check.papers.figures._digits import (
+from examples.paper_figures.digits import (
     Digits,
     accuracy,
     add_rows,
@@ -26,8 +23,11 @@ from reality_check.papers.figures._digits import (
     rows_where,
     write_digit,
 )
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.report.figures.plotting import FAINT, GRID, INK, new_figure
+from examples.paper_figures.style import FAINT, GRID, INK, FigureData, new_figure
+from examples.paper_figures.training import Settings
+from pml_extensions.evaluation import class_separability
+from pml_extensions.functional import unit_vectors
+from pml_extensions.losses import StopGradientSoftmaxLoss
 
 #: Weight of the stop-gradient term. Without it the loss is the softmax with smoothed labels.
 KINDS = {"softmax": 0.0, "softmax + SGSL": 1.0}

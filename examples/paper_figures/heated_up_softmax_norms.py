@@ -13,8 +13,7 @@ import torch.nn.functional as F
 from matplotlib.figure import Figure
 from torch import Tensor, nn
 
-from pml_extensions.functional import unit_vectors
-from reality_check.papers.figures._digits import (
+from examples.paper_figures.digits import (
     Digits,
     accuracy,
     add_rows,
@@ -22,10 +21,11 @@ from reality_check.papers.figures._digits import (
     draw_points,
     rows_where,
 )
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.papers.figures._gradients import hard_and_easy, linear_gradients
-from reality_check.papers.figures.heated_up_softmax_gradients import GROUPS, draw_gradients
-from reality_check.report.figures.plotting import FAINT, INK, new_figure
+from examples.paper_figures.gradients import hard_and_easy, linear_gradients
+from examples.paper_figures.heated_up_softmax_gradients import GROUPS, draw_gradients
+from examples.paper_figures.style import FAINT, INK, FigureData, new_figure
+from examples.paper_figures.training import Settings
+from pml_extensions.functional import unit_vectors
 
 NORMS = torch.logspace(-2, 3, 151, dtype=torch.float64)
 DRAWN = 1500

@@ -7,7 +7,7 @@ import math
 import pytest
 import torch
 
-from reality_check.papers.figures._digits import (
+from examples.paper_figures.digits import (
     accuracy,
     add_rows,
     angular_spread,

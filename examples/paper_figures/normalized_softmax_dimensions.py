@@ -13,10 +13,10 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from reality_check.papers.figures._digits import add_rows, mean_text, rows_where
-from reality_check.papers.figures._figure import FigureData, Settings
-from reality_check.papers.figures._retrieval import Retrieval, random_rotation
-from reality_check.report.figures.plotting import COLOURS, INK, dress, new_figure
+from examples.paper_figures.digits import add_rows, mean_text, rows_where
+from examples.paper_figures.retrieval import Retrieval, random_rotation
+from examples.paper_figures.style import COLOURS, INK, FigureData, dress, new_figure
+from examples.paper_figures.training import Settings
 from reality_check.statistics import t_interval
 
 DIMENSIONS = (4, 8, 16, 32, 128)

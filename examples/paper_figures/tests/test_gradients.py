@@ -8,13 +8,13 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from pml_extensions.functional import unit_vectors
-from pml_extensions.losses import HeatedUpSoftmaxLoss
-from reality_check.papers.figures._gradients import (
+from examples.paper_figures.gradients import (
     hard_and_easy,
     linear_gradients,
     normalized_gradients,
 )
+from pml_extensions.functional import unit_vectors
+from pml_extensions.losses import HeatedUpSoftmaxLoss
 
 GENERATOR = torch.Generator().manual_seed(3)
 UNITS = unit_vectors(torch.randn(6, 2, generator=GENERATOR, dtype=torch.float64))

@@ -8,12 +8,11 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from examples.paper_figures.images import Images, many_classes
+from examples.paper_figures.networks import NormalizedConv4
+from examples.paper_figures.training import Budget, Phase, Settings, Training, train
 from pml_extensions.evaluation import RetrievalMetrics, expected_hamming_recall
 from pml_extensions.losses import ClassSampler, NormalizedSoftmaxLoss
-from reality_check.papers.figures._figure import Budget, Settings
-from reality_check.papers.figures._images import Images, many_classes
-from reality_check.papers.figures._networks import NormalizedConv4
-from reality_check.papers.figures._training import Phase, Training, train
 
 
 @dataclass(frozen=True)
