@@ -34,9 +34,9 @@ def _table(summary: Summary) -> PlainTable:
     for cost in summary.results.costs:
         hours[cost.method, cost.device][cost.stage] += cost.hours
         attempts[cost.method, cost.device] += cost.attempts
-    order = [*(method.name for method in summary.results.methods), ""]
+    order = [method.name for method in summary.results.methods]
     rows = []
-    for method, device in sorted(hours, key=lambda key: order.index(key[0])):
+    for method, device in sorted(hours, key=lambda key: (*order, key[0]).index(key[0])):
         stages = hours[method, device]
         cells = [f"{stages[stage]:.2f}" if stage in stages else NOTHING for stage in STAGES]
         in_all = f"{sum(stages.values()):.2f}"

@@ -85,7 +85,7 @@ def at(data: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("path", KEYS)
 def test_the_keys_are_those_of_the_documented_version(data: dict[str, Any], path: str) -> None:
-    assert VERSION == 2
+    assert VERSION == 3
     assert data["version"] == VERSION
     assert set(at(data, path)) == KEYS[path]
 
