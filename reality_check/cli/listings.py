@@ -22,7 +22,6 @@ from reality_check.config.named import expand
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import dump_yaml
-from reality_check.papers.tables import markdown_table, paper_tables
 from reality_check.report.deviations import against_reference, own_ranges
 from reality_check.report.text import counted
 from reality_check.utils.config_files import paper_files
@@ -49,12 +48,10 @@ _ARGUMENTS = "arguments of its own (and what it is)"
 _GIVEN = {"num_classes", "embedding_size", "channels"}
 
 
-def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> None:
+def print_listing(what: str, overrides: Sequence[str] = ()) -> None:
     """Print a list of names, or a resolved experiment."""
-    if markdown and what != _PAPERS:
-        raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
     if what == _PAPERS:
-        _print_papers(markdown)
+        _print_papers()
     elif what in _GROUPS:
         _print_group(what)
     elif what == _SCHEMA:
@@ -152,19 +149,19 @@ def _print_group(group: str) -> None:
     print_table(table)
 
 
-def _print_papers(markdown: bool) -> None:
-    if markdown:
-        print(markdown_table(), end="")
-        return
+def _print_papers() -> None:
     counts = ("methods", "networks", "gaps")
     table = name_table("name", "item", "data", *counts, right=counts)
-    for name, (experiment, published) in paper_tables().items():
-        numbers = len(experiment.methods), count_trainings(experiment), len(published.gaps)
-        table.add_row(name, published.item, experiment.dataset.name, *map(str, numbers))
+    for name in sorted(paper_files()):
+        experiment = load_experiment(name)
+        printed = experiment.published_results
+        assert printed is not None, name
+        numbers = len(experiment.methods), count_trainings(experiment), len(printed.gaps)
+        table.add_row(name, printed.item, experiment.dataset.name, *map(str, numbers))
     print_table(table)
     print(
-        "networks: how many are trained. gaps: what is not as in the paper; the report and\n"
-        "`reality-check show NAME` say what. docs/papers.md has the published figures."
+        "networks: how many are trained. gaps: differences from the paper, which the report and\n"
+        "`reality-check show NAME` list; `show NAME` has the published figures, too."
     )
 
 

@@ -55,7 +55,6 @@ def test_commands_one_after_the_other() -> None:
         "show quickstart",
         "show methods",
         "show papers",
-        "show papers --markdown",
         "show trunks",
         "verdicts",
     ]

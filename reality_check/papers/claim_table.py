@@ -11,11 +11,12 @@ from pathlib import Path
 from typing import get_args
 
 from reality_check.config.claims import Claim
+from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys
 from reality_check.config.metrics import is_fraction, title
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment, count_trainings
-from reality_check.papers.claims import ClaimVerdict, Finding, Verdict, judge
+from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
 from reality_check.registry.pack import campaign_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
@@ -25,6 +26,7 @@ from reality_check.report.text import counted, hours_text, listed, p_text, point
 from reality_check.report.untrained import not_above_untrained
 from reality_check.statistics import CONFIDENCE, Shares
 from reality_check.studies.campaign import Campaign
+from reality_check.utils.config_files import shipped_files
 from reality_check.utils.errors import UsageError
 
 NOT_RUN = "not run yet"
@@ -72,6 +74,12 @@ class Run:
     scatter: Shares | None
 
 
+def replications() -> list[Experiment]:
+    """Return the experiments that ship with the package to check claims of the papers, by name."""
+    names = [name for name in shipped_files("experiments") if name.startswith("replications/")]
+    return [load_experiment(name) for name in sorted(names)]
+
+
 def claim_rows(
     experiments: Iterable[Experiment],
     runs: Sequence[Path] = (),
@@ -89,9 +97,7 @@ def claim_rows(
             experiment of its name has.
     """
     planned = {experiment.name: experiment for experiment in experiments}
-    outcomes: dict[str, list[tuple[str, str]]] = {}
-    taken: dict[str, Run | None] = {}
-    changes: dict[str, str] = {}
+    decided: dict[str, tuple[list[tuple[str, str]], Run | None, str]] = {}
     for path in runs:
         campaign = campaign_of(path)
         locked = campaign.experiment
@@ -100,16 +106,16 @@ def claim_rows(
             continue
         own = planned.setdefault(locked.name, locked)
         _check_claims(locked, own, path)
-        outcomes[locked.name], taken[locked.name] = _verdicts(campaign)
-        changes[locked.name] = _changes(own, locked)
+        decided[locked.name] = (*_verdicts(campaign), _changes(own, locked))
     rows = []
     for name, experiment in planned.items():
-        verdicts = outcomes.get(name, [(NOT_RUN, NOT_RUN)] * len(experiment.claims))
+        not_run = [(NOT_RUN, NOT_RUN)] * len(experiment.claims), None, ""
+        verdicts, run, changes = decided.get(name, not_run)
         for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
-            text += changes.get(name, "")
+            text += changes
             if claim.overturned_by and outcome not in (NOT_RUN, NOT_FINISHED):
                 outcome, text = OVERTURNED, f"**{OVERTURNED}**, {claim.overturned_by}; was {text}"
-            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, taken.get(name)))
+            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, run))
     return rows
 
 
@@ -238,17 +244,17 @@ def _verdict_text(verdict: ClaimVerdict) -> str:
 
 
 def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
-    """What sets a comparison apart from the others of its claim."""
-    places = [(one.first, one.second) for one in verdict.findings]
-    parts = []
-    if len({(a.method, b.method) for a, b in places}) > 1:
-        methods = dict.fromkeys([finding.first.method, finding.second.method])
-        parts.append(" − ".join(f"`{method}`" for method in methods))
-    for key in ("category", "metric"):
-        if len({getattr(a, key) for a, _ in places}) > 1:
-            value = getattr(finding.first, key)
-            parts.append(title(value) if key == "metric" else value)
-    return ", ".join(parts)
+    """Return what differs between a comparison and the others of its claim."""
+    columns = zip(*map(_compared, verdict.findings), strict=True)
+    pairs = zip(_compared(finding), columns, strict=True)
+    return ", ".join(part for part, column in pairs if len(set(column)) > 1)
+
+
+def _compared(finding: Finding) -> tuple[str, str, str]:
+    """Return the methods, the category and the metric of a comparison."""
+    methods = dict.fromkeys([finding.first.method, finding.second.method])
+    names = " − ".join(f"`{method}`" for method in methods)
+    return names, finding.first.category, title(finding.first.metric)
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:

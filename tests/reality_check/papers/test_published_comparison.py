@@ -13,12 +13,13 @@ from reality_check.cli import main as cli
 from reality_check.config import Experiment, load_experiment
 from reality_check.config.metrics import METRICS
 from reality_check.config.yaml_text import dump_yaml
-from reality_check.papers.published_tables import Comparable, comparable_tables, published_tables
+from reality_check.papers.printed_tables import ShippedTable, published_tables
+from reality_check.papers.published_comparison import comparable_tables
 from reality_check.report.writing import write_report
 from reality_check.results import ExperimentResults, MethodResults, ResultRow
 from reality_check.utils.config_files import shipped_files
 
-TABLES = {f"{one.table.source} {one.reader}": one for one in published_tables()}
+TABLES = {f"{one.printed.source} {one.reader}": one for one in published_tables()}
 #: MAP@R in the ensemble category, read off the specification and off paper 004's Tables VI to VIII.
 KNOWN = {
     ("cub200", "cosface"): {26.70, 26.95},
@@ -29,10 +30,10 @@ KNOWN = {
 
 
 @pytest.mark.parametrize("one", TABLES.values(), ids=list(TABLES))
-def test_every_table_is_of_something_that_the_package_has(one: Comparable) -> None:
+def test_every_table_is_of_something_that_the_package_has(one: ShippedTable) -> None:
     protocols = shipped_files("protocols")
     assert one.protocol in protocols
-    for category, methods in one.table.results.items():
+    for category, methods in one.printed.results.items():
         assert len(methods) >= 6, category
         for name, figures in methods.items():
             assert list(figures) == list(METRICS)
@@ -40,7 +41,7 @@ def test_every_table_is_of_something_that_the_package_has(one: Comparable) -> No
             values = [figures[metric][0] for metric in METRICS]
             assert values == sorted(values), f"{name}: MAP@R is at most RP, and RP at most P@1"
             assert name in shipped_files("methods") or "pretrained" in name
-    assert any("unverified" in note or "No code" in note for note in one.table.notes)
+    assert any("unverified" in note or "No code" in note for note in one.printed.notes)
 
 
 def test_there_are_two_papers_for_each_of_three_data_sets() -> None:
@@ -48,7 +49,7 @@ def test_there_are_two_papers_for_each_of_three_data_sets() -> None:
     assert {one.reader for one in TABLES.values()} == {key[0] for key in KNOWN}
     for (reader, method), expected in KNOWN.items():
         found = {
-            one.table.results["ensemble"][method]["mean_average_precision_at_r"][0]
+            one.printed.results["ensemble"][method]["mean_average_precision_at_r"][0]
             for one in TABLES.values()
             if one.reader == reader
         }

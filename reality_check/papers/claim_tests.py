@@ -115,54 +115,56 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
         In the order of the claims.
     """
     summary = Summary(results)
-    idle = not_above_untrained(summary)
+    no_better = not_above_untrained(summary)
     comparisons = [
-        _Comparison(claim, summary, idle, *(_Side(place, summary) for place in places))
+        [
+            _Comparison(claim, summary, no_better, *(_Side(side, summary) for side in sides))
+            for sides in claim.comparisons()
+        ]
         for claim in experiment.claims
-        for places in claim.comparisons()
     ]
-    corrected = holm_of_known([p for one in comparisons for p in (one.p, one.p_equal)])
-    tests = sum(p is not None for one in comparisons for p in (one.p, one.p_equal))
-    findings = [
-        one.finding(p, p_equal, tests)
-        for one, p, p_equal in zip(comparisons, corrected[::2], corrected[1::2], strict=True)
-    ]
-    remaining, verdicts = iter(findings), []
-    for claim in experiment.claims:
-        own = tuple(itertools.islice(remaining, len(list(claim.comparisons()))))
-        verdict = min((one.verdict for one in own), key=_ORDER.index)
-        verdicts.append(ClaimVerdict(claim, verdict, own))
+    every = itertools.chain.from_iterable(comparisons)
+    p_values = [p for comparison in every for p in (comparison.p, comparison.p_equal)]
+    tests = sum(p is not None for p in p_values)
+    corrected = iter(holm_of_known(p_values))
+    verdicts = []
+    for claim, own in zip(experiment.claims, comparisons, strict=True):
+        findings = tuple(one.finding(next(corrected), next(corrected), tests) for one in own)
+        verdict = min((finding.verdict for finding in findings), key=_ORDER.index)
+        verdicts.append(ClaimVerdict(claim, verdict, findings))
     return tuple(verdicts)
 
 
 class _Side:
     """One side of a comparison."""
 
-    def __init__(self, place: Measured, summary: Summary) -> None:
-        self.place = place
-        rows = summary.rows.get((place.category, place.metric, place.method), [])
+    def __init__(self, measured: Measured, summary: Summary) -> None:
+        self.measured = measured
+        rows = summary.rows.get((measured.category, measured.metric, measured.method), [])
         self.rows = {row.reproduction: row for row in rows}
         #: Which networks: the method, and the stage that trained them.
-        self.networks = place.method, stage_of(place.category)
-        record = summary.records.get(place.method)
+        self.networks = measured.method, stage_of(measured.category)
+        record = summary.records.get(measured.method)
         runs = getattr(record, self.networks[1]) if record else ()
-        self._diverged = {run.trial_index for run in runs if run.diverged is not None}
+        self._diverged_runs = {run.trial_index for run in runs if run.diverged is not None}
 
     @property
-    def lost(self) -> int:
+    def diverged(self) -> int:
         """How many of the values are zeros of runs that diverged."""
-        return sum(run in self._diverged for run in self.rows)
+        return sum(run in self._diverged_runs for run in self.rows)
 
 
 class _Comparison:
     """One comparison before the correction."""
 
     def __init__(
-        self, claim: Claim, summary: Summary, idle: Collection[str], first: _Side, second: _Side
+        self, claim: Claim, summary: Summary, no_better: Collection[str], *sides: _Side
     ) -> None:
-        self.claim, self.first, self.second = claim, first, second
-        self._sides = first, second
-        self._summary, self._idle = summary, idle
+        self.claim, self._summary = claim, summary
+        #: Methods that are not better than the untrained network.
+        self._no_better = no_better
+        self._sides = sides
+        self.first, self.second = first, second = sides
         self._paired = first.networks == second.networks
         if self._paired:
             common = sorted(first.rows.keys() & second.rows.keys())
@@ -170,7 +172,7 @@ class _Comparison:
                 side.rows = {run: side.rows[run] for run in common}
         self.difference = None if self._nothing() else self._shifted(0.0)
         score = summary.estimate(list(second.rows.values())).mean if self.difference else 0.0
-        self.margin = claim.margin_at(score, first.place.metric)
+        self.margin = claim.margin_at(score, first.measured.metric)
         tests = self.difference is not None and self.difference.p_value is not None
         tests &= not self._one_search()
         self.p = self._p() if tests else None
@@ -179,17 +181,17 @@ class _Comparison:
     def _one_search(self) -> bool:
         """Whether two losses are compared by one search of each, which decides nothing."""
         return self._summary.basis is Basis.SETTINGS and (
-            self.first.place.method != self.second.place.method
+            self.first.measured.method != self.second.measured.method
         )
 
     def _nothing(self) -> str:
         """Why there is nothing to compare; empty where there is."""
         for side in self._sides:
             if not side.rows:
-                return f"{side.place.method} has no results"
-        if any(side.lost < len(side.rows) for side in self._sides):
+                return f"{side.measured.method} has no results"
+        if any(side.diverged < len(side.rows) for side in self._sides):
             return ""
-        methods = dict.fromkeys(side.place.method for side in self._sides)
+        methods = dict.fromkeys(side.measured.method for side in self._sides)
         return f"every run of {' and '.join(methods)} diverged"
 
     def _shifted(self, shift: float) -> Difference:
@@ -206,16 +208,22 @@ class _Comparison:
         return estimate_difference(dataclasses.replace(first, mean=first.mean + shift), second)
 
     def _p(self) -> float:
-        if self.claim.test == "above":
-            return _two_sided(self._shifted(0.0))
-        if self.claim.test == "not_below":
-            return _two_sided(self._shifted(self.margin))
-        # Of "equal": that the difference is within the margin, against beyond it on either side.
-        beyond = [_below(self._shifted(self.margin)), _above(self._shifted(-self.margin))]
-        return min(1.0, 2 * min(beyond))
+        if self.claim.test == "equal":  # beyond the margin on either side
+            beyond = self._one_sided(self.margin, -1), self._one_sided(-self.margin, 1)
+            return min(1.0, 2 * min(beyond))
+        p = self._shifted(0.0 if self.claim.test == "above" else self.margin).p_value
+        assert p is not None
+        return p
 
     def _p_equal(self) -> float:
-        return max(_above(self._shifted(self.margin)), _below(self._shifted(-self.margin)))
+        return max(self._one_sided(self.margin, 1), self._one_sided(-self.margin, -1))
+
+    def _one_sided(self, shift: float, sign: int) -> float:
+        """Return the p-value for "the difference plus ``shift`` does not have this sign"."""
+        difference = self._shifted(shift)
+        assert difference.p_value is not None
+        half = difference.p_value / 2
+        return half if sign * difference.mean > 0 else 1 - half
 
     def finding(self, p: float | None, p_equal: float | None, tests: int) -> Finding:
         """The comparison with its corrected p-values and what follows from them.
@@ -227,14 +235,14 @@ class _Comparison:
         """
         verdict = self._verdict(p, p_equal)
         return Finding(
-            self.first.place,
-            self.second.place,
+            self.first.measured,
+            self.second.measured,
             self.difference,
             p,
             p_equal,
             verdict,
             self._why(),
-            (self.first.lost, self.second.lost),
+            (self.first.diverged, self.second.diverged),
             self._times(tests) if verdict == "undecided" and p is not None else None,
         )
 
@@ -252,7 +260,7 @@ class _Comparison:
     def _verdict(self, p: float | None, p_equal: float | None) -> Verdict:
         if self.difference is None or p is None:
             return "undecided"
-        if all(side.place.method in self._idle for side in self._sides):
+        if all(side.measured.method in self._no_better for side in self._sides):
             return "uninformative"
         differs, within = p < 1 - CONFIDENCE, p_equal is not None and p_equal < 1 - CONFIDENCE
         mean = self.difference.mean
@@ -269,20 +277,3 @@ class _Comparison:
         if self.difference is not None and self.difference.p_value is None:
             return "no test with fewer than three reproductions whose values are finite"
         return self._nothing()
-
-
-def _two_sided(difference: Difference) -> float:
-    assert difference.p_value is not None
-    return difference.p_value
-
-
-def _above(difference: Difference) -> float:
-    """One-sided p-value for "the mean is not above 0"."""
-    half = _two_sided(difference) / 2
-    return half if difference.mean > 0 else 1 - half
-
-
-def _below(difference: Difference) -> float:
-    """One-sided p-value for "the mean is not below 0"."""
-    half = _two_sided(difference) / 2
-    return half if difference.mean < 0 else 1 - half
