@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from reality_check.data import ImageSet, make_glyphs, read_mnist, read_tensors
+from reality_check.data import ImageSet, make_glyphs, read_tensors, read_torch_dataset
 from reality_check.utils.errors import UsageError
 
 #: Images of MNIST and Fashion-MNIST that train; the rest are test images.
@@ -67,10 +67,14 @@ def ten_classes(quick: bool, fashion: bool) -> tuple[Images, Images]:
     folder = data_folder()
     name = "fashion_mnist" if fashion and (folder / "fashion_mnist").is_dir() else "mnist"
     packed = folder / name / f"{name}_28.npz"
-    digits = _packed(packed) if packed.is_file() else read_mnist(folder / name, name)
-    train = np.arange(len(digits)) < TRAINING_IMAGES
     title = {"mnist": "MNIST", "fashion_mnist": "Fashion-MNIST"}[name]
-    return _shuffled(title, digits, train), _shuffled(title, digits, ~train)
+    if packed.is_file():
+        digits = _packed(packed)
+        train = np.arange(len(digits)) < TRAINING_IMAGES
+        return _shuffled(title, digits, train), _shuffled(title, digits, ~train)
+    dataset = f"torchvision:{title.replace('-', '')}"
+    parts = (read_torch_dataset(dataset, {"root": folder, "train": t}, name) for t in (True, False))
+    return tuple(_shuffled(title, part, np.ones(len(part), bool)) for part in parts)  # type: ignore
 
 
 def many_classes(quick: bool) -> tuple[Images, Images]:

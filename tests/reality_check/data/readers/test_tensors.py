@@ -11,7 +11,7 @@ import pytest
 
 from reality_check.config.datasets import TensorsData
 from reality_check.data import ImageSet, TensorSet, load_dataset
-from reality_check.data.readers.tensor_files import read_tensors, write_npz
+from reality_check.data.readers.tensors import read_tensors
 from reality_check.utils.errors import UsageError
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -53,7 +53,9 @@ def test_npy_with_labels_in_a_file_beside_it_is_mapped(tmp_path: Path) -> None:
     assert isinstance(check(tmp_path / "x.npy", y="labels.npy").samples.values, np.memmap)
 
 
-def test_our_own_npz_is_mapped_and_others_can_read_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_embed_writes_is_read_and_mapped(tmp_path: Path, packed: bool) -> None:
+    """Into a folder; versions before wrote one file of the same arrays."""
     written = {
         "x": X.astype(np.float16),
         "y": Y,
@@ -62,23 +64,15 @@ def test_our_own_npz_is_mapped_and_others_can_read_it(tmp_path: Path) -> None:
         "test_classes": np.array([5, 9]),
         "queries": Y == 5,
     }
-    write_npz(tmp_path / "a.npz", written)
-    with np.load(tmp_path / "a.npz") as read:
-        assert {key: value.tolist() for key, value in read.items()} == {
-            key: value.tolist() for key, value in written.items()
-        }
-    data = check(tmp_path / "a.npz")
-    assert isinstance(data.samples.values, np.memmap)
-    assert data.samples.values.flags.aligned
+    np.savez(tmp_path / "a.npz", **written)
+    (tmp_path / "a").mkdir()
+    for name, array in written.items():
+        np.save(tmp_path / "a" / f"{name}.npy", array)
+    data = check(tmp_path / ("a.npz" if packed else "a"))
+    assert isinstance(data.samples.values, np.memmap) != packed
     assert (data.origin, data.test_classes) == ("from a trunk", (1, 2))
     assert data.queries is not None
     assert data.queries.tolist() == (Y == 5).tolist()
-    assert list(tmp_path.iterdir()) == [tmp_path / "a.npz"]
-
-
-def test_an_archive_of_others_is_read(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "a.npz", x=X, y=Y)
-    assert not isinstance(check(tmp_path / "a.npz").samples.values, np.memmap)
 
 
 def test_uint8_images_stay_images(tmp_path: Path) -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,11 @@ class _Line(NamedTuple):
     path: str
     label: str
     split: str
+
+
+def read(config: Any) -> ImageFiles:
+    """List the images of the file that a YAML names."""
+    return list_csv(config.path)
 
 
 def list_csv(path: str | Path) -> ImageFiles:

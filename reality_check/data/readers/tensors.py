@@ -1,12 +1,10 @@
 """Reader of vectors and other tensors: NumPy, safetensors and Parquet files, and folders of
-Hugging Face's ``datasets``."""
+``reality-check embed`` and of Hugging Face's ``datasets``."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import struct
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +32,13 @@ _TEST_CLASSES, _QUERIES = "test_classes", "queries"
 Columns = Mapping[str, Any]
 
 
+def read(config: Any) -> SampleSet:
+    """Read the file or folder that a YAML names."""
+    keys = ("x", "y", "names", "class_names", "where", "test")
+    data = read_tensors(config.path, **{key: getattr(config, key, None) for key in keys})
+    return replace(data, name=config.name)
+
+
 def read_tensors(
     path: str | Path,
     x: str | None = None,
@@ -46,10 +51,10 @@ def read_tensors(
     """Read samples with labels from one file or folder.
 
     Args:
-        path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that Hugging Face's
+        path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that
+            ``reality-check embed`` (``.npy`` files by the names of their arrays) or Hugging Face's
             ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
-            ``.safetensors`` files, and uncompressed ones that :func:`write_npz` aligned, are
-            memory-mapped; those of other files are read into memory.
+            ``.safetensors`` files are memory-mapped; those of other files are read into memory.
         x: name of the samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
@@ -193,17 +198,19 @@ def _optional(columns: Columns, given: str | None, known: str, where: str) -> An
 
 
 def _open(place: Path, y: str | None) -> Columns:
-    if place.is_dir():
+    if place.is_dir() and not any(place.glob("*.npy")):
         return _huggingface(place)
-    if place.suffix not in TENSOR_FILES:
+    if not place.is_dir() and place.suffix not in TENSOR_FILES:
         known = ", ".join(TENSOR_FILES)
         raise UsageError(
-            f"{str(place)!r} is not a file that can be read ({known}, or a "
-            "folder of Hugging Face's save_to_disk)."
+            f"{str(place)!r} is not a file that can be read ({known}, or a folder of reality-check "
+            "embed or of Hugging Face's save_to_disk)."
         )
-    if not place.is_file():
+    if not place.exists():
         raise UsageError(f"There is no file {str(place)!r}; check the path.")
     try:
+        if place.is_dir():
+            return _npy_folder(place)
         if place.suffix == ".npy":
             return _npy(place, y)
         return _FORMATS[place.suffix](place)
@@ -228,69 +235,17 @@ def _npy(place: Path, y: str | None) -> Columns:
 
 
 def _npz(place: Path) -> Columns:
-    columns: dict[str, Any] = {}
-    with zipfile.ZipFile(place) as archive, np.load(place, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            mapped = _mapped(place, archive.getinfo(f"{name}.npy"))
-            columns[name] = arrays[name] if mapped is None else mapped
-    return {name: str(a) if a.ndim == 0 else a for name, a in columns.items()}
+    with np.load(place, allow_pickle=False) as arrays:
+        return _with_texts(dict(arrays))
 
 
-def _mapped(place: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
-    """A member of an archive, memory-mapped where it is uncompressed and aligned; else None."""
-    if member.compress_type != zipfile.ZIP_STORED:
-        return None
-    with place.open("rb") as file:
-        file.seek(member.header_offset)
-        header = file.read(_LOCAL_HEADER)
-        file.seek(sum(struct.unpack("<HH", header[26:30])), 1)
-        if np.lib.format.read_magic(file) != (1, 0):
-            return None
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        begin = file.tell()
-    if fortran or dtype.hasobject or dtype.kind not in "fiu" or begin % dtype.itemsize:
-        return None
-    return np.memmap(place, dtype, "r", begin, shape) if np.prod(shape) else None
+def _npy_folder(place: Path) -> Columns:
+    """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
+    return _with_texts({file.stem: np.load(file, "r") for file in sorted(place.glob("*.npy"))})
 
 
-#: Bytes of a zip file's local header before the member's name.
-_LOCAL_HEADER = 30
-_ALIGNED = 64
-_COPIED_BYTES = 1 << 24
-
-
-def write_npz(place: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an uncompressed ``.npz`` whose arrays are aligned, so that they can be memory-mapped.
-
-    What was there is replaced at the end, never half-written; memory-mapped arrays are copied part
-    by part.
-    """
-    partial = place.with_name(f".{place.name}.tmp")
-    try:
-        with partial.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in arrays.items():
-                _write_member(archive, file, f"{name}.npy", array)
-        partial.replace(place)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write_member(archive: zipfile.ZipFile, file: Any, name: str, array: np.ndarray) -> None:
-    member = zipfile.ZipInfo(name)
-    # zipfile adds a field of 20 bytes for sizes beyond 4 GB.
-    begin = file.tell() + _LOCAL_HEADER + len(name) + 20
-    padding = -(begin + 4) % _ALIGNED
-    member.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
-    with archive.open(member, "w", force_zip64=True) as out:
-        kind = np.lib.format.dtype_to_descr(array.dtype)
-        about = {"descr": kind, "fortran_order": False, "shape": array.shape}
-        np.lib.format.write_array_header_1_0(out, about)
-        if array.ndim == 0:
-            out.write(array.tobytes())
-            return
-        rows = max(1, _COPIED_BYTES // max(1, array[:1].nbytes))
-        for first in range(0, len(array), rows):
-            out.write(np.ascontiguousarray(array[first : first + rows]).tobytes())
+def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
+    return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
 def _safetensors(place: Path) -> Columns:

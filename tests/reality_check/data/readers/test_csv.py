@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from reality_check.config.datasets import CsvData
-from reality_check.data import list_csv, load_dataset
+from reality_check.data import load_dataset
+from reality_check.data.readers.csv import list_csv
 from reality_check.utils.errors import UsageError
 
 
