@@ -8,7 +8,7 @@ import re
 import warnings
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import PIL
@@ -27,7 +27,6 @@ from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
 from reality_check.utils.progress_bar import say
-from reality_check.utils.text import nearest
 
 _FORMAT = 3  # part of the cache's key: raise it when the decoded pixels or the files change
 
@@ -172,16 +171,13 @@ def _printable(path: str) -> str:
 def _check_options(size: int, channels: int, resize: str, on_broken: str) -> None:
     if size < 1:
         raise UsageError(f"size={size}, but images need at least 1 pixel; write size: 256.")
-    if channels not in (1, 3):
-        raise UsageError(f"channels={channels}, but it must be 1 (grey) or 3 (RGB).")
-    rules = ("short_side", "square", "none")
-    if resize not in rules:
-        raise UsageError(
-            f"resize={resize!r}, but it must be 'short_side', 'square' or 'none'."
-            + nearest(str(resize), rules)
-        )
-    if on_broken not in ("error", "skip"):
-        raise UsageError(f"on_broken={on_broken!r}, but it must be 'error' or 'skip'.")
+    for name, value, allowed in (
+        ("channels", channels, (1, 3)),
+        ("resize", resize, get_args(Resize)),
+        ("on_broken", on_broken, ("error", "skip")),
+    ):
+        if value not in allowed:
+            raise UsageError(f"{name}={value!r}, but it must be one of {allowed}.")
 
 
 def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:

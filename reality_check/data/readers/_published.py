@@ -206,29 +206,23 @@ def _may_hold(file: Path, published: PublishedDataset) -> bool:
 def _what_is_missing(folder: Path, published: PublishedDataset) -> str:
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
-    nearest: tuple[Path, list[str], int] | None = None
-    for candidate in (folder, *_folders_in(folder)):
-        for layout in published.layouts:
-            missing = _missing(candidate, layout)
-            have = len(layout) - len(missing)
-            if have and (nearest is None or have > nearest[2]):
-                nearest = (candidate, missing, have)
-    if nearest is None:
+    incomplete = [
+        (len(missing) - len(layout), candidate, missing)
+        for candidate in (folder, *_folders_in(folder))
+        for layout in published.layouts
+        if len(missing := _missing(candidate, layout)) < len(layout)
+    ]
+    if not incomplete:
         return f"The folder {str(folder)!r} does not hold {published.title}."
-    root, missing, _ = nearest
+    _, root, missing = min(incomplete, key=lambda entry: entry[0])  # which has most
     return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
 
 
 def _advice(folder: Path | None, published: PublishedDataset) -> str:
     fetchable = any(archive.urls for archive in published.archives)
-    if folder is None:
-        there = "name a folder for it" + (" and add dataset.download=true" if fetchable else "")
-        start, where = f"{there}, or " if fetchable else f"{there}, ", "it there"
-    else:
-        start = "add dataset.download=true, or " if fetchable else ""
-        where = f"it into {str(folder)!r}"
     return (
         f"If you have {published.title}, name its folder: reality-check run "
-        f"{published.experiment} dataset.path=/my/{published.folder}. If not, {start}download "
-        f"{published.source} and put {where}; archives are unpacked."
+        f"{published.experiment} dataset.path=/my/{published.folder}. If not, "
+        f"{'add dataset.download=true, or ' * fetchable}download {published.source} and put it "
+        f"into {repr(str(folder)) if folder else 'a folder of that name'}."
     )

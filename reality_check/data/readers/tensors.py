@@ -79,14 +79,16 @@ def read_tensors(
     place = expand_path(path)
     columns = _open(place, y)
     file = str(place)
-    samples = _required(columns, x, _SAMPLES, "samples", file)
-    labels = _required(columns, y if place.suffix != ".npy" else "y", _LABELS, "labels", file)
+    samples = _required(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
+    y = "y" if place.suffix == ".npy" else y
+    labels = _required(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
     if test:
         tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
         test_classes = tested_labels(labels[rows], tested[rows], file)
-    own_names, queries = _optional(columns, names, _NAMES, file), columns.get(_QUERIES)
+    own_names = _optional(columns, names, _NAMES, f"The names of {file!r}")
+    queries = columns.get(_QUERIES)
     source = recorded(columns, len(samples))
     data = labelled(
         samples[rows],
@@ -95,7 +97,7 @@ def read_tensors(
         f"The samples of {file!r}",
         names=None if own_names is None else np.asarray(own_names)[rows],
         queries=None if queries is None else queries[rows],
-        class_names=_optional(columns, class_names, _CLASS_NAMES, file),
+        class_names=_optional(columns, class_names, _CLASS_NAMES, f"The class names of {file!r}"),
         origin=str(columns.get(_ORIGIN, "")),
         test_classes=test_classes,
     )
@@ -164,34 +166,22 @@ def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
     return tuple(str(names[value]) for value in values)
 
 
-def _required(
-    columns: Columns, given: str | None, known: Sequence[str], what: str, where: str
-) -> Any:
-    wanted = [given] if given is not None else list(known)
+def _required(columns: Columns, given: str | None, known: Sequence[str], what: str) -> Any:
+    """Return the array of that name, or else the first of the known names."""
+    wanted = known if given is None else [given]
     found = next((name for name in wanted if name in columns), None)
     if found is None:
-        there = ", ".join(map(repr, columns))
-        which = repr(given) if given is not None else " or ".join(map(repr, known))
-        hint = nearest(given, columns) if given is not None else ""
         raise UsageError(
-            f"{where!r} has no {which} for the {what}, only {there}; name one of them "
-            f"({'x' if what == 'samples' else 'y'}: NAME).{hint}"
+            f"{what}: there is no {' or '.join(map(repr, wanted))}, only "
+            f"{', '.join(map(repr, columns))}; name one of them.{nearest(wanted[0], columns)}"
         )
     if np.ndim(columns[found]) == 0:
-        raise UsageError(
-            f"The array {found!r} of {where!r} has shape (), but it must have one entry for each "
-            "sample."
-        )
+        raise UsageError(f"{what}: {found!r} has shape (), but needs one entry for each sample.")
     return columns[found]
 
 
-def _optional(columns: Columns, given: str | None, known: str, where: str) -> Any:
-    if given is not None and given not in columns:
-        raise UsageError(
-            f"{where!r} has no {given!r}, only {', '.join(map(repr, columns))}; name one of them."
-            + nearest(given, columns)
-        )
-    return columns.get(given or known)
+def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any:
+    return columns.get(known) if given is None else _required(columns, given, (), what)
 
 
 # -- formats -----------------------------------------------------------------------------------

@@ -88,7 +88,7 @@ def test_variables_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     root = pets(tmp_path / "pets")
     monkeypatch.setenv("PETS_TEST", str(tmp_path))
     assert locate("${PETS_TEST}/pets", PETS) == root
-    with pytest.raises(UsageError, match=r"PETS_TES, which is not set.*name a folder for it, down"):
+    with pytest.raises(UsageError, match=r"PETS_TES, which is not set.*put it into a folder"):
         locate("${PETS_TES}/pets", PETS)
 
 

@@ -109,10 +109,10 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "names", "text"),
     [
-        ({"x": X}, {}, "has no 'y' or 'labels' or .* for the labels, only 'x'"),
-        ({"y": Y}, {}, "for the samples, only 'y'; name one of them \\(x: NAME\\)"),
-        ({"x": X, "y": Y}, {"x": "z"}, "has no 'z' for the samples"),
-        ({"x": X, "y": Y}, {"names": "z"}, "has no 'z', only 'x', 'y'"),
+        ({"x": X}, {}, r"The labels of .* \(y: NAME\): there is no 'y' or 'labels' or .*, only 'x'"),
+        ({"y": Y}, {}, r"The samples of .* \(x: NAME\): there is no .*, only 'y'"),
+        ({"x": X, "y": Y}, {"x": "z"}, "samples of .* there is no 'z'"),
+        ({"x": X, "y": Y}, {"names": "z"}, "no 'z', only 'x', 'y'"),
         ({"x": X, "y": Y[:5]}, {}, r"labels of shape \(5,\).*for each of 8 samples"),
         ({"x": X, "y": np.ones((8, 2), int)}, {}, r"shape \(8, 2\).*2-d labels have no single"),
         ({"x": X, "y": np.ones(8)}, {}, "type float64, but they must be one integer or text"),
