@@ -142,14 +142,20 @@ class Augmentation:
         if self._jitter.any():
             images = _color.jitter(images, self._factors(numbers), numbers[:, _KEYS])
         if self._options.grayscale:
-            images = _color.to_grey(images, np.flatnonzero(numbers[:, _GREY] < self._options.grayscale))
+            images = _color.to_grey(
+                images, np.flatnonzero(numbers[:, _GREY] < self._options.grayscale)
+            )
         return self._normalize.frame.preprocessing.normalize(images)
 
     def _geometry(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
         frame = self._normalize.frame
         pixels, windows, output = frame.centre(batch)
         windows = self._windows(windows, numbers)
-        flip = numbers[:, _FLIP] < self._options.horizontal_flip if self._options.horizontal_flip else None
+        flip = (
+            numbers[:, _FLIP] < self._options.horizontal_flip
+            if self._options.horizontal_flip
+            else None
+        )
         if not self._moves:
             return frame.render(pixels, windows, output, flip)
         windows = replace(windows, bounded=False)
@@ -171,7 +177,10 @@ class Augmentation:
         signed = 2 * numbers - 1
         low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
-        angle, shear = self._options.rotation * signed[:, _ANGLE], self._options.shear * signed[:, _SHEAR]
+        angle, shear = (
+            self._options.rotation * signed[:, _ANGLE],
+            self._options.shear * signed[:, _SHEAR],
+        )
         return inverse_motions(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
 
     def _factors(self, numbers: np.ndarray) -> np.ndarray:

@@ -148,9 +148,7 @@ def _lock(folder: Path, name: str) -> contextlib.AbstractContextManager[bool]:
     return locked(folder.with_name(f".lock-{folder.name}"), waiting)
 
 
-def _write(
-    folder: Path, name: str, total: int, decode: Callable[[int], np.ndarray | str]
-) -> None:
+def _write(folder: Path, name: str, total: int, decode: Callable[[int], np.ndarray | str]) -> None:
     building = folder.with_name(_prefix(folder) + secrets.token_hex(4))
     building.mkdir()
     try:
@@ -195,9 +193,7 @@ def _write_images(
         os.fsync(index.fileno())
 
 
-def _in_order(
-    decode: Callable[[int], np.ndarray | str], total: int
-) -> Iterator[np.ndarray | str]:
+def _in_order(decode: Callable[[int], np.ndarray | str], total: int) -> Iterator[np.ndarray | str]:
     """Decode on all cores, some images at a time."""
     cores = usable_cores()
     with ThreadPoolExecutor(cores) as threads:

@@ -50,7 +50,7 @@ class PublishedDataset:
     def list_files(
         self, path: str | Path, download: bool = False, check_counts: bool = True
     ) -> ImageFiles:
-        """List the images, in the order of the data set's own lists, with its official test classes.
+        """List the images in the order of the data set's own lists, with the official test classes.
 
         Args:
             path: the root folder, its parent or an archive in it, which is unpacked; ``~`` and

@@ -50,7 +50,9 @@ def read_torch_dataset(
     """
     what = f"data set {name!r}: {dataset}"
     expanded = {
-        key: str(expand_path(value)) if key in ("root", "path") and isinstance(value, str) else value
+        key: str(expand_path(value))
+        if key in ("root", "path") and isinstance(value, str)
+        else value
         for key, value in arguments.items()
     }
     data = build(_find(dataset, what), expanded, what, {})

@@ -247,17 +247,17 @@ def test_what_lies_beyond_an_image_in_its_slot_is_never_read(options: dict[str, 
     results = []
     for beyond in (0, 255):
         pixels = torch.full((3, 31, 30, 3), beyond, dtype=torch.uint8)
-        for trial_index, (height, width) in zip(pixels, sizes.tolist(), strict=True):
-            trial_index[:height, :width] = noise(1, height, width, 3)[0]
+        for canvas, (height, width) in zip(pixels, sizes.tolist(), strict=True):
+            canvas[:height, :width] = noise(1, height, width, 3)[0]
         results.append(augmentation(PixelBatch(pixels, sizes), generator()))
     torch.testing.assert_close(*results)
 
 
 def test_an_image_alone_and_in_a_larger_slot_are_treated_alike() -> None:
     options = {"crop_size": 10, "rotation": 25, "translation": 0.2, "horizontal_flip": 0.5}
-    image, trial_index = noise(4, 14, 18, 1), torch.zeros(4, 20, 25, 1, dtype=torch.uint8)
-    trial_index[:, :14, :18] = image
-    inside = PixelBatch(trial_index, torch.tensor([[14, 18]] * 4))
+    image, canvas = noise(4, 14, 18, 1), torch.zeros(4, 20, 25, 1, dtype=torch.uint8)
+    canvas[:, :14, :18] = image
+    inside = PixelBatch(canvas, torch.tensor([[14, 18]] * 4))
     for chosen in (options, {**options, "rotation": 0}, {"crop_size": 10}):
         alone = plain(**chosen)(image, generator())
         torch.testing.assert_close(plain(**chosen)(inside, generator()), alone, atol=2e-2, rtol=0)

@@ -81,17 +81,6 @@ def test_every_image_is_as_it_was_saved(files: ImageFiles) -> None:
     assert data.queries is None
 
 
-def test_short_side_and_square_and_grey(files: ImageFiles) -> None:
-    ragged = decode_files(files, 4)
-    for number in range(len(files)):
-        height, width = pixels_of(number).shape[:2]
-        size = (4, int(4 * height / width)) if width <= height else (int(4 * width / height), 4)
-        image = Image.fromarray(pixels_of(number)).resize(size, Image.Resampling.BILINEAR)
-        np.testing.assert_array_equal(ragged.images.image(number), np.asarray(image))
-    assert decode_files(files, 4, resize="square").images.shape == (4, 4, 3)
-    assert decode_files(files, 4, 1, "square").images.shape == (4, 4, 1)
-
-
 def test_the_official_split_is_handed_on(tmp_path: Path) -> None:
     queries = np.arange(12) % 2 == 0
     files = make_files(tmp_path, test_classes=(1, 2), queries=queries)
@@ -135,13 +124,6 @@ def test_a_changed_or_new_file_decodes_again(files: ImageFiles, decodings: list[
     more = ImageFiles("toy", files.root, (*files.paths, "new.png"), labels, files.class_names)
     assert len(decode_files(more, 4)) == 13
     assert len(decodings) == 37
-
-
-def test_labels_are_not_part_of_the_entry(files: ImageFiles, decodings: list[int]) -> None:
-    decode_files(files, 4)
-    other = ImageFiles("toy", files.root, files.paths, 2 - files.labels, files.class_names)
-    np.testing.assert_array_equal(decode_files(other, 4).labels, 2 - files.labels)
-    assert len(decodings) == 12
 
 
 def test_odd_names(tmp_path: Path) -> None:
@@ -490,11 +472,3 @@ def test_without_locks_what_another_finishes_just_now_is_not_taken_for_damaged(
     assert len(data) == len(files)
     assert len(left_in(cache)) == 1
     assert "damaged" not in capsys.readouterr().err
-
-
-def test_of_several_threads_one_builds(tmp_path: Path, cache: Path, decodings: list[int]) -> None:
-    found = decode_in_threads(make_files(tmp_path, count=100), 4)
-    assert len({data.fingerprint() for data in found}) == 1
-    assert len(found) == 4
-    assert len(decodings) == 100
-    assert len(left_in(cache)) == 1

@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
@@ -59,28 +58,6 @@ def test_the_order_of_the_list_does_not_change_labels(tmp_path: Path, trees: Mod
     files = CUB200.list_files(root, check_counts=False)
     assert files.labels.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
     assert files.paths[-1].endswith("0046_18.jpg")
-
-
-@pytest.mark.parametrize("where", [".", "CUB_200_2011", "CUB_200_2011/images.txt"])
-def test_its_parent_or_a_file_in_it_will_do(tmp_path: Path, trees: ModuleType, where: str) -> None:
-    trees.cub200(tmp_path / "CUB_200_2011")
-    (tmp_path / "other").mkdir()
-    assert len(CUB200.list_files(tmp_path / where, check_counts=False)) == 8
-
-
-def test_a_broken_and_a_missing_image(tmp_path: Path, trees: ModuleType) -> None:
-    root = trees.cub200(tmp_path)
-    broken = root / "images" / "002.Laysan_Albatross" / "Laysan_Albatross_0002_1027.jpg"
-    broken.write_bytes(broken.read_bytes()[:200])
-    with pytest.raises(UsageError, match=r"Laysan_Albatross_0002_1027\.jpg.*on_broken: skip"):
-        load_dataset(config(root))
-    (root / "images" / "101.White_Pelican" / "White_Pelican_0001_97604.jpg").unlink()
-    with pytest.raises(UsageError, match=r"White_Pelican_0001_97604\.jpg.*no such file"):
-        load_dataset(config(root))
-    with pytest.warns(UserWarning, match="Skipped 2 of 8"):
-        data = load_dataset(config(root, on_broken="skip"))
-    assert data.labels.tolist() == [0, 0, 1, 2, 3, 3]
-    assert len(data.skipped) == 2
 
 
 def whole_lists(root: Path, trees: ModuleType, sizes: Sequence[int]) -> Path:
@@ -155,33 +132,3 @@ def test_names_that_are_not_utf8_are_found(tmp_path: Path, trees: ModuleType) ->
         text.replace(b"White_Pelican_0001_97604", b"White_Pelican_\xe9")
     )
     assert len(load_dataset(config(root))) == 8
-
-
-def test_what_is_lacking_is_named(tmp_path: Path, trees: ModuleType) -> None:
-    root = trees.cub200(tmp_path / "CUB")
-    (root / "classes.txt").unlink()
-    (root / "image_class_labels.txt").unlink()
-    with pytest.raises(UsageError, match=r"/CUB' lacks image_class_labels\.txt and classes\.txt\."):
-        CUB200.list_files(tmp_path)
-
-
-def test_its_archive_is_unpacked(
-    tmp_path: Path, trees: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = trees.cub200(tmp_path / "made" / "CUB_200_2011")
-    archive = tmp_path / "data" / "CUB_200_2011.tgz"
-    archive.parent.mkdir()
-    with tarfile.open(archive, "w:gz") as file:
-        file.add(tree, "CUB_200_2011")
-    with pytest.raises(UsageError, match=r"CUB_200_2011\.tgz' is incomplete, damaged or another"):
-        CUB200.list_files(archive.parent)
-    monkeypatch.setattr(
-        "reality_check.data.readers._published.check_file", lambda path, remote: None
-    )
-    files = CUB200.list_files(archive, check_counts=False)  # its folder is meant
-    assert files.root == archive.parent / "CUB_200_2011"
-    assert sorted(path.name for path in archive.parent.iterdir()) == [
-        "CUB_200_2011",
-        "CUB_200_2011.tgz",
-    ]
-    assert len(load_dataset(config(archive.parent))) == 8

@@ -109,7 +109,11 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "names", "text"),
     [
-        ({"x": X}, {}, r"The labels of .* \(y: NAME\): there is no 'y' or 'labels' or .*, only 'x'"),
+        (
+            {"x": X},
+            {},
+            r"The labels of .* \(y: NAME\): there is no 'y' or 'labels' or .*, only 'x'",
+        ),
         ({"y": Y}, {}, r"The samples of .* \(x: NAME\): there is no .*, only 'y'"),
         ({"x": X, "y": Y}, {"x": "z"}, "samples of .* there is no 'z'"),
         ({"x": X, "y": Y}, {"names": "z"}, "no 'z', only 'x', 'y'"),

@@ -64,7 +64,9 @@ def test_made_up_characters_test_on_other_classes(monkeypatch: pytest.MonkeyPatc
     assert not kept & {bytes(image.numpy()) for image in test.pixels}
 
 
-def test_without_a_packed_file_torchvisions_are_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_without_a_packed_file_torchvisions_are_read(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     monkeypatch.setenv("REALITY_CHECK_DATA", str(tmp_path))
     (tmp_path / "fashion_mnist").mkdir()
     with pytest.raises(UsageError, match="torchvision:FashionMNIST"):
