@@ -133,12 +133,3 @@ def test_pairs_that_cannot_be_tested_do_not_weaken_the_others() -> None:
     }
     assert not pairs[1].distinct
     assert pairs[1].adjusted_p is None
-
-
-def test_the_name_that_the_functions_first_had_still_has_them() -> None:
-    import reality_check.statistics
-    from reality_check.report import statistics
-
-    assert statistics.__all__ == reality_check.statistics.__all__
-    for name in statistics.__all__:
-        assert getattr(statistics, name) is getattr(reality_check.statistics, name)
