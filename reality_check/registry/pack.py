@@ -43,7 +43,7 @@ from reality_check.utils.text import strict_json
 _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
-_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*", "logs/energy/*.jsonl")
+_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _OF_METHOD = ("map.npz", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that say what is compared, not how it is measured.
 _NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}

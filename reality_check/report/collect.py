@@ -24,7 +24,6 @@ from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
-from reality_check.report.energy_shares import read_energy
 from reality_check.report.run_facts import run_facts
 from reality_check.report.treatment import origins
 from reality_check.results import (
@@ -65,7 +64,6 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     finished = campaign.is_complete()
     environment, data = _environment(campaign, stages), campaign.noted("data") or {}
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
-    energy, energy_missing = read_energy(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
         protocol=protocol.name,
@@ -86,8 +84,6 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
         ),
         costs=costs(stages),
-        energy=energy,
-        energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
         noun=data.get("noun", "image"),
     )
