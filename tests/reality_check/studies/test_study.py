@@ -240,13 +240,6 @@ def test_a_living_workers_slot_is_left_alone(make_study: Open) -> None:
     assert [trial.state for trial in stage.trials()] == ["running", "complete"]
 
 
-def test_a_worker_of_another_machine_is_taken_to_be_alive(make_study: Open) -> None:
-    stage = make_study(num_trials=2)
-    abandon(stage, {"host": "elsewhere/1", "pid": 1, "started": 1})
-    finish(stage)
-    assert list(stage.complete()) == [1]
-
-
 def test_all_that_runs_is_lost_where_nobody_else_works(make_study: Open) -> None:
     """On a journal, say, after a restart of the machine."""
     stage = make_study(num_trials=3)
@@ -588,12 +581,6 @@ def test_fixed_parameters_are_those_of_the_trials_number(make_study: Open) -> No
     assert [stage.params_of(index) for index in range(3)] == fixed
 
 
-def test_a_method_without_search_space_still_has_its_trials(make_study: Open) -> None:
-    stage = make_study(3, "tpe", space={})
-    finish(stage, lambda attempt: TrialResult(0.1 * attempt.trial_index))
-    check_exact(stage, 3)
-
-
 def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
     finish(make_study(num_trials=4))
     smaller = make_study(num_trials=2)
@@ -603,12 +590,6 @@ def test_slots_beyond_the_stage_do_not_count(make_study: Open) -> None:
     smaller.study.enqueue_trial({}, user_attrs={"trial_index": 4})
     assert smaller.work_once(work)
     assert smaller.trials()[-1].duplicate
-
-
-def test_what_is_noted_is_known_to_all_workers(make_study: Open) -> None:
-    one, other = make_study(), make_study()
-    one.note("data", {"images": 3})
-    assert (other.noted("data"), other.noted("dates")) == ({"images": 3}, None)
 
 
 def test_the_study_records_its_sampler(make_study: Open) -> None:
