@@ -251,8 +251,6 @@ class ExperimentResults:
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
         noun: what one of the samples is called.
-        searches: of each method, with ``protocol.search.looks``: those of the look that the
-            experiment ended at, or goes on to; ``None`` without looks.
     """
 
     name: str
@@ -271,7 +269,6 @@ class ExperimentResults:
     published: tuple[PublishedResults, ...] = ()
     folders: tuple[Folder, ...] = ()
     noun: str = "image"
-    searches: int | None = None
 
     @property
     def selected_by(self) -> str:

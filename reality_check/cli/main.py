@@ -15,7 +15,6 @@ from reality_check.cli import (
     check,
     claim,
     embed,
-    figure,
     init,
     registry,
     report,
@@ -61,7 +60,6 @@ _ADDERS = (
     track.add_parser,
     worker.add_parser,
     embed.add_parser,
-    figure.add_parser,
     verdicts.add_parser,
     claim.add_parser,
 )

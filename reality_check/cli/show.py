@@ -29,18 +29,15 @@ def add_parser(commands: Commands) -> None:
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
-        "distances, reducers, regularizers, optimizers, figures, schema (JSON, for editors), "
+        "distances, reducers, regularizers, optimizers, schema (JSON, for editors), "
         "or the name of an experiment, data set, model, method or protocol (its resolved YAML)",
     )
     argument.completer = complete_experiment
-    command.add_argument(
-        "--markdown", action="store_true", help="with papers: print the table of docs/papers.md"
-    )
     add_overrides(command, "overrides, as for run")
 
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.cli.listings import print_listing
 
-    print_listing(options.what, options.overrides, options.markdown)
+    print_listing(options.what, options.overrides)
     return DONE

@@ -17,7 +17,6 @@ from numpy.typing import NDArray
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.report.deviations import together
-from reality_check.report.looks import sizes
 from reality_check.report.pooling import Source, joined, pooled, searches_before, texts, unlike
 from reality_check.results import (
     Cost,
@@ -57,8 +56,6 @@ def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
     """The dotted keys of the settings that keep two experiments out of one table."""
     users = set(texts(one.config.get("methods"))) | set(texts(other.config.get("methods")))
     keys = []
-    if sizes(one) or sizes(other):
-        keys.append("protocol.search.looks")  # what they allow for is one folder's own stop
     for key in differing_keys(one.config, other.config):
         if is_table_neutral(key):
             continue

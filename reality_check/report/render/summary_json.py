@@ -15,7 +15,6 @@ from typing import Any
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.looks import sizes, stopped_early
 from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.summary import Summary, winner
 from reality_check.results import MethodResults, ResultRow
@@ -49,7 +48,6 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
         "basis": summary.basis.value,
-        "looks": _looks(summary),
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
             | _interval(difference)
@@ -72,19 +70,6 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         ],
     }
     return dict(_plain(data))
-
-
-def _looks(summary: Summary) -> dict[str, Any] | None:
-    """Where an experiment with looks ended, or is."""
-    if summary.look is None:
-        return None
-    planned = sizes(summary.results)
-    return {
-        "planned": planned,
-        "searches": summary.results.searches,
-        "stopped_early": stopped_early(summary.results),
-        "level": summary.look.level,
-    }
 
 
 def _experiment(summary: Summary) -> dict[str, Any]:

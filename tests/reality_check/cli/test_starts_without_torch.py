@@ -54,8 +54,6 @@ def test_commands_one_after_the_other() -> None:
         "show quickstart",
         "show methods",
         "show papers",
-        "show papers --markdown",
-        "show figures",
         "show trunks",
         "verdicts",
     ]

@@ -21,7 +21,7 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "looks", "controls", "verdict", "verdicts", "paired", "deviations",
+        "baselines", "basis", "controls", "verdict", "verdicts", "paired", "deviations",
         "cost",
     },
     "experiment": {
