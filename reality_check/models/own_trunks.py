@@ -76,7 +76,7 @@ class OwnTrunk:
 
 
 def _shape_arguments(shape: InputShape) -> dict[str, Any]:
-    """Return arguments on the input, for trunks whose constructors have arguments of these names."""
+    """Return what a trunk may ask for of its input, by the name of the argument."""
     if not isinstance(shape, TensorShape):
         return {"channels": shape[2]}
     arguments: dict[str, Any] = {"input_shape": shape.sizes}
