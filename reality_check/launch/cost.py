@@ -26,7 +26,7 @@ from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import every, users_code
 
 #: Seconds that are spent on each thing that is timed, if one step does not take longer.
-_LOOK_SECONDS = 0.7
+_TIMING_SECONDS = 0.7
 #: Steps before a method is timed, and the most that are.
 _WARM_UP, _STEPS = 2, 20
 #: Samples whose evaluation is timed; that of more takes longer by the square of their number.
@@ -216,7 +216,7 @@ def _one_thread() -> Iterator[None]:
 def _seconds_each(do: Callable[[], object], seconds: Callable[[], float]) -> float:
     """Seconds of one call, the mean of as many as fit into a moment."""
     started, calls = seconds(), 0
-    while calls < _STEPS and (calls == 0 or seconds() - started < _LOOK_SECONDS):
+    while calls < _STEPS and (calls == 0 or seconds() - started < _TIMING_SECONDS):
         do()
         calls += 1
     return (seconds() - started) / calls

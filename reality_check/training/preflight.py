@@ -82,7 +82,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     space, found = search_space(method, protocol, model), []
     sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
-        with _telling(method, change):
+        with _naming(method, change):
             settings = fill_settings(method, protocol, middles(space) | change, model)
             for width in sizes if not change else [size]:
                 found.append(_run_once(experiment, method, settings, width, num_classes))
@@ -106,17 +106,17 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _telling(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
+def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
     """Have mistakes name the method, and the searched values that are not at their middles."""
     what = f"method {method.name!r}"
     try:
         with users_code(what):
             yield
     except UsageError as error:
-        told = ", ".join(f"{name}={value!r}" for name, value in change.items())
-        told = f" (with {told}, which is searched)" if told else ""
+        values = ", ".join(f"{name}={value!r}" for name, value in change.items())
+        searched = f" (with {values}, which is searched)" if values else ""
         text = str(error).removeprefix(f"{what}: ")
-        raise UsageError(f"{what}: {text}{told}") from error
+        raise UsageError(f"{what}: {text}{searched}") from error
 
 
 def _run_once(
@@ -255,7 +255,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
             for change in changes(space):
-                with _telling(method, change):
+                with _naming(method, change):
                     settings = fill_settings(method, protocol, middles(space) | change, model)
                     loss = build_loss(settings, classes, size)
                     _check_retrieved(loss, network)
