@@ -99,7 +99,7 @@ def test_what_is_selected_is_the_lowest(finished: Path) -> None:
         search = [row for row in csv.DictReader(opened) if row["stage"] == "search"]
     spreads = [-float(row["value"]) for row in search]
     assert all(spread > 0 for spread in spreads)
-    assert spreads[method["best_trial"]["trial"]] == min(spreads)
+    assert spreads[method["best_trial"]["number"]] == min(spreads)
     for records in out.glob("contrastive/search/*/fold_0/records/accuracies*.csv"):
         with records.open(newline="") as opened:
             curve = [row for row in csv.DictReader(opened) if int(row["epoch"]) > 0]
@@ -122,11 +122,11 @@ def test_a_packed_method_without_it_has_an_empty_cell(finished: Path, tmp_path: 
     command(tmp_path, "run", "plain.yaml", "--out", "plain")
     command(tmp_path, "pack", "plain", "--out", "plain.pack")
     (tmp_path / "my_metrics.py").write_text(METRICS)
-    both = tiny.replace("[quick/contrastive]", "[{from: plain.pack}, quick/margin]")
+    both = tiny.replace("[quick/contrastive]", "[{from: plain.pack}, quick/triplet_margin]")
     (tmp_path / "both.yaml").write_text(both)
     command(tmp_path, "run", "both.yaml", "--out", "both")
     measured = {row["method"] for row in rows(tmp_path / "both") if "my_metrics" in row["metric"]}
-    assert measured == {"margin"}
+    assert measured == {"triplet_margin"}
     assert "spread (rad)" in (tmp_path / "both" / "report.md").read_text()
 
 
