@@ -127,10 +127,11 @@ def _work(
 ) -> None:
     """Have workers do all that is left."""
     from reality_check.launch.local import LocalWorkers
-    from reality_check.launch.slurm import SlurmWorkers
 
     workers: LocalWorkers | SlurmWorkers
     if parallelism.launcher == "slurm":
+        from reality_check.launch.slurm import SlurmWorkers  # needs submitit
+
         workers = SlurmWorkers(campaign, parallelism, log)
     else:
         workers = LocalWorkers(campaign.out_dir, parallelism)

@@ -51,7 +51,6 @@ print(*[name for name in {(*HEAVY, 'optuna')!r} if name in sys.modules])"
 def test_commands_one_after_the_other() -> None:
     commands = [
         "--help",
-        "completion bash",
         "show quickstart",
         "show methods",
         "show papers",

@@ -7,7 +7,8 @@ import pytest
 from PIL import Image
 
 from reality_check.config.datasets import CsvData
-from reality_check.data import list_csv, load_dataset
+from reality_check.data import load_dataset
+from reality_check.data.readers.csv import list_csv
 from reality_check.utils.errors import UsageError
 
 
@@ -74,8 +75,8 @@ def test_only_training_images(tmp_path: Path) -> None:
         ("path,label\n", "lists no images"),
         ("path,label\na,1\nb\n", "Line 3 .* has not 2 columns"),
         ("path,label\na,1\nb,owl, snowy\n", "Line 3 .* has not 2 columns.*double quotes"),
-        ("path,label\na,1\nb,  \n", "Line 3 .* empty label"),
-        ("path,label\n,1\n", "Line 2 .* empty path"),
+        ("path,label\na,1\nb,  \n", "Line 3 .* no path or no label"),
+        ("path,label\n,1\n", "Line 2 .* no path or no label"),
         ("path,label\na,1\n/etc/b,1\n", "Line 3 .*'/etc/b', but paths must be relative"),
         ("path,label\n../b,1\n", "Line 2 .* relative"),
         ("path,label,label\na,1,2\n", "names the column 'label' twice"),

@@ -38,17 +38,6 @@ def test_classes_are_sorted_and_images_follow_their_paths(tmp_path: Path) -> Non
     assert [int(data.images.image(row)[2, 2, 0]) for row in range(6)] == [0, 1, 2, 10, 11, 12]
 
 
-def test_options_reach_the_decoder(tmp_path: Path) -> None:
-    root = tree(tmp_path / "pets")
-    (root / "ant" / "1.png").write_bytes(b"broken")
-    with pytest.raises(UsageError, match=r"ant/1\.png.*on_broken: skip"):
-        decode_files(list_image_folder(root), 4)
-    with pytest.warns(UserWarning, match="Skipped 1"):
-        data = decode_files(list_image_folder(root), 4, 3, on_broken="skip", resize="square")
-    assert data.images.shape == (4, 4, 3)
-    assert len(data.skipped) == 1
-
-
 def test_classes_that_begin_alike_keep_their_images_together(tmp_path: Path) -> None:
     """As plain texts, the paths of "ant" would stand between those of "ant bear" and "ant-2"."""
     files = list_image_folder(tree(tmp_path, ("ant", "ant bear", "ant-2", "Ant"), 2))

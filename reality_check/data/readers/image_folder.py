@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
@@ -10,6 +11,11 @@ from reality_check.data.cache._sources import images_below, is_clutter
 from reality_check.data.image_files import ImageFiles
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import expand_path
+
+
+def read(config: Any) -> ImageFiles:
+    """List the folder that a YAML names."""
+    return list_image_folder(config.path)
 
 
 def list_image_folder(path: str | Path) -> ImageFiles:

@@ -11,7 +11,7 @@ import pytest
 
 from reality_check.config.datasets import TensorsData
 from reality_check.data import ImageSet, TensorSet, load_dataset
-from reality_check.data.readers.tensor_files import read_tensors, write_npz
+from reality_check.data.readers.tensors import read_tensors
 from reality_check.utils.errors import UsageError
 
 X = np.arange(24, dtype=np.float32).reshape(8, 3)
@@ -53,7 +53,9 @@ def test_npy_with_labels_in_a_file_beside_it_is_mapped(tmp_path: Path) -> None:
     assert isinstance(check(tmp_path / "x.npy", y="labels.npy").samples.values, np.memmap)
 
 
-def test_our_own_npz_is_mapped_and_others_can_read_it(tmp_path: Path) -> None:
+@pytest.mark.parametrize("packed", [True, False])
+def test_what_embed_writes_is_read_and_mapped(tmp_path: Path, packed: bool) -> None:
+    """Into a folder; versions before wrote one file of the same arrays."""
     written = {
         "x": X.astype(np.float16),
         "y": Y,
@@ -62,23 +64,15 @@ def test_our_own_npz_is_mapped_and_others_can_read_it(tmp_path: Path) -> None:
         "test_classes": np.array([5, 9]),
         "queries": Y == 5,
     }
-    write_npz(tmp_path / "a.npz", written)
-    with np.load(tmp_path / "a.npz") as read:
-        assert {key: value.tolist() for key, value in read.items()} == {
-            key: value.tolist() for key, value in written.items()
-        }
-    data = check(tmp_path / "a.npz")
-    assert isinstance(data.samples.values, np.memmap)
-    assert data.samples.values.flags.aligned
+    np.savez(tmp_path / "a.npz", **written)
+    (tmp_path / "a").mkdir()
+    for name, array in written.items():
+        np.save(tmp_path / "a" / f"{name}.npy", array)
+    data = check(tmp_path / ("a.npz" if packed else "a"))
+    assert isinstance(data.samples.values, np.memmap) != packed
     assert (data.origin, data.test_classes) == ("from a trunk", (1, 2))
     assert data.queries is not None
     assert data.queries.tolist() == (Y == 5).tolist()
-    assert list(tmp_path.iterdir()) == [tmp_path / "a.npz"]
-
-
-def test_an_archive_of_others_is_read(tmp_path: Path) -> None:
-    np.savez_compressed(tmp_path / "a.npz", x=X, y=Y)
-    assert not isinstance(check(tmp_path / "a.npz").samples.values, np.memmap)
 
 
 def test_uint8_images_stay_images(tmp_path: Path) -> None:
@@ -115,10 +109,14 @@ def test_a_folder_of_hugging_face(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("arrays", "names", "text"),
     [
-        ({"x": X}, {}, "has no 'y' or 'labels' or .* for the labels, only 'x'"),
-        ({"y": Y}, {}, "for the samples, only 'y'; name one of them \\(x: NAME\\)"),
-        ({"x": X, "y": Y}, {"x": "z"}, "has no 'z' for the samples"),
-        ({"x": X, "y": Y}, {"names": "z"}, "has no 'z', only 'x', 'y'"),
+        (
+            {"x": X},
+            {},
+            r"The labels of .* \(y: NAME\): there is no 'y' or 'labels' or .*, only 'x'",
+        ),
+        ({"y": Y}, {}, r"The samples of .* \(x: NAME\): there is no .*, only 'y'"),
+        ({"x": X, "y": Y}, {"x": "z"}, "samples of .* there is no 'z'"),
+        ({"x": X, "y": Y}, {"names": "z"}, "no 'z', only 'x', 'y'"),
         ({"x": X, "y": Y[:5]}, {}, r"labels of shape \(5,\).*for each of 8 samples"),
         ({"x": X, "y": np.ones((8, 2), int)}, {}, r"shape \(8, 2\).*2-d labels have no single"),
         ({"x": X, "y": np.ones(8)}, {}, "type float64, but they must be one integer or text"),

@@ -5,9 +5,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from support.refusals import refused
 
-from reality_check.data import class_splits, list_online_products, load_dataset
+from reality_check.data import class_splits, load_dataset
+from reality_check.data.readers.stanford_online_products import ONLINE_PRODUCTS
 from reality_check.utils.errors import UsageError
 
 
@@ -16,7 +16,7 @@ def test_the_genuine_layout(tmp_path: Path, trees: ModuleType, end: str) -> None
     root = trees.online_products(tmp_path / "Stanford_Online_Products", end)
     (root / "Ebay_info.txt").unlink()  # says nothing that the other two do not
     for path in (root, tmp_path):
-        files = list_online_products(path, check_counts=False)
+        files = ONLINE_PRODUCTS.list_files(path, check_counts=False)
         assert files.name == "stanford_online_products"
         assert files.paths[:2] == ("bicycle_final/11108513_0.JPG", "bicycle_final/11108513_1.JPG")
         assert files.labels.tolist() == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4]
@@ -65,7 +65,7 @@ def test_the_published_counts_and_the_class_between_both_splits(
     tmp_path: Path, trees: ModuleType
 ) -> None:
     assert (sum(TRAIN), sum(TEST)) == (59551, 60502)
-    files = list_online_products(whole_lists(tmp_path / "a", trees, TRAIN, TEST))
+    files = ONLINE_PRODUCTS.list_files(whole_lists(tmp_path / "a", trees, TRAIN, TEST))
     assert (len(files), len(files.class_names)) == (120053, 22634)
     official = files.test_classes
     half = class_splits(22634, 4, "mlrc").test
@@ -74,10 +74,10 @@ def test_the_published_counts_and_the_class_between_both_splits(
     assert np.isin(files.labels, half).sum() == 60507
     assert files.class_names[11317] == "bicycle 11318"
     with pytest.raises(UsageError, match=r"120,052 images, but 120,053 images are published"):
-        list_online_products(whole_lists(tmp_path / "b", trees, [4, *TRAIN[1:]], TEST))
+        ONLINE_PRODUCTS.list_files(whole_lists(tmp_path / "b", trees, [4, *TRAIN[1:]], TEST))
     shifted = whole_lists(tmp_path / "c", trees, [*TRAIN, TEST[0]], TEST[1:])
     with pytest.raises(UsageError, match=r"11,315 test classes, 60,497 test images, but 11,316"):
-        list_online_products(shifted)
+        ONLINE_PRODUCTS.list_files(shifted)
 
 
 def test_a_class_in_both_lists_is_refused(tmp_path: Path, trees: ModuleType) -> None:
@@ -85,32 +85,12 @@ def test_a_class_in_both_lists_is_refused(tmp_path: Path, trees: ModuleType) -> 
     text = (root / "Ebay_test.txt").read_text()
     (root / "Ebay_test.txt").write_text(text.replace("7 11319 ", "7 2 "))
     with pytest.raises(UsageError, match=r"Class 2 is in Ebay_train\.txt and in Ebay_test\.txt"):
-        list_online_products(root)
-
-
-def test_damaged_lines_are_named(tmp_path: Path, trees: ModuleType) -> None:
-    root = trees.online_products(tmp_path)
-    text = (root / "Ebay_train.txt").read_text()
-    (root / "Ebay_train.txt").write_text(text[: text.index("bicycle")])
-    with pytest.raises(UsageError, match=r"Line 2 of .*Ebay_train\.txt' is '1 1 1', but it must"):
-        list_online_products(root)
-    (root / "Ebay_train.txt").write_text(text.replace("1 1 1 ", "1 one 1 "))
-    with pytest.raises(UsageError, match=r"Line 2 of .*Ebay_train\.txt' has 'one' where a whole"):
-        list_online_products(root)
+        ONLINE_PRODUCTS.list_files(root)
 
 
 def test_paths_with_blanks(tmp_path: Path, trees: ModuleType) -> None:
     root = trees.online_products(tmp_path)
     text = (root / "Ebay_test.txt").read_text()
     (root / "Ebay_test.txt").write_text(text.replace("11119831_0", "my new  chair"))
-    files = list_online_products(root, check_counts=False)
+    files = ONLINE_PRODUCTS.list_files(root, check_counts=False)
     assert files.paths[6] == "chair_final/my new  chair.JPG"
-
-
-def test_without_data_the_message_says_what_to_do(tmp_path: Path) -> None:
-    with refused(
-        "reality-check run sop_mlrc dataset.path=/my/Stanford_Online_Products",
-        "dataset.download=true",
-        "Stanford_Online_Products.zip (3 GB) from https://cvgl.stanford.edu/projects/lifted_struct/",
-    ):
-        list_online_products(tmp_path / "x")

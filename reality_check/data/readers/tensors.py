@@ -1,12 +1,10 @@
 """Reader of vectors and other tensors: NumPy, safetensors and Parquet files, and folders of
-Hugging Face's ``datasets``."""
+``reality-check embed`` and of Hugging Face's ``datasets``."""
 
 from __future__ import annotations
 
 import importlib
 import json
-import struct
-import zipfile
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -34,6 +32,13 @@ _TEST_CLASSES, _QUERIES = "test_classes", "queries"
 Columns = Mapping[str, Any]
 
 
+def read(config: Any) -> SampleSet:
+    """Read the file or folder that a YAML names."""
+    keys = ("x", "y", "names", "class_names", "where", "test")
+    data = read_tensors(config.path, **{key: getattr(config, key, None) for key in keys})
+    return replace(data, name=config.name)
+
+
 def read_tensors(
     path: str | Path,
     x: str | None = None,
@@ -46,10 +51,10 @@ def read_tensors(
     """Read samples with labels from one file or folder.
 
     Args:
-        path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that Hugging Face's
+        path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that
+            ``reality-check embed`` (``.npy`` files by the names of their arrays) or Hugging Face's
             ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
-            ``.safetensors`` files, and uncompressed ones that :func:`write_npz` aligned, are
-            memory-mapped; those of other files are read into memory.
+            ``.safetensors`` files are memory-mapped; those of other files are read into memory.
         x: name of the samples: (N, D) vectors or (N, ...) tensors, see
             :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
             with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
@@ -74,14 +79,16 @@ def read_tensors(
     place = expand_path(path)
     columns = _open(place, y)
     file = str(place)
-    samples = _required(columns, x, _SAMPLES, "samples", file)
-    labels = _required(columns, y if place.suffix != ".npy" else "y", _LABELS, "labels", file)
+    samples = _required(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
+    y = "y" if place.suffix == ".npy" else y
+    labels = _required(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
     rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
     labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
     if test:
         tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
         test_classes = tested_labels(labels[rows], tested[rows], file)
-    own_names, queries = _optional(columns, names, _NAMES, file), columns.get(_QUERIES)
+    own_names = _optional(columns, names, _NAMES, f"The names of {file!r}")
+    queries = columns.get(_QUERIES)
     source = recorded(columns, len(samples))
     data = labelled(
         samples[rows],
@@ -90,7 +97,7 @@ def read_tensors(
         f"The samples of {file!r}",
         names=None if own_names is None else np.asarray(own_names)[rows],
         queries=None if queries is None else queries[rows],
-        class_names=_optional(columns, class_names, _CLASS_NAMES, file),
+        class_names=_optional(columns, class_names, _CLASS_NAMES, f"The class names of {file!r}"),
         origin=str(columns.get(_ORIGIN, "")),
         test_classes=test_classes,
     )
@@ -159,51 +166,41 @@ def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
     return tuple(str(names[value]) for value in values)
 
 
-def _required(
-    columns: Columns, given: str | None, known: Sequence[str], what: str, where: str
-) -> Any:
-    wanted = [given] if given is not None else list(known)
+def _required(columns: Columns, given: str | None, known: Sequence[str], what: str) -> Any:
+    """Return the array of that name, or else the first of the known names."""
+    wanted = known if given is None else [given]
     found = next((name for name in wanted if name in columns), None)
     if found is None:
-        there = ", ".join(map(repr, columns))
-        which = repr(given) if given is not None else " or ".join(map(repr, known))
-        hint = nearest(given, columns) if given is not None else ""
         raise UsageError(
-            f"{where!r} has no {which} for the {what}, only {there}; name one of them "
-            f"({'x' if what == 'samples' else 'y'}: NAME).{hint}"
+            f"{what}: there is no {' or '.join(map(repr, wanted))}, only "
+            f"{', '.join(map(repr, columns))}; name one of them.{nearest(wanted[0], columns)}"
         )
     if np.ndim(columns[found]) == 0:
-        raise UsageError(
-            f"The array {found!r} of {where!r} has shape (), but it must have one entry for each "
-            "sample."
-        )
+        raise UsageError(f"{what}: {found!r} has shape (), but needs one entry for each sample.")
     return columns[found]
 
 
-def _optional(columns: Columns, given: str | None, known: str, where: str) -> Any:
-    if given is not None and given not in columns:
-        raise UsageError(
-            f"{where!r} has no {given!r}, only {', '.join(map(repr, columns))}; name one of them."
-            + nearest(given, columns)
-        )
-    return columns.get(given or known)
+def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any:
+    return columns.get(known) if given is None else _required(columns, given, (), what)
 
 
 # -- formats -----------------------------------------------------------------------------------
 
 
 def _open(place: Path, y: str | None) -> Columns:
-    if place.is_dir():
+    if place.is_dir() and not any(place.glob("*.npy")):
         return _huggingface(place)
-    if place.suffix not in TENSOR_FILES:
+    if not place.is_dir() and place.suffix not in TENSOR_FILES:
         known = ", ".join(TENSOR_FILES)
         raise UsageError(
-            f"{str(place)!r} is not a file that can be read ({known}, or a "
-            "folder of Hugging Face's save_to_disk)."
+            f"{str(place)!r} is not a file that can be read ({known}, or a folder of reality-check "
+            "embed or of Hugging Face's save_to_disk)."
         )
-    if not place.is_file():
+    if not place.exists():
         raise UsageError(f"There is no file {str(place)!r}; check the path.")
     try:
+        if place.is_dir():
+            return _npy_folder(place)
         if place.suffix == ".npy":
             return _npy(place, y)
         return _FORMATS[place.suffix](place)
@@ -228,69 +225,17 @@ def _npy(place: Path, y: str | None) -> Columns:
 
 
 def _npz(place: Path) -> Columns:
-    columns: dict[str, Any] = {}
-    with zipfile.ZipFile(place) as archive, np.load(place, allow_pickle=False) as arrays:
-        for name in arrays.files:
-            mapped = _mapped(place, archive.getinfo(f"{name}.npy"))
-            columns[name] = arrays[name] if mapped is None else mapped
-    return {name: str(a) if a.ndim == 0 else a for name, a in columns.items()}
+    with np.load(place, allow_pickle=False) as arrays:
+        return _with_texts(dict(arrays))
 
 
-def _mapped(place: Path, member: zipfile.ZipInfo) -> np.ndarray | None:
-    """A member of an archive, memory-mapped where it is uncompressed and aligned; else None."""
-    if member.compress_type != zipfile.ZIP_STORED:
-        return None
-    with place.open("rb") as file:
-        file.seek(member.header_offset)
-        header = file.read(_LOCAL_HEADER)
-        file.seek(sum(struct.unpack("<HH", header[26:30])), 1)
-        if np.lib.format.read_magic(file) != (1, 0):
-            return None
-        shape, fortran, dtype = np.lib.format.read_array_header_1_0(file)
-        begin = file.tell()
-    if fortran or dtype.hasobject or dtype.kind not in "fiu" or begin % dtype.itemsize:
-        return None
-    return np.memmap(place, dtype, "r", begin, shape) if np.prod(shape) else None
+def _npy_folder(place: Path) -> Columns:
+    """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
+    return _with_texts({file.stem: np.load(file, "r") for file in sorted(place.glob("*.npy"))})
 
 
-#: Bytes of a zip file's local header before the member's name.
-_LOCAL_HEADER = 30
-_ALIGNED = 64
-_COPIED_BYTES = 1 << 24
-
-
-def write_npz(place: Path, arrays: Mapping[str, np.ndarray]) -> None:
-    """Write an uncompressed ``.npz`` whose arrays are aligned, so that they can be memory-mapped.
-
-    What was there is replaced at the end, never half-written; memory-mapped arrays are copied part
-    by part.
-    """
-    partial = place.with_name(f".{place.name}.tmp")
-    try:
-        with partial.open("wb") as file, zipfile.ZipFile(file, "w") as archive:
-            for name, array in arrays.items():
-                _write_member(archive, file, f"{name}.npy", array)
-        partial.replace(place)
-    finally:
-        partial.unlink(missing_ok=True)
-
-
-def _write_member(archive: zipfile.ZipFile, file: Any, name: str, array: np.ndarray) -> None:
-    member = zipfile.ZipInfo(name)
-    # zipfile adds a field of 20 bytes for sizes beyond 4 GB.
-    begin = file.tell() + _LOCAL_HEADER + len(name) + 20
-    padding = -(begin + 4) % _ALIGNED
-    member.extra = struct.pack("<HH", 0xD935, padding) + bytes(padding)
-    with archive.open(member, "w", force_zip64=True) as out:
-        kind = np.lib.format.dtype_to_descr(array.dtype)
-        about = {"descr": kind, "fortran_order": False, "shape": array.shape}
-        np.lib.format.write_array_header_1_0(out, about)
-        if array.ndim == 0:
-            out.write(array.tobytes())
-            return
-        rows = max(1, _COPIED_BYTES // max(1, array[:1].nbytes))
-        for first in range(0, len(array), rows):
-            out.write(np.ascontiguousarray(array[first : first + rows]).tobytes())
+def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
+    return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
 
 
 def _safetensors(place: Path) -> Columns:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import csv
 from collections.abc import Iterator
 from pathlib import Path
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
@@ -23,6 +23,11 @@ class _Line(NamedTuple):
     path: str
     label: str
     split: str
+
+
+def read(config: Any) -> ImageFiles:
+    """List the images of the file that a YAML names."""
+    return list_csv(config.path)
 
 
 def list_csv(path: str | Path) -> ImageFiles:
@@ -101,26 +106,24 @@ def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
                 f"{where} has not {len(columns)} columns as the first line has; put texts with "
                 'commas in them between double quotes (").'
             )
-        values = [(row.get(name) or "").strip() for name in _COLUMNS]
-        yield _Line(reader.line_num, *_checked(where, values, "split" in columns))
+        path, label, split = ((row.get(name) or "").strip() for name in _COLUMNS)
+        if not path or not label:
+            raise UsageError(f"{where} has no path or no label; fill it in or remove the line.")
+        _check_path(where, path)
+        if "split" in columns and split not in _SPLITS:
+            raise UsageError(
+                f"{where} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
+                f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
+            )
+        yield _Line(reader.line_num, path, label, split)
 
 
-def _checked(where: str, values: list[str], has_split: bool) -> list[str]:
-    for name, value in zip(("path", "label"), values, strict=False):
-        if not value:
-            raise UsageError(f"{where} has an empty {name}; fill it in or remove the line.")
-    path, _, split = values
+def _check_path(where: str, path: str) -> None:
     if Path(path).is_absolute() or ".." in path.replace("\\", "/").split("/"):
         raise UsageError(
             f"{where} has the path {path!r}, but paths must be relative to the CSV file's folder "
             "and stay inside it; move the CSV file or the images."
         )
-    if has_split and split not in _SPLITS:
-        raise UsageError(
-            f"{where} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
-            f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
-        )
-    return values
 
 
 def _official_test(

@@ -1,13 +1,11 @@
-"""Numbers of bytes: how they are written, how far they are, whether the disk holds them."""
+"""Numbers of bytes: how they are written, and how far they are."""
 
 from __future__ import annotations
 
 import contextlib
-import shutil
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from reality_check.utils.errors import UsageError
 from reality_check.utils.progress_bar import progress
 
 _MEGABYTE = 10**6
@@ -42,13 +40,3 @@ def byte_progress(what: str, total: int, done: int = 0) -> Iterator[Callable[[in
                 advance(seen // _MEGABYTE - before)
 
         yield advance_bytes
-
-
-def check_space(folder: Path, needed: int, what: str) -> None:
-    """Refuse work that cannot fit on the disk."""
-    free = shutil.disk_usage(folder).free
-    if free < needed:
-        raise UsageError(
-            f"{what} needs {format_bytes(needed)}, but only {format_bytes(free)} are free in "
-            f"{str(folder)!r}; make room there or name another folder."
-        )
