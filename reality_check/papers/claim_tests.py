@@ -129,7 +129,7 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     corrected = iter(holm_of_known(p_values))
     verdicts = []
     for claim, own in zip(experiment.claims, comparisons, strict=True):
-        findings = tuple(one.finding(next(corrected), next(corrected), tests) for one in own)
+        findings = tuple(pair.finding(next(corrected), next(corrected), tests) for pair in own)
         verdict = min((finding.verdict for finding in findings), key=_ORDER.index)
         verdicts.append(ClaimVerdict(claim, verdict, findings))
     return tuple(verdicts)
@@ -150,7 +150,7 @@ class _Side:
 
     @property
     def diverged(self) -> int:
-        """How many of the values are zeros of runs that diverged."""
+        """Count the values that are zeros of runs that diverged."""
         return sum(run in self._diverged_runs for run in self.rows)
 
 
@@ -180,7 +180,7 @@ class _Comparison:
         self.p_equal = None if self.why or claim.test == "not_below" else self._p_equal()
 
     def _nothing(self) -> str:
-        """Why there is nothing to compare; empty where there is."""
+        """Return why there is nothing to compare; empty where there is."""
         for side in self._sides:
             if not side.rows:
                 return f"{side.measured.method} has no results"
@@ -199,7 +199,7 @@ class _Comparison:
         return ""
 
     def _shifted(self, shift: float) -> Difference:
-        """The difference plus a number, so that its test against 0 is one against minus that."""
+        """Return the difference plus a number: its test against 0 is one against minus that."""
         if self._paired:
             rows = [
                 dataclasses.replace(row, value=row.value - self.second.rows[run].value)
@@ -230,7 +230,7 @@ class _Comparison:
         return half if sign * difference.mean > 0 else 1 - half
 
     def finding(self, p: float | None, p_equal: float | None, tests: int) -> Finding:
-        """The comparison with its corrected p-values and what follows from them.
+        """Return the comparison with its corrected p-values and what follows from them.
 
         Args:
             p: of its test.
@@ -251,7 +251,7 @@ class _Comparison:
         )
 
     def _times(self, tests: int) -> float | None:
-        """How many times as much it takes that the cheaper of the two tests decides."""
+        """Return how many times as much it takes until the cheaper of the two tests decides."""
         assert self.difference is not None
         distance = abs(self.difference.mean)
         gap = {
