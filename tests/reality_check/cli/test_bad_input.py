@@ -640,4 +640,4 @@ def test_files_in_place_of_folders_and_tables(
     assert main(["report", str(tmp_path / "a.pack")]) == 2
     assert "the report of a pack needs a folder: add --out DIR" in capsys.readouterr().err
     assert main(["claim", str(tmp_path / "none.csv")]) == 2
-    assert f"there is no file {tmp_path / 'none.csv'}" in capsys.readouterr().err
+    assert f"{tmp_path / 'none.csv'} cannot be read as a CSV" in capsys.readouterr().err
