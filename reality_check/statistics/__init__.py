@@ -29,13 +29,7 @@ from reality_check.statistics._differences import (
     paired_difference,
     satterthwaite,
 )
-from reality_check.statistics._effects import (
-    MIN_STANDARDISED,
-    cliffs_delta,
-    cohens_d,
-    paired_effect,
-    probability_of_improvement,
-)
+from reality_check.statistics._effects import probability_of_improvement
 from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
@@ -46,7 +40,6 @@ from reality_check.statistics._intervals import (
     two_sided_p,
 )
 from reality_check.statistics._looks import Look, expected_share, nominal_levels
-from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.statistics._search import (
     Lead,
     expected_best,
@@ -84,7 +77,6 @@ from reality_check.statistics._subsets import (
 __all__ = [
     "CONFIDENCE",
     "MAX_LEFT_OUT",
-    "MIN_STANDARDISED",
     "MIN_TESTED",
     "Agreement",
     "Bounds",
@@ -95,17 +87,13 @@ __all__ = [
     "Interval",
     "Lead",
     "Look",
-    "Ranking",
     "Shares",
     "all_subsets",
     "allow_for_skew",
     "at_look",
     "budget_curve",
     "class_totals",
-    "cliffs_delta",
-    "cohens_d",
     "compare_estimates",
-    "critical_difference",
     "design_effect",
     "estimate_difference",
     "expected_best",
@@ -119,7 +107,6 @@ __all__ = [
     "nominal_levels",
     "over_searches",
     "paired_difference",
-    "paired_effect",
     "paired_subsets_difference",
     "percentile_interval",
     "planned_error",
@@ -127,7 +114,6 @@ __all__ = [
     "prediction_interval",
     "probability_of_improvement",
     "rank_agreement",
-    "rank_methods",
     "resampled_means",
     "satterthwaite",
     "selection_gap",

@@ -12,6 +12,7 @@ import pytest
 
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.summary_json import VERSION, summary_data, summary_json
+from reality_check.report.sections.verdict import PAIR_KEYS
 from reality_check.report.summary import Summary
 from reality_check.results import Cost, Energy, ExperimentResults
 from reality_check.statistics import t_interval
@@ -21,7 +22,7 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "looks", "controls", "verdict", "verdicts", "paired", "deviations",
+        "baselines", "basis", "looks", "controls", "verdict", "verdicts", "deviations",
         "cost", "energy",
     },
     "experiment": {
@@ -40,15 +41,7 @@ KEYS = {
     "methods.stages.search": {"complete", "planned", "diverged", "failed"},
     "results": {"method", "category", "metric", "runs"} | INTERVAL,
     "baselines": {"method", "category", "metric"} | INTERVAL,
-    "verdicts": {
-        "category", "metric", "better", "other", "about", "verdict", "difference", "low", "high",
-        "n", "p", "holm_p", "pairs_tested", "sentence",
-    },
-    "paired": {
-        "category", "metric", "better", "other", "seeds", "seeds_won", "difference", "low", "high",
-        "p", "holm_p", "pairs_tested", "d_z", "probability_of_improvement",
-    },
-    "paired.d_z": {"value", "low", "high"},
+    "verdicts": {*PAIR_KEYS, "about", "sentence"},
     "deviations": {"topic", "text", "serious"},
     "cost": {"method", "stage", "device", "attempts", "hours"},
     "energy": {"method", "stage", "part", "kilowatt_hours", "hours"},
@@ -66,8 +59,7 @@ def strict(text: str) -> dict[str, Any]:
 
 
 def written(results: ExperimentResults) -> dict[str, Any]:
-    summary = Summary(results)
-    return strict(summary_json(summary_data(summary, Analysis(summary))))
+    return strict(summary_json(summary_data(Analysis(Summary(results)))))
 
 
 @pytest.fixture
@@ -88,7 +80,7 @@ def at(data: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("path", KEYS)
 def test_the_keys_are_those_of_the_documented_version(data: dict[str, Any], path: str) -> None:
-    assert VERSION == 2
+    assert VERSION == 3
     assert data["version"] == VERSION
     assert set(at(data, path)) == KEYS[path]
 
@@ -140,7 +132,9 @@ def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
     kinds = {entry["verdict"] for entry in data["verdicts"]}
     assert kinds == {"above", "not distinguishable"}
     for entry in data["verdicts"]:
-        assert (entry["holm_p"] is None) == (min(entry["n"]) < 3), "two runs are not tested"
+        assert (entry["holm_p"] is None) == (min(entry["n_better"], entry["n_other"]) < 3), (
+            "two runs are not tested"
+        )
         below = entry["holm_p"] is not None and entry["holm_p"] < 0.05
         assert (entry["verdict"] == "above") == below
         tied = " is not distinguishable from " in entry["sentence"]
