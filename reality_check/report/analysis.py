@@ -38,7 +38,7 @@ class Uncertainty:
     Attributes:
         training: over searches, or reproductions, on these classes.
         classes: other test classes of the kind, these trainings.
-        both: both together; ``None`` with a single reproduction, and with looks.
+        both: both together; ``None`` with a single reproduction.
         deviation: standard deviation of the mean over drawn classes.
         queries: other images as if each were drawn alone, which they are not.
         design_effect: variance by class over variance by query.
@@ -146,8 +146,8 @@ class Analysis:
         return found
 
     def _trained_again(self, draws: Array, number: Estimate | Difference) -> Bounds | None:
-        """The interval over drawn classes with the luck of the training; none with looks."""
-        if number.error is None or number.degrees is None or self.summary.look is not None:
+        """The interval over drawn classes with the luck of the training."""
+        if number.error is None or number.degrees is None:
             return None
         noisy = with_noise(draws, number.error, number.degrees)
         return percentile_interval(noisy, number.mean, len(self._counts))

@@ -10,7 +10,6 @@ from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.comparison import differences_figure
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.looks import look_sentence, stop_sentence
 from reality_check.report.sections.blocks import (
     Block,
     Bullets,
@@ -84,8 +83,7 @@ NO_RESULTS = "No results yet: no reproduction has been scored."
 def verdict_section(analysis: Analysis) -> Section:
     """Return the section: for each category the best pairs, the table of all, who is missing."""
     summary = analysis.summary
-    looked = look_sentence(summary.results)
-    blocks: list[Block] = [Note(looked)] if looked else []
+    blocks: list[Block] = []
     if figure := _figure(analysis):
         blocks.append(figure)
     for category in summary.categories:
@@ -308,8 +306,7 @@ def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
     serious = [one.topic for one in summary.results.deviations if one.serious]
     which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
-    sentences = [stop_sentence(summary.results)]
-    sentences += [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
+    sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
     warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
     sentences += [untrained_note(summary), warning]
     return [sentence for sentence in sentences if sentence]
