@@ -15,6 +15,7 @@ from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage, title
 from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
+    Bounds,
     Comparison,
     Difference,
     Estimate,
@@ -275,14 +276,25 @@ class Summary:
             pairs = compare_estimates(
                 {m: e for m, e in estimates.items() if m not in self.controls}
             )
-            runs = self.samples(category, metric) if self.basis is not Basis.SUBSETS else {}
             self._comparisons[category, metric] = tuple(
-                replace(p, improvement=probability_of_improvement(runs[p.better], runs[p.other]))
-                if runs
-                else p  # retrained trials count unequally in the estimate over all subsets
-                for p in pairs
+                replace(pair, improvement=self._improvement(category, metric, pair))
+                for pair in pairs
             )
         return self._comparisons[category, metric]
+
+    def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
+        """Return the probability that the first method's score is above the other's."""
+        names = (pair.better, pair.other)
+        if self.basis is not Basis.SUBSETS:
+            samples = self.samples(category, metric)
+            return probability_of_improvement(samples[pair.better], samples[pair.other])
+        values, weights = [], []
+        for name in names:
+            validation, tests = self.subsets(self.rows[category, metric, name])
+            shares = subset_shares(validation, tests, self.budget)
+            values.append([tests[trial] for trial in shares])
+            weights.append(list(shares.values()))
+        return probability_of_improvement(values[0], values[1], (weights[0], weights[1]))
 
     def control_differences(self, category: str) -> dict[str, Difference]:
         """By control: it minus the method that it is a second copy of."""

@@ -11,7 +11,11 @@ from scipy.special import ndtri
 from reality_check.statistics._intervals import CONFIDENCE, Bounds
 
 
-def probability_of_improvement(first: Sequence[float], second: Sequence[float]) -> Bounds | None:
+def probability_of_improvement(
+    first: Sequence[float],
+    second: Sequence[float],
+    weights: tuple[Sequence[float], Sequence[float]] | None = None,
+) -> Bounds | None:
     """Return the probability that a run of the first method is above one of the second.
 
     The estimate is the share of all pairs of runs in which the first is higher, ties counted half
@@ -23,15 +27,24 @@ def probability_of_improvement(first: Sequence[float], second: Sequence[float]) 
     Args:
         first: values of one method, one per reproduction.
         second: values of the other method; the sizes may differ.
+        weights: how much each value of the first and of the second method counts, each together 1;
+            the sizes are then the effective ones, ``1 / Σw²`` (Kish 1965). ``None``: all alike.
 
     Returns:
         ``None`` where a sample is empty or a value is not finite.
     """
-    m, n = len(first), len(second)
-    if not m * n or not all(map(math.isfinite, (*first, *second))):
+    if not len(first) * len(second) or not all(map(math.isfinite, (*first, *second))):
         return None
-    wins = sum((a > b) + (a == b) / 2 for a in first for b in second)
-    share = wins / (m * n)
+    if weights is None:
+        m, n = float(len(first)), float(len(second))
+        share = sum((a > b) + (a == b) / 2 for a in first for b in second) / (m * n)
+    else:
+        m, n = (1 / math.fsum(weight**2 for weight in side) for side in weights)
+        share = math.fsum(
+            first_weight * second_weight * ((a > b) + (a == b) / 2)
+            for a, first_weight in zip(first, weights[0], strict=True)
+            for b, second_weight in zip(second, weights[1], strict=True)
+        )
     factor, mean_size = ndtri((1 + CONFIDENCE) / 2) ** 2 / (m * n), (m + n) / 2
 
     def beyond(p: float) -> float:
@@ -39,6 +52,6 @@ def probability_of_improvement(first: Sequence[float], second: Sequence[float]) 
         return float((share - p) ** 2 - factor * p * (1 - p) * spread)
 
     # 0 and 1 are themselves solutions where all or no pairs are won; the other one is wanted.
-    low = 0.0 if share == 0 else brentq(beyond, 0.0, min(share, 1 - 1e-12))
-    high = 1.0 if share == 1 else brentq(beyond, max(share, 1e-12), 1.0)
+    low = 0.0 if share <= 0 else brentq(beyond, 0.0, min(share, 1 - 1e-12))
+    high = 1.0 if share >= 1 else brentq(beyond, max(share, 1e-12), 1.0)
     return Bounds(share, float(low), float(high))

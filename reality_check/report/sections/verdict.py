@@ -38,8 +38,8 @@ PAIR_KEYS = (
 _TABLE_NOTE = (
     "95 %: interval of the difference, as in the sentences. Any classes: the interval if other "
     "test classes had been drawn and the networks trained again (classes resampled with all their "
-    "queries). Both are of single pairs. P: the probability that a run of the better method is "
-    "above one of the other (not estimated over all subsets of one search)."
+    "queries). Both are of single pairs. P: the probability that a run of the better method, or "
+    "the winner of a search, is above one of the other."
 )
 
 #: What an interval of this report covers, and what it does not.

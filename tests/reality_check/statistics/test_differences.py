@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import itertools
 import math
 
@@ -74,7 +75,7 @@ def test_the_probability_is_the_share_of_pairs(first: list[int], second: list[in
     assert (other.low, other.high) == pytest.approx((1 - found.high, 1 - found.low), abs=1e-9)
 
 
-def newcombe(share: float, m: int, n: int, p: float) -> float:
+def newcombe(share: float, m: float, n: float, p: float) -> float:
     """How many standard errors the share is from p, squared (method 5)."""
     star = (m + n) / 2 - 1
     spread = p * (1 - p) * (1 + star * (1 - p) / (2 - p) + star * p / (1 + p)) / (m * n)
@@ -112,3 +113,21 @@ def test_the_interval_covers_the_probability_as_often_as_it_says(shift: float) -
         assert found is not None
         covered += found.low <= truth <= found.high
     assert 0.93 <= covered / 500 <= 0.995
+
+
+def test_weights_count_values_as_often_and_make_samples_smaller() -> None:
+    first, second = [0.3, 0.1, 0.2], [0.15, 0.25]
+    weights = ([0.5, 0.25, 0.25], [0.75, 0.25])
+    found = probability_of_improvement(first, second, weights)
+    repeated = probability_of_improvement([0.3, 0.3, 0.1, 0.2], [0.15, 0.15, 0.15, 0.25])
+    assert found is not None
+    assert repeated is not None
+    assert found.value == pytest.approx(repeated.value)
+    assert found.low < repeated.low < repeated.high < found.high
+    sizes = (1 / 0.375, 1 / 0.625)
+    assert newcombe(found.value, *sizes, found.low) == pytest.approx(1.959964**2, rel=1e-5)
+    alike = probability_of_improvement(first, second, ([1 / 3] * 3, [0.5] * 2))
+    plain = probability_of_improvement(first, second)
+    assert alike is not None
+    assert plain is not None
+    assert dataclasses.astuple(alike) == pytest.approx(dataclasses.astuple(plain))
