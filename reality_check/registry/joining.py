@@ -30,7 +30,7 @@ _FREE = (
 )
 _WHERE_FROM = "merged_from.json"
 #: By method and the like, what is noted with the baselines.
-_NOTED = ("parameters", "inputs")
+_RECORDED = ("parameters", "inputs")
 
 
 def joined(packs: Sequence[Pack]) -> Pack:
@@ -94,8 +94,8 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
     """
     (one, other), both = (each.plain() for each in experiments), " and ".join(labels)
     if keys := conflicting_keys(one, other, _may_differ):
-        places = f"in {labels[0]}", f"in {labels[1]}"
-        shown = describe_differences(keys, one, other, places)
+        sides = f"in {labels[0]}", f"in {labels[1]}"
+        shown = describe_differences(keys, one, other, sides)
         raise UsageError(
             f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
             "reality-check report A B --out DIR, which also takes packs."
@@ -131,7 +131,7 @@ def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
     """Those of the first, with what was noted of the methods of all: they start alike."""
     every = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
     attributes = dict(every[0]["attributes"])
-    for key in _NOTED:
+    for key in _RECORDED:
         attributes[key] = {
             name: value
             for study in every

@@ -31,7 +31,7 @@ from reality_check.statistics import (
 )
 
 #: Category, metric and method.
-Place = tuple[str, str, str]
+ResultKey = tuple[str, str, str]
 
 
 class Basis(enum.Enum):
@@ -49,7 +49,7 @@ class Basis(enum.Enum):
     VALUES = "values"
 
     @property
-    def units(self) -> str:
+    def repeats(self) -> str:
         """What n counts in tables."""
         return {
             Basis.SEARCHES: "searches",
@@ -108,44 +108,44 @@ class Summary:
         return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
 
     @cached_property
-    def rows(self) -> dict[Place, list[ResultRow]]:
+    def rows(self) -> dict[ResultKey, list[ResultRow]]:
         """The rows of each category, metric and method, by reproduction."""
-        rows: dict[Place, list[ResultRow]] = {}
+        rows: dict[ResultKey, list[ResultRow]] = {}
         for row in sorted(self.results.rows, key=lambda row: row.reproduction):
             rows.setdefault((row.category, row.metric, row.method), []).append(row)
         return rows
 
     @cached_property
-    def runs(self) -> dict[Place, dict[int, float]]:
+    def runs(self) -> dict[ResultKey, dict[int, float]]:
         """The value of each reproduction, in their order."""
         return {
-            place: {row.reproduction: float(row.value) for row in rows}
-            for place, rows in self.rows.items()
+            key: {row.reproduction: float(row.value) for row in rows}
+            for key, rows in self.rows.items()
         }
 
     @cached_property
-    def units(self) -> dict[Place, dict[int, tuple[float, ...]]]:
+    def repeats(self) -> dict[ResultKey, dict[int, tuple[float, ...]]]:
         """The values of each search's reproductions, or of each reproduction where none repeats."""
-        return {place: self._by_unit(rows) for place, rows in self.rows.items()}
+        return {key: self._by_repeat(rows) for key, rows in self.rows.items()}
 
-    def _by_unit(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
-        units: dict[int, tuple[float, ...]] = {}
+    def _by_repeat(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
+        repeats: dict[int, tuple[float, ...]] = {}
         for row in rows:
-            unit = self._unit(row)
-            units[unit] = (*units.get(unit, ()), float(row.value))
-        return units
+            repeat = self._repeat_of(row)
+            repeats[repeat] = (*repeats.get(repeat, ()), float(row.value))
+        return repeats
 
-    def _unit(self, row: ResultRow) -> int:
+    def _repeat_of(self, row: ResultRow) -> int:
         if self.basis is Basis.SEARCHES and row.search is not None:
             return row.search
         return row.reproduction
 
     @cached_property
-    def values(self) -> dict[Place, dict[int, float]]:
-        """The mean of each unit that methods are compared by: of a search, or of a run."""
+    def values(self) -> dict[ResultKey, dict[int, float]]:
+        """The mean of each search, or the value of each reproduction where none repeats."""
         return {
-            place: {unit: fmean(values) for unit, values in units.items()}
-            for place, units in self.units.items()
+            key: {repeat: fmean(values) for repeat, values in repeats.items()}
+            for key, repeats in self.repeats.items()
         }
 
     @cached_property
@@ -179,11 +179,11 @@ class Summary:
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
         """The values of each method that has some: one a search, or one a reproduction."""
-        units = {m: self.values.get((category, metric, m), {}) for m in self.methods}
-        return {method: tuple(values.values()) for method, values in units.items() if values}
+        repeats = {m: self.values.get((category, metric, m), {}) for m in self.methods}
+        return {method: tuple(values.values()) for method, values in repeats.items() if values}
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
-        """What each method that has results scores, with the interval over its units."""
+        """What each method that has results scores, with the interval over its repeats."""
         if (category, metric) not in self._estimates:  # every section and figure asks for them
             found = {}
             for method in self.methods:
@@ -207,7 +207,7 @@ class Summary:
         """
         if self.basis is Basis.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
-        return over_searches(list(self._by_unit(rows).values()))
+        return over_searches(list(self._by_repeat(rows).values()))
 
     def scatter(self, category: str, method: str) -> Shares:
         """The variances of a method's MAP@R between searches, and between trainings of one winner.
@@ -216,9 +216,9 @@ class Summary:
         both together, and the second 0: an estimate with weights w, of K searches 1 / K, has the
         error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
         """
-        units = self.units.get((category, PRIMARY, method), {})
-        if self.basis is Basis.SEARCHES and any(len(values) > 1 for values in units.values()):
-            return variance_shares(list(units.values()))
+        repeats = self.repeats.get((category, PRIMARY, method), {})
+        if self.basis is Basis.SEARCHES and any(len(values) > 1 for values in repeats.values()):
+            return variance_shares(list(repeats.values()))
         estimate = self.estimates(category).get(method)
         if not self.basis.of_losses or estimate is None or estimate.error is None:
             return Shares(None, None)
@@ -229,9 +229,9 @@ class Summary:
         """What each reproduction counts in the estimate of a method; together they are 1."""
         rows = self.rows[category, PRIMARY, method]
         if self.basis is not Basis.SUBSETS:
-            units = self.units[category, PRIMARY, method]
-            size = {unit: len(values) * len(units) for unit, values in units.items()}
-            return {row.reproduction: 1 / size[self._unit(row)] for row in rows}
+            repeats = self.repeats[category, PRIMARY, method]
+            size = {repeat: len(values) * len(repeats) for repeat, values in repeats.items()}
+            return {row.reproduction: 1 / size[self._repeat_of(row)] for row in rows}
         validation, tests = self.subsets(rows)
         share = subset_shares(validation, tests, self.budget)
         position = self._positions(method)
@@ -334,8 +334,8 @@ class Summary:
         planned = self._planned(method.name, stage)
         return Progress(done, max(planned or 0, len(records)) or planned)
 
-    def planned_units(self, method: MethodResults, stage: Stage) -> int | None:
-        """How many units the estimate of a method will have."""
+    def planned_repeats(self, method: MethodResults, stage: Stage) -> int | None:
+        """Return how many repeats the estimate of a method will be over, where that is planned."""
         if self.basis is Basis.SUBSETS:
             return None  # an estimate before the last retraining says so itself
         if self.basis is Basis.SEARCHES:

@@ -212,8 +212,8 @@ def _effort(summary: Summary, method: str, category: str) -> tuple[str, str]:
         return NOTHING, NOTHING
     is_final = stage_of(category) is Stage.FINAL
     trials = record.final if is_final else record.reproductions
-    networks = 1 if is_final else max((len(one.fold_values) for one in trials), default=1)
-    seconds = [one.seconds for one in trials if one.seconds is not None]
+    networks = 1 if is_final else max((len(trial.fold_values) for trial in trials), default=1)
+    seconds = [trial.seconds for trial in trials if trial.seconds is not None]
     time = duration(math.fsum(seconds) / len(seconds) / max(1, networks)) if seconds else NOTHING
     count = record.trained_parameters
     return NOTHING if count is None else f"{count:,}", time
@@ -225,6 +225,6 @@ def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...])
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
     stage = stage_of(category)
     record = summary.records.get(method)
-    planned = summary.planned_units(record, stage) if record else None
+    planned = summary.planned_repeats(record, stage) if record else None
     short = planned is not None and (not sizes or sizes[0] < planned)
     return f"{text} of {planned}" if short else (text if sizes else NOTHING)

@@ -88,7 +88,7 @@ def tables_tex(summary: Summary) -> str:
     if others := other_tables(summary):
         caption = (
             f"{summary.results.name}, other metrics: mean and 95 % interval over n "
-            f"{summary.basis.units}. {other_note(summary)}"
+            f"{summary.basis.repeats}. {other_note(summary)}"
         )
         lines += ["", *_environment(summary, caption, others)]
     for part in published_parts(summary):
@@ -208,6 +208,6 @@ def _caption(summary: Summary) -> str:
     protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     return (
-        f"{results.name}: mean and 95 % interval over n {summary.basis.units}, in percent. "
+        f"{results.name}: mean and 95 % interval over n {summary.basis.repeats}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )

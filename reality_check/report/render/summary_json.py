@@ -57,8 +57,8 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
         "verdict": headline(summary),
         "verdicts": list(_verdicts(analysis)),
         "deviations": [
-            {"topic": one.topic, "text": one.text, "serious": one.serious}
-            for one in results.deviations
+            {"topic": deviation.topic, "text": deviation.text, "serious": deviation.serious}
+            for deviation in results.deviations
         ],
         "cost": [
             dataclasses.asdict(cost) | {"method": cost.method or None} for cost in results.costs

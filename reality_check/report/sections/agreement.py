@@ -56,17 +56,17 @@ def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
     means = [tests[m].mean for m in both]
     if len(both) < 2 or not all(map(math.isfinite, means)):
         return
-    found = rank_agreement([([best[m] or 0.0 for m in both], means)])
-    if not math.isfinite(found.correlation):
-        yield f"{category}: Winners' validation or test does not vary (n = {found.n} methods)."
+    agreement = rank_agreement([([best[m] or 0.0 for m in both], means)])
+    if not math.isfinite(agreement.correlation):
+        yield f"{category}: Winners' validation or test does not vary (n = {agreement.n} methods)."
         return
     order = (
-        f"{category}: Winners' validation and test order {found.alike} of {found.pairs} pairs the "
-        f"same way (Spearman {true_minus(found.correlation)}, n = {found.n} methods, "
-        f"{p_text(found.p_value)})"
+        f"{category}: Winners' validation and test order {agreement.alike} of {agreement.pairs} "
+        f"pairs the same way (Spearman {true_minus(agreement.correlation)}, n = {agreement.n} "
+        f"methods, {p_text(agreement.p_value)})"
     )
-    doubt = ": not enough to say that they agree" if found.p_value >= 0.05 else ""
-    yield f"{order}{doubt or (': they disagree' if found.correlation < 0 else '')}."
+    doubt = ": not enough to say that they agree" if agreement.p_value >= 0.05 else ""
+    yield f"{order}{doubt or (': they disagree' if agreement.correlation < 0 else '')}."
 
 
 Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]

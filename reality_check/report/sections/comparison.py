@@ -53,7 +53,7 @@ def legend(summary: Summary) -> Note:
     """What the numbers and marks of the tables mean."""
     return Note(
         (
-            f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.units}. ",
+            f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.repeats}. ",
             Strong("Bold"),
             f": best mean of its column. {CLOSE_MARK}: {close_note(summary)}. Rows in italics are "
             "not trained; their n counts networks, and raw input is one.",

@@ -66,7 +66,7 @@ NOISE_NOTES = {
 }
 
 #: How a result is counted, in sentences.
-_UNITS = {
+_REPEATS = {
     Basis.SEARCHES: "searches",
     Basis.SUBSETS: "trials",
     Basis.SETTINGS: "retrainings",
@@ -88,8 +88,8 @@ def verdict_section(analysis: Analysis) -> Section:
         blocks.append(figure)
     for category in summary.categories:
         pairs = summary.comparisons(category)
-        told = [pair_sentence(pair, summary.basis) for pair in pairs[:_IN_WORDS]]
-        blocks += [Heading(category), Bullets((*told, *_remarks(summary, category)))]
+        sentences = [pair_sentence(pair, summary.basis) for pair in pairs[:_IN_WORDS]]
+        blocks += [Heading(category), Bullets((*sentences, *_remarks(summary, category)))]
         if pairs:
             title = counted(len(pairs), "pair")
             blocks.append(Folded(title, (_table(analysis, category),), headed=False))
@@ -181,9 +181,11 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         "95 % intervals (thick line)"
         + (", and for other test classes too (thin line)." if analysis.differences else ".")
     )
-    told = [f"{c}: {pair_sentence(p, summary.basis)}" for c, pairs in shown.items() for p in pairs]
+    sentences = [
+        f"{c}: {pair_sentence(p, summary.basis)}" for c, pairs in shown.items() for p in pairs
+    ]
     draw = partial(differences_figure, shown, analysis.differences)
-    return ReportFigure("differences", caption, " ".join([caption, *told]), draw)
+    return ReportFigure("differences", caption, " ".join([caption, *sentences]), draw)
 
 
 def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
@@ -198,18 +200,18 @@ def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
     if basis is Basis.SETTINGS:
         relation = f"{a} retrains above {b}"
         a, b = f"what was found for {a}", f"what was found for {b}"
-    tie, difference, unit = (
+    tie, difference, repeats = (
         f"{a} is not distinguishable from {b}",
         comparison.difference,
-        _UNITS[basis],
+        _REPEATS[basis],
     )
     gap = f"{points(difference.mean)} points {METRICS[PRIMARY]}"
-    sizes = f"n = {difference.n[0]} and {difference.n[1]}{unit and ' '}{unit}"
+    sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
     low, high = difference.low, difference.high
     if low is None or high is None or comparison.adjusted_p is None:
         return (
             f"{tie}: a difference of {gap}, but no test with fewer than three "
-            f"{unit or 'runs'} ({sizes})."
+            f"{repeats or 'runs'} ({sizes})."
         )
     evidence = f"{100 * CONFIDENCE:.0f} % interval {points(low)} to {points(high)}, {sizes}"
     if comparison.pairs > 1:
@@ -304,7 +306,7 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
-    serious = [one.topic for one in summary.results.deviations if one.serious]
+    serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
     which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
     sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
     warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
@@ -327,9 +329,9 @@ def _leader(summary: Summary, category: str) -> str:
             return f"the settings found for {best} retrain above {others} on {METRICS[PRIMARY]}"
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
     rivals_named = f"{len(close)} others" if len(close) > 3 else listed(close)
-    lead = f"{best} leads on {METRICS[PRIMARY]}"
+    leading = f"{best} leads on {METRICS[PRIMARY]}"
     if summary.basis is Basis.SETTINGS:
-        lead = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
+        leading = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
         rivals_named = f"those of {rivals_named}"
-        return f"{lead}, but are not distinguishable from {rivals_named}"
-    return f"{lead}, but is not distinguishable from {rivals_named}"
+        return f"{leading}, but are not distinguishable from {rivals_named}"
+    return f"{leading}, but is not distinguishable from {rivals_named}"
