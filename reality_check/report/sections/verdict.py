@@ -38,8 +38,8 @@ PAIR_KEYS = (
 _TABLE_NOTE = (
     "95 %: interval of the difference, as in the sentences. Any classes: the interval if other "
     "test classes had been drawn and the networks trained again (classes resampled with all their "
-    "queries). Both are of single pairs. P: the probability that a run of the better method, or "
-    "the winner of a search, is above one of the other."
+    "queries). Both are of single pairs. P(A > B): the probability that a run of the better "
+    "method, or the winner of a search, is above one of the other."
 )
 
 #: What an interval of this report covers, and what it does not.
@@ -129,7 +129,7 @@ def _value_and_ends(bounds: Bounds | None) -> tuple[float | None, float | None, 
 
 def _table(analysis: Analysis, category: str) -> PlainTable:
     intervals = (f"Δ {METRICS[PRIMARY]}", "95 %", "Any classes")
-    header = ("Better", "Other", *intervals, "Holm p", "P", "Verdict")
+    header = ("Better", "Other", *intervals, "Holm p", "P(A > B)", "Verdict")
     rows = tuple(
         (
             pair.better,
@@ -178,8 +178,8 @@ def _figure(analysis: Analysis) -> ReportFigure | None:
         return None
     caption = (
         f"{METRICS[PRIMARY]} of the best method of each category minus that of the others, with "
-        "95 % intervals (thick line)"
-        + (", and for other test classes too (thin line)." if analysis.differences else ".")
+        "95 % intervals"
+        + (" (thick), and those for other test classes (thin)." if analysis.differences else ".")
     )
     sentences = [
         f"{c}: {pair_sentence(p, summary.basis)}" for c, pairs in shown.items() for p in pairs
