@@ -16,7 +16,7 @@ from reality_check.statistics import Estimate
 def print_summary(results: ExperimentResults) -> None:
     """Print means with their intervals, and who leads where."""
     summary = Summary(results)
-    print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.units}:")
+    print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.repeats}:")
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
     table = name_table("method", *categories)
     for method in results.methods:

@@ -23,7 +23,7 @@ from reality_check.config.schema import Experiment
 from reality_check.config.source_code import copy_sources
 from reality_check.data import SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
-from reality_check.registry.pack import put
+from reality_check.registry.pack import restore
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
 from reality_check.studies.growth import DRAWING, describe_changes, note_step, read_steps
@@ -109,7 +109,7 @@ def prepared(
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
             for pack in packs:
-                put(pack, out_dir, locked, Campaign(locked, out_dir).storage)
+                restore(pack, out_dir, locked, Campaign(locked, out_dir).storage)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
         yield PreparedExperiment(locked, dataset)

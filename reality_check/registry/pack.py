@@ -43,10 +43,10 @@ from reality_check.utils.text import strict_json
 _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
-_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*")
-_OF_METHOD = ("*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
+_FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
+_METHOD_FILES = ("*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that say what is compared, not how it is measured.
-_NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
+_OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()
 #: Folders for packs that are looked at; results read scores of queries when these are asked for.
 _UNPACKED = contextlib.ExitStack()
@@ -161,10 +161,10 @@ def _read_folder(path: Path) -> Pack:
         plain_study(work.study.study)
         for work in campaign.ready_stages()
     }  # fmt: skip
-    patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _OF_METHOD]
+    patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _METHOD_FILES]
     files = {
         file.relative_to(path).as_posix(): file.read_bytes()
-        for pattern in (*_OF_FOLDER, *patterns)
+        for pattern in (*_FOLDER_FILES, *patterns)
         for file in path.glob(pattern)
         if file.is_file() and file.suffix != ".pyc"
     }
@@ -216,7 +216,7 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
     So a key that a later version adds changes no hash.
     """
     given = not_default(experiment).items()
-    return dict(_measuring({k: v for k, v in given if k not in _NOT_OF_PROTOCOL}, ""))
+    return dict(_measuring({k: v for k, v in given if k not in _OUTSIDE_PROTOCOL}, ""))
 
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
@@ -253,7 +253,7 @@ def public(experiment: Experiment) -> dict[str, Any]:
     return plain
 
 
-def put(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
+def restore(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
     """Put what a pack holds into an output folder and its storage; what is there stays."""
     for name, content in pack.files.items():
         if not (out_dir / name).exists():
@@ -267,7 +267,7 @@ def write_folder(pack: Pack, out_dir: Path) -> None:
     out_dir.mkdir(parents=True, exist_ok=True)
     if pack.steps:
         write_steps(list(pack.steps), out_dir)
-    put(pack, out_dir, pack.experiment, Campaign(pack.experiment, out_dir).storage)
+    restore(pack, out_dir, pack.experiment, Campaign(pack.experiment, out_dir).storage)
     lock_experiment(pack.experiment, out_dir)
 
 
@@ -277,5 +277,5 @@ def _unpacked(pack: Pack) -> Campaign:
     if pack.steps:
         write_steps(list(pack.steps), folder)
     campaign = Campaign(pack.experiment, folder, only_reads=True)
-    put(pack, folder, pack.experiment, campaign.storage)
+    restore(pack, folder, pack.experiment, campaign.storage)
     return campaign

@@ -14,9 +14,8 @@ from reality_check.statistics import Bounds
 _FEW_CLASSES = 20
 _NOTE = (
     "Classes are resampled with all their queries (cluster bootstrap); what the queries "
-    "search stays as it is. “Single queries” treats those of a class as if they were "
-    "independent and is too narrow: the design effect says how many times too small its "
-    "variance is."
+    "search stays as it is. The design effect says how many times too small the variance would be "
+    "if queries of a class counted as independent."
 )
 
 
@@ -59,7 +58,7 @@ def _sentence(analysis: Analysis) -> str:
 
 
 def _table(analysis: Analysis) -> PlainTable:
-    intervals = ("Other classes", "Classes and training", "Single queries")
+    intervals = ("Other classes", "Classes and training")
     header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
     rows = tuple(
         (
@@ -68,7 +67,6 @@ def _table(analysis: Analysis) -> PlainTable:
             interval_text(found.training),
             _range(found.classes),
             NOTHING if found.both is None else _range(found.both),
-            _range(found.queries),
             f"{found.design_effect:.1f}" if math.isfinite(found.design_effect) else NOTHING,
         )
         for (method, category), found in analysis.uncertainties.items()

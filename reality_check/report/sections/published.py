@@ -97,13 +97,15 @@ def _rows(
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
         measured = [
-            interval_text(found, metric_of(metric).percent) if found is not None else NOTHING
-            for metric, found in values.items()
+            interval_text(value, metric_of(metric).percent) if value is not None else NOTHING
+            for metric, value in values.items()
         ]
         rows.append((*names, _ROWS[1], *measured, str(runs)))
     if figures and runs:
-        apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
-        rows.append((*names, _ROWS[2], *apart, NOTHING))
+        differences = [
+            _difference(metric, figures.get(metric), values[metric]) for metric in metrics
+        ]
+        rows.append((*names, _ROWS[2], *differences, NOTHING))
     return rows
 
 
@@ -114,9 +116,9 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> Esti
     return next((estimate for estimate in every if estimate is not None), None)
 
 
-def _most_digits(every: list[dict[str, tuple[float, ...]]], place: int) -> int:
-    """How many digits the figures at that place have."""
-    numbers = [figure[place : place + 1] for figures in every for figure in figures.values()]
+def _most_digits(every: list[dict[str, tuple[float, ...]]], position: int) -> int:
+    """How many digits the figures at that position have."""
+    numbers = [figure[position : position + 1] for figures in every for figure in figures.values()]
     return max((len(str(n).partition(".")[2]) for (n,) in filter(None, numbers)), default=0)
 
 
