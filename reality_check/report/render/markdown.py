@@ -65,8 +65,6 @@ def _block(block: Block) -> Iterator[str]:
                 yield f"#{text}" if block.headed and text.startswith("###") else text
         case kinds.Box():
             yield from _blocks(block.blocks)
-        case kinds.Trials():
-            yield "Every trial: trials.csv."
         case kinds.Facts() | kinds.Filter() | kinds.Bullets():
             pass  # for a page that has room beside its text, or a script; no lines
 

@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
+import numpy as np
+
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import budget_figure
+from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Bullets, Note, PlainTable, Section
 from reality_check.report.summary import Basis
 from reality_check.report.text import NOTHING, percent, points
@@ -45,10 +47,17 @@ def tuning_section(analysis: Analysis) -> Section | None:
         f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
         for method, estimates in curves.items()
     ]
-    draw = partial(budget_figure, curves, summary.budget)
+    drawn = {method: _curve(estimates) for method, estimates in curves.items()}
+    draw = partial(budget_figure, drawn, f"test {_METRIC}", summary.budget)
     figure = ReportFigure("tuning_budget", caption, " ".join([caption, *told]), draw)
     blocks = (Bullets(tuple(_leads(curves))), figure, Note(_NOTE))
     return Section("tuning", "Score and tuning budget", blocks)
+
+
+def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
+    means = np.array([estimate.mean for estimate in estimates.values()])
+    halves = np.array([estimate.half_width or 0.0 for estimate in estimates.values()])
+    return BudgetCurve(np.array(list(estimates), float), means, means - halves, means + halves)
 
 
 def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
