@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
+from reality_check.config.described import Description
 from reality_check.config.metrics import PRIMARY, STAGES, title
 
 if TYPE_CHECKING:
@@ -209,6 +210,25 @@ class EmbeddingMap:
 
 
 @dataclass(frozen=True)
+class ColumnValue:
+    """A cell of a column of the user's own: what a function returned for one method.
+
+    Attributes:
+        name: of the column, as the YAML has it.
+        description: its title, unit and direction.
+        value: ``None`` for an empty cell.
+        problem: why the function has no value; empty where it returned one, or ``None``.
+        code: fingerprint of the function, or the version of its package.
+    """
+
+    name: str
+    description: Description
+    value: float | None = None
+    problem: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True)
 class MethodResults:
     """Everything recorded about one method."""
 
@@ -229,6 +249,25 @@ class MethodResults:
     map: EmbeddingMap | None = None  # of test images, where one was asked for
     #: Of one network, that a training changes: those of a part without learning rate are not.
     trained_parameters: int | None = None
+    columns: tuple[ColumnValue, ...] = ()  # of the user's own
+
+
+@dataclass(frozen=True)
+class MethodRecords:
+    """What a column of the user's own is a function of: all that was recorded of one method.
+
+    Attributes:
+        method: its trials, reproductions and final trainings, with their scores in validation,
+            parameters and seconds.
+        rows: its lines of ``results.csv``: the scores of its reproductions on the test classes.
+        costs: the hours of each of its stages, by kind of device.
+        out_dir: the output folder, from which :func:`reality_check.load_network` loads networks.
+    """
+
+    method: MethodResults
+    rows: tuple[ResultRow, ...]
+    costs: tuple[Cost, ...]
+    out_dir: Path
 
 
 @dataclass(frozen=True)

@@ -33,9 +33,10 @@ GROUPS = {
     "dataset": "reality_check.datasets",
     "trunk": "reality_check.trunks",
     "tracker": "reality_check.trackers",
+    "column": "reality_check.columns",
 }
 #: What a kind is called in messages.
-WORDS = {"loss": "loss", "dataset": "data set", "trunk": "trunk", "tracker": "tracker"}
+WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
 #: A YAML takes names with a dot for import paths, and with a colon for those of a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
 _CODE = (".py", ".so", ".pyd")

@@ -43,7 +43,9 @@ _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
 _OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*", "logs/energy/*.jsonl")
-_OF_METHOD = ("map.npz", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
+_OF_METHOD = (
+    "map.npz", "columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png",
+)  # fmt: skip
 #: Keys of an experiment that say what is compared, not how it is measured.
 _NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()

@@ -26,6 +26,7 @@ from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
 from reality_check.report.energy_shares import read_energy
 from reality_check.report.looks import look_sentence
+from reality_check.report.own_columns import read_columns
 from reality_check.report.run_facts import run_facts
 from reality_check.report.treatment import origins
 from reality_check.results import (
@@ -179,6 +180,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
         trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
+        columns=read_columns(campaign.out_dir, method.name, campaign.experiment.report.columns),
     )
 
 

@@ -83,6 +83,7 @@ def joined(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
                 retrained=first.retrained + method.retrained,
                 origin=f"{first.origin}, {method.origin}",
                 importance=None,
+                columns=(),
             )
         methods[method.name] = method
     return tuple(methods.values())

@@ -16,7 +16,7 @@ from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import Group, groups_sections
 from reality_check.report.summary import Summary
-from reality_check.report.tables import comparisons_csv, csv_text, trials_csv
+from reality_check.report.tables import comparisons_csv, csv_text, results_csv, trials_csv
 from reality_check.results import ExperimentResults, Folder
 
 
@@ -42,7 +42,7 @@ def pack_pages(results: ExperimentResults) -> dict[str, str]:
     summary = Summary(results)
     return {
         "summary.json": summary_json(summary_data(summary, Analysis(summary))),
-        "results.csv": csv_text(results.rows),
+        "results.csv": results_csv(results),
         "trials.csv": trials_csv(results),
     }
 
@@ -53,7 +53,7 @@ def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
     summary = Summary(results)
     analysis = Analysis(summary)
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
-    files.write("results.csv", csv_text(results.rows))
+    files.write("results.csv", results_csv(results))
     files.write("trials.csv", trials_csv(results))
     files.write("baselines.csv", csv_text(results.baselines))
     files.write("tables.tex", tables_tex(summary) + paired_tex(analysis))
