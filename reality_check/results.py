@@ -168,26 +168,6 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Energy:
-    """What one stage of one method used of electricity, by the counters of one kind of part.
-
-    Attributes:
-        method: its name; ``""`` for the baselines, which belong to none.
-        stage: one of :data:`STAGES`, or ``"baselines"``.
-        part: ``"gpus"``, ``"processors"`` or ``"memory"``.
-        kilowatt_hours: of all that ran on the part while a worker was at this work; where several
-            workers were at work, a share of it.
-        hours: of workers, in which these counters were read.
-    """
-
-    method: str
-    stage: str
-    part: str
-    kilowatt_hours: float
-    hours: float
-
-
-@dataclass(frozen=True)
 class EmbeddingMap:
     """Where the t-SNE of a method puts test images; see
     :mod:`reality_check.evaluation.embedding_map`.
@@ -328,15 +308,11 @@ class ExperimentResults:
         config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
         queries: the scores of every test query; ``None`` where none were kept.
         costs: what the trainings took.
-        energy: the electricity they used, where the machines have counters.
-        energy_missing: why other counters were not read, a sentence each.
         versions: of Python and of the packages that decide results, by name, when the search began.
         published: tables of papers to be compared with the results, beyond the one that the
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
         noun: what one of the samples is called.
-        searches: of each method, with ``protocol.search.looks``: those of the look that the
-            experiment ended at, or goes on to; ``None`` without looks.
     """
 
     name: str
@@ -351,13 +327,10 @@ class ExperimentResults:
     config: dict[str, Any] = field(default_factory=dict)
     queries: QueryScores | None = None
     costs: tuple[Cost, ...] = ()
-    energy: tuple[Energy, ...] = ()
-    energy_missing: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     published: tuple[PublishedResults, ...] = ()
     folders: tuple[Folder, ...] = ()
     noun: str = "image"
-    searches: int | None = None
 
     @property
     def selected_by(self) -> str:

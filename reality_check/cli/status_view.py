@@ -105,17 +105,8 @@ def _sentences(state: dict[str, Any]) -> list[str]:
             for kind, hours in state["hours"].items()
         ]
         lines.append(f"Used, including lost attempts: {', '.join(used)}.")
-    if state["looks"] is not None:
-        lines.append(_looks(**state["looks"]))
     lines.append(_last_line(state))
     return lines
-
-
-def _looks(planned: list[int], searches: int, stopped_early: bool) -> str:
-    number = f"look {planned.index(searches) + 1} of {len(planned)}"
-    if stopped_early:
-        return f"Stopped at {number}, after {searches} of {planned[-1]} searches of each method."
-    return f"Work up to {number}: {searches} of {planned[-1]} searches of each method."
 
 
 _HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}

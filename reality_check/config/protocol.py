@@ -6,7 +6,6 @@ iterations), all learning rates are per optimiser step.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from pathlib import Path
@@ -111,9 +110,6 @@ class Search(Strict):
     """Trials for each value that a method searches, in place of trials."""
     repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
     """Independent searches of each method; a verdict is about their means."""
-    looks: Annotated[list[PositiveInt], Field(min_length=1)] | None = None
-    """Numbers of searches after which the campaign ends if one method is above all others; see
-    docs/inference.md. By default all repeats are made."""
     sampler: str = "tpe"
     """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
     or the import path of one."""
@@ -148,29 +144,7 @@ class Search(Strict):
                 )
             self.startup_trials = self.trials
         self._check_subsets()
-        self._check_looks()
         return self
-
-    def _check_looks(self) -> None:
-        if self.looks is None:
-            return
-        if self.budget is not None:
-            raise ValueError(
-                f"looks={self.looks} are numbers of independent searches, but budget={self.budget} "
-                "is about one search; write repeats and budget: null, or no looks"
-            )
-        sizes = self.sizes
-        if sizes[0] < LEAST_LOOK or any(a >= b for a, b in itertools.pairwise(sizes)):
-            raise ValueError(
-                f"looks={self.looks} of repeats={self.repeats}: looks are rising numbers of "
-                f"searches, at least {LEAST_LOOK}, since fewer are not tested, and less than "
-                "repeats; write for example repeats: 10 and looks: [5], or no looks"
-            )
-
-    @property
-    def sizes(self) -> list[int]:
-        """The numbers of searches at which a campaign can end."""
-        return [*(self.looks or ()), self.repeats]
 
     def _check_subsets(self) -> None:
         if self.budget is None:
@@ -222,9 +196,6 @@ class Search(Strict):
         """How many trials of a method are retrained: one a search, or the best of one."""
         return self.retrain_best or self.repeats
 
-
-#: Searches of each method at the first look: two say nothing about their own spread.
-LEAST_LOOK = 3
 
 #: In so many of all subsets, at most, the best trial may be one that is not retrained.
 LEFT_OUT = 0.02
@@ -309,17 +280,6 @@ class Protocol(Strict):
     """Test images whose nearest neighbours the report shows for each method."""
     published: PublishedSetup = Field(default_factory=PublishedSetup)
     """What the published protocol used; only compared, in the report."""
-
-    @field_validator("reproductions", mode="before")
-    @classmethod
-    def _no_looks(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            raise ValueError(
-                "reproductions is a number: more retrainings of a winner say nothing about another "
-                "search, so looks are at searches; write reproductions: 2 and for example search: "
-                "{repeats: 10, looks: [5]}"
-            )
-        return value
 
     @field_validator("categories")
     @classmethod

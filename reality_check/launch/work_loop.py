@@ -11,7 +11,6 @@ import torch
 
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
-from reality_check.launch.looks import take_look
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.finished import finished, stamped
@@ -65,9 +64,7 @@ class WorkLoop:
                 raise _failed(work, failure)
             if self._work_on(work):
                 return "worked"
-        if self._campaign.is_complete():
-            return "done"
-        return "worked" if take_look(self._campaign) else "wait"
+        return "done" if self._campaign.is_complete() else "wait"
 
     def _work_on(self, work: StageWork) -> bool:
         """Do one trial of a stage, if one is free; an exception stops the stage for all."""

@@ -6,7 +6,6 @@ whose report is that of one run, and which a run can continue.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
@@ -30,8 +29,6 @@ _FREE = (
     *("protocol.name", "protocol.note", "protocol.gallery"),
 )
 _WEIGHTS = "pretrained weights"
-#: Where the notes of the counters of energy lie.
-ENERGY = "logs/energy/"
 _WHERE_FROM = "merged_from.json"
 #: By method and the like, what is noted with the baselines.
 _NOTED = ("parameters", "inputs")
@@ -147,38 +144,16 @@ def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
 
 def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for number, pack in enumerate(packs):
+    for pack in packs:
         for name, content in pack.files.items():
             if name == _WHERE_FROM:
                 continue
-            if name.startswith(ENERGY):
-                rest = name.removeprefix(ENERGY)
-                name = f"{ENERGY}{number}_{rest}"
-                content = content if number == 0 else notes_of(content)
             if files.setdefault(name, content) != content:
                 raise UsageError(
                     f"{name} in {pack.label} is not that of the others, but one run has one; only "
                     "runs with the same test queries and the same sources of your own are joined."
                 )
     return files
-
-
-def notes_of(notes: bytes, methods: Sequence[str] | None = None) -> bytes:
-    """The notes of a counter of energy without other work: that of the baselines, for one.
-
-    Args:
-        notes: see :mod:`reality_check.studies.energy_notes`.
-        methods: whose work stays; ``None`` for that of all.
-    """
-    lines = []
-    for line in notes.decode("utf-8", "replace").splitlines():
-        with contextlib.suppress(ValueError):  # torn
-            note = json.loads(line)
-            who = (note.get("work") or [""])[0]
-            if not who or (methods is not None and who not in methods):
-                note = {**note, "work": None} if "work" in note else note
-            lines.append(json.dumps(note))
-    return "\n".join([*lines, ""]).encode()
 
 
 def _where_from(packs: Sequence[Pack]) -> bytes:

@@ -28,6 +28,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.config.packs import SCHEMA, VERSION
 from reality_check.config.schema import Experiment
+from reality_check.config.values import is_gone
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.campaign import Campaign, recorded_campaign, study_name
@@ -42,7 +43,7 @@ from reality_check.utils.text import strict_json
 _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
-_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*", "logs/energy/*.jsonl")
+_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*")
 _OF_METHOD = (
     "map.npz", "columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png",
 )  # fmt: skip
@@ -137,7 +138,11 @@ def _with_values(known: Any, recorded: Any) -> Any:
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
     """A hash stays right when a later version knows more keys, or has other defaults."""
     listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
-    odd = [key for key, value in listed.items() if value_at(whole, key, _ABSENT) != value]
+    odd = [
+        key
+        for key, value in listed.items()
+        if value_at(whole, key, _ABSENT) != value and not is_gone(key, value)
+    ]
     if odd or given != _hash(listed):
         what = f"in which {odd[0]} is another" if odd else f"whose hash is {_hash(listed)}"
         raise UsageError(
@@ -152,12 +157,6 @@ def _read_folder(path: Path) -> Pack:
         raise UsageError(
             f"{path} is not finished, so it is no comparison yet; run it to its end first "
             f"(reality-check status {path} says what is left)."
-        )
-    looks = campaign.experiment.protocol.search.looks
-    if looks is not None:
-        raise UsageError(
-            f"{path} was looked at while it grew (protocol.search.looks={looks}), which a "
-            "comparison with other runs cannot allow for; name a run without looks."
         )
     studies = {
         place(work.stage) if not work.method else f"{work.method}/{place(work.stage, work.search)}":

@@ -5,7 +5,7 @@ Everything is about MAP@R. Fixed seeds: the same results always give the same nu
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -51,12 +51,12 @@ class Pair(Comparison):
         category: of the results.
         won: at how many seeds ``better`` is above, ties not counted; ``None`` where the pair is not
             compared seed by seed.
-        effect: Cohen's d_z; with looks there are no effects, whose intervals do not allow for them.
+        effect: Cohen's d_z.
         standardised: Cohen's d, which ignores that seeds are common.
         improvement: probability that a run of ``better`` is above one of ``other``.
         dominance: Cliff's delta.
         anywhere: the difference with the luck of the test classes and of the training together;
-            ``None`` without the scores of every query, with different seeds, and with looks.
+            ``None`` without the scores of every query, and with different seeds.
     """
 
     category: str
@@ -131,7 +131,7 @@ class Uncertainty:
     Attributes:
         training: over searches, or reproductions, on these classes.
         classes: other test classes of the kind, these trainings.
-        both: both together; ``None`` with a single reproduction, and with looks.
+        both: both together; ``None`` with a single reproduction.
         deviation: standard deviation of the mean over drawn classes.
         queries: other images as if each were drawn alone, which they are not.
         design_effect: variance by class over variance by query.
@@ -174,7 +174,7 @@ class Analysis:
     def rankings(self) -> dict[str, Ranking]:
         """By category: methods ranked at each seed that all of them have."""
         rankings: dict[str, Ranking] = {}
-        if self.summary.basis is Basis.SUBSETS or self.summary.look is not None:
+        if self.summary.basis is Basis.SUBSETS:
             return rankings
         for category in self.summary.categories:
             runs = self._runs(category)
@@ -313,22 +313,16 @@ class Analysis:
         first, second = ([runs[method][seed] for seed in common] for method in (a, b))
         if sum(first) < sum(second):
             a, b, first, second = b, a, second, first
-        difference, look = paired_difference(first, second), self.summary.look
-        if look is not None:
-            difference = look.difference(difference)
-
-        def effect(kind: Callable[[list[float], list[float]], Bounds | None]) -> Bounds | None:
-            return kind(first, second) if look is None else None
-
+        difference = paired_difference(first, second)
         alike = set(runs[a]) == set(runs[b])
         return Pair(
             *(a, b, difference, None, 0, category),
             sum(x > y for x, y in zip(first, second, strict=True)),
             sum(x < y for x, y in zip(first, second, strict=True)),
-            effect(paired_effect),
-            effect(cohens_d),
-            effect(probability_of_improvement),
-            effect(cliffs_delta),
+            paired_effect(first, second),
+            cohens_d(first, second),
+            probability_of_improvement(first, second),
+            cliffs_delta(first, second),
             self._anywhere(category, a, b, difference) if alike else None,
         )
 
@@ -340,8 +334,8 @@ class Analysis:
         return self._trained_again(first - second, difference)
 
     def _trained_again(self, draws: Array, number: Estimate | Difference) -> Bounds | None:
-        """The interval over drawn classes with the luck of the training; none with looks."""
-        if number.error is None or number.degrees is None or self.summary.look is not None:
+        """The interval over drawn classes with the luck of the training."""
+        if number.error is None or number.degrees is None:
             return None
         noisy = with_noise(draws, number.error, number.degrees)
         return percentile_interval(noisy, number.mean, len(self._counts))

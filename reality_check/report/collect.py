@@ -24,14 +24,11 @@ from reality_check.config.values import Range
 from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
-from reality_check.report.energy_shares import read_energy
-from reality_check.report.looks import look_sentence
 from reality_check.report.own_columns import read_columns
 from reality_check.report.run_facts import run_facts
 from reality_check.report.treatment import origins
 from reality_check.results import (
     Cost,
-    Deviation,
     ExperimentResults,
     MethodResults,
     ResultRow,
@@ -64,12 +61,11 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         for stage in STAGES[1:]
         for row in _rows(experiment, method, stage, stages.get((method.name, stage, 0)))
     )
-    protocol, planned = experiment.protocol, campaign.planned
+    protocol = experiment.protocol
     finished = campaign.is_complete()
     environment, data = _environment(campaign, stages), campaign.noted("data") or {}
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
-    energy, energy_missing = read_energy(campaign.out_dir)
-    results = ExperimentResults(
+    return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
         protocol=protocol.name,
         reference=protocol.reference,
@@ -78,25 +74,20 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
         deviations=(
-            *find_deviations(planned, methods, finished, parallel, steps, data.get("copies", "")),
+            *find_deviations(
+                experiment, methods, finished, parallel, steps, data.get("copies", "")
+            ),
             *origins(experiment, stages),
         ),
-        facts=tuple(run_facts(planned, data, environment, _gpus(stages), _gpu_settings(stages))),
+        facts=tuple(run_facts(experiment, data, environment, _gpus(stages), _gpu_settings(stages))),
         config=experiment.plain(),
         queries=read_query_scores(
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
         ),
         costs=costs(stages),
-        energy=energy,
-        energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
         noun=data.get("noun", "image"),
-        searches=campaign.searches if protocol.search.looks else None,
     )
-    if sentence := look_sentence(results):
-        looks = Deviation("looks", sentence)
-        results = dataclasses.replace(results, deviations=(*results.deviations, looks))
-    return results
 
 
 def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:

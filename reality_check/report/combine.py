@@ -9,7 +9,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -17,12 +17,10 @@ from numpy.typing import NDArray
 from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.report.deviations import together
-from reality_check.report.looks import sizes
 from reality_check.report.pooling import Source, joined, pooled, searches_before, texts, unlike
 from reality_check.results import (
     Cost,
     Deviation,
-    Energy,
     ExperimentResults,
     Folder,
     MethodResults,
@@ -33,7 +31,6 @@ from reality_check.results import (
 from reality_check.utils.errors import UsageError
 
 _WHERE = "“How it was run”"
-_Spent = TypeVar("_Spent", Cost, Energy)
 
 
 def folder_labels(paths: Sequence[Path]) -> list[str]:
@@ -59,8 +56,6 @@ def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
     """The dotted keys of the settings that keep two experiments out of one table."""
     users = set(texts(one.config.get("methods"))) | set(texts(other.config.get("methods")))
     keys = []
-    if sizes(one) or sizes(other):
-        keys.append("protocol.search.looks")  # what they allow for is one folder's own stop
     for key in differing_keys(one.config, other.config):
         if is_table_neutral(key):
             continue
@@ -112,8 +107,6 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
         config=_config(parts, name),
         queries=_queries(sources),
         costs=tuple(cost for part in parts for cost in part.costs),
-        energy=tuple(energy for part in parts for energy in part.energy),
-        energy_missing=tuple(dict.fromkeys(why for p in parts for why in p.energy_missing)),
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
         folders=tuple(describe(source) for source in sources),
     )
@@ -163,8 +156,8 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
         search = None if one.search is None else one.search + before[one.method]
         return dataclasses.replace(one, method=name, reproduction=number, search=search)
 
-    def renamed(spent: _Spent) -> _Spent:
-        return dataclasses.replace(spent, method=names.get(spent.method, spent.method))
+    def cost(one: Cost) -> Cost:
+        return dataclasses.replace(one, method=names.get(one.method, one.method))
 
     return dataclasses.replace(
         results,
@@ -172,8 +165,7 @@ def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
             _method(m, names[m.name], offset, before[m.name], source.label) for m in results.methods
         ),
         rows=tuple(map(row, results.rows)),
-        costs=tuple(map(renamed, results.costs)),
-        energy=tuple(map(renamed, results.energy)),
+        costs=tuple(map(cost, results.costs)),
         config=results.config | {"methods": settings},
     )
 

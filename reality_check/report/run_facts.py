@@ -67,9 +67,7 @@ def _search_fact(protocol: Protocol) -> str:
     search = protocol.search
     text = f"{search.trials_text} of {protocol.split.folds} folds, sampler {search.sampler}"
     if search.repeats > 1:
-        looks = ", ".join(map(str, search.looks or ()))
-        looked = f"; looks after {looks}" if looks else ""
-        return f"{search.repeats} independent searches per method, each of {text}{looked}"
+        return f"{search.repeats} independent searches per method, each of {text}"
     if search.retrain_best is not None:
         return f"one per method of {text}; all its subsets of {search.budget} trials are searches"
     return f"one per method of {text}"

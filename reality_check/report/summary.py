@@ -13,17 +13,14 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
-from reality_check.report.looks import look_of
 from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Comparison,
     Difference,
     Estimate,
-    Look,
     Shares,
     all_subsets,
     allow_for_skew,
-    at_look,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -106,11 +103,6 @@ class Summary:
         if self._protocol("search.budget"):
             return Basis.SUBSETS
         return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
-
-    @cached_property
-    def look(self) -> Look | None:
-        """The look that the results are of; ``None`` for a campaign without looks."""
-        return look_of(self.results) if self.basis is Basis.SEARCHES else None
 
     @cached_property
     def rows(self) -> dict[Place, list[ResultRow]]:
@@ -212,7 +204,7 @@ class Summary:
         """
         if self.basis is Basis.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
-        return at_look(over_searches(list(self._by_unit(rows).values())), self.look)
+        return over_searches(list(self._by_unit(rows).values()))
 
     def scatter(self, category: str, method: str) -> Shares:
         """The variances of a method's MAP@R between searches, and between trainings of one winner.
@@ -338,7 +330,7 @@ class Summary:
 
     def _planned(self, method: str, stage: Stage) -> int | None:
         """How many trials or runs of a stage a method gets, over all its searches."""
-        repeats = self.results.searches or self._protocol("search.repeats") or 1
+        repeats = self._protocol("search.repeats") or 1
         if stage is Stage.SEARCH:
             each, times = self._trials(method), repeats
         else:

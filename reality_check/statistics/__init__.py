@@ -40,12 +40,11 @@ from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
     Centred,
-    Interval,
+    Estimate,
     t_interval,
     t_quantile,
     two_sided_p,
 )
-from reality_check.statistics._looks import Look, expected_share, nominal_levels
 from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.statistics._search import (
     Lead,
@@ -54,10 +53,8 @@ from reality_check.statistics._search import (
     leaders_by_budget,
 )
 from reality_check.statistics._searches import (
-    Estimate,
     Shares,
     allow_for_skew,
-    at_look,
     compare_estimates,
     estimate_difference,
     over_searches,
@@ -92,14 +89,11 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
-    "Interval",
     "Lead",
-    "Look",
     "Ranking",
     "Shares",
     "all_subsets",
     "allow_for_skew",
-    "at_look",
     "budget_curve",
     "class_totals",
     "cliffs_delta",
@@ -110,13 +104,11 @@ __all__ = [
     "estimate_difference",
     "expected_best",
     "expected_best_band",
-    "expected_share",
     "holm",
     "holm_of_known",
     "jackknife_error",
     "leaders_by_budget",
     "left_out",
-    "nominal_levels",
     "over_searches",
     "paired_difference",
     "paired_effect",

@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics._intervals import Interval, t_interval
+from reality_check.statistics._intervals import Estimate, t_interval
 from reality_check.statistics._ranks import midranks
 
 _PERMUTATIONS = 10_000
@@ -66,7 +66,7 @@ def rank_agreement(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
     )
 
 
-def selection_gap(best: float, again: Sequence[float]) -> Interval:
+def selection_gap(best: float, again: Sequence[float]) -> Estimate:
     """Return how far the winner of a search stood above its own retrainings, with the t-interval.
 
     The winner was chosen for its value, luck included, so it is expected to be above (the winner's

@@ -21,7 +21,6 @@ from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
 from reality_check.studies.growth import read_steps, slots
-from reality_check.studies.looks import Looks
 from reality_check.studies.output_folder import load_locked, place
 from reality_check.studies.storage import holds_study, open_storage, storage_file
 from reality_check.studies.study import Study
@@ -97,14 +96,9 @@ class Campaign:
                 "began, write this command there."
             )
         self._studies: dict[tuple[str, Stage, int], Study] = {}
-        search = experiment.protocol.search
-        self.looks = Looks(search, lambda searches: self.noted(f"look at {searches} searches"))
-        self.looks.advance()
 
     def ready_stages(self) -> Iterator[StageWork]:
         """All stages whose predecessors are complete, in working order."""
-        if self.looks.advance():  # reproductions have become more
-            self._studies = {k: v for k, v in self._studies.items() if k[1] is Stage.SEARCH}
         for stage in STAGES:
             for search in self.searches_of(stage):
                 for method in self.experiment.methods:
@@ -120,26 +114,15 @@ class Campaign:
 
     @property
     def searches(self) -> int:
-        """How many searches a method has; with looks, up to the one that it is at."""
-        return self.looks.searches
-
-    @property
-    def planned(self) -> Experiment:
-        """The experiment with so many searches."""
-        search = self.experiment.protocol.search.model_copy(update={"repeats": self.searches})
-        protocol = self.experiment.protocol.model_copy(update={"search": search})
-        return self.experiment.model_copy(update={"protocol": protocol})
+        """How many searches a method has."""
+        return self.experiment.protocol.search.repeats
 
     def searches_of(self, stage: Stage) -> range:
         """The numbers of a stage's studies: a search is one, all reproductions are."""
         return range(self.searches if stage is Stage.SEARCH else 1)
 
     def is_complete(self) -> bool:
-        """Whether every stage of every method is complete, and no further search is to be made."""
-        return self.all_complete() and not self.looks.open
-
-    def all_complete(self) -> bool:
-        """Whether every stage is complete, with as many searches as there are to be so far."""
+        """Whether every stage of every method is complete."""
         ready = list(self.ready_stages())
         names = {(work.method, work.stage, work.search) for work in ready}
         wanted = {

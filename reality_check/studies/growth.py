@@ -2,8 +2,7 @@
 
 There may be more trials, searches, reproductions, final metrics or methods than before. What exists
 is kept and only what is new is trained, so that the outcome is, as far as seeds allow, that of a
-run which had all of it from the start. Any other change makes another experiment. So does every
-change where there are looks (``protocol.search.looks``), which spend what was planned.
+run which had all of it from the start. Any other change makes another experiment.
 """
 
 from __future__ import annotations
@@ -113,8 +112,6 @@ def without_growth(
     """
     plain = copy.deepcopy(dict(ours))
     changes: dict[str, tuple[Any, Any]] = {}
-    if any(value_at(one, "protocol.search.looks") for one in (there, ours)):
-        return plain, changes
     for key in NUMBERS:
         old, new = value_at(there, key), value_at(ours, key)
         if isinstance(old, int) and isinstance(new, int) and new > old:

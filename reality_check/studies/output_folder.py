@@ -26,7 +26,7 @@ _NOT_SET = object()
 _WHAT_TO_DO = (
     "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
     "give the values that the folder was made with; only trials, searches, reproductions, final "
-    "metrics and methods may be more than there, and nothing where there are looks."
+    "metrics and methods may be more than there."
 )
 
 

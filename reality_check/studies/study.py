@@ -358,7 +358,7 @@ class Study:
         note(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
         if index is not None and index >= self.num_trials:
-            # This worker was paused, and meanwhile the study has become larger (a look).
+            # This worker was paused, and meanwhile the experiment has grown.
             note(trial, duplicate=True)
             raise DuplicateTrial
         for other in self.trials():

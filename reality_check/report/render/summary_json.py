@@ -15,15 +15,14 @@ from typing import Any
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
 from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.looks import sizes, stopped_early
 from reality_check.report.sections.verdict import headline, pair_sentence
 from reality_check.report.summary import Summary, winner
-from reality_check.results import ColumnValue, Cost, Energy, MethodResults, ResultRow
+from reality_check.results import ColumnValue, MethodResults, ResultRow
 from reality_check.statistics import CONFIDENCE, Centred, Comparison, t_interval
 from reality_check.utils.text import strict_json
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
-VERSION = 2
+VERSION = 3
 
 #: Endings of the metrics that were measured on the geometry that a method does not use.
 _GEOMETRIES = ("_raw", "_normalized")
@@ -49,7 +48,6 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
         "basis": summary.basis.value,
-        "looks": _looks(summary),
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
             | _interval(difference)
@@ -67,27 +65,11 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
             {"topic": one.topic, "text": one.text, "serious": one.serious}
             for one in results.deviations
         ],
-        "cost": _spent(results.costs),
-        "energy": _spent(results.energy),
+        "cost": [
+            dataclasses.asdict(cost) | {"method": cost.method or None} for cost in results.costs
+        ],
     }
     return dict(_plain(data))
-
-
-def _looks(summary: Summary) -> dict[str, Any] | None:
-    """Where an experiment with looks ended, or is."""
-    if summary.look is None:
-        return None
-    planned = sizes(summary.results)
-    return {
-        "planned": planned,
-        "searches": summary.results.searches,
-        "stopped_early": stopped_early(summary.results),
-        "level": summary.look.level,
-    }
-
-
-def _spent(entries: Iterable[Cost | Energy]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(one) | {"method": one.method or None} for one in entries]
 
 
 def _experiment(summary: Summary) -> dict[str, Any]:

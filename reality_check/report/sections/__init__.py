@@ -56,7 +56,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
         methods_section(summary),
         maps_section(summary),
         galleries_section(summary),
-        _folded_rest(cost_section(summary), "Hours and energy of each method"),
+        _folded_rest(cost_section(summary), "Hours of each method"),
         settings_section(summary),
         reproduce_section(summary),
     )

@@ -12,7 +12,7 @@ from reality_check.report.text import NOTHING, interval_text, p_text, percent, p
 from reality_check.results import MethodResults
 from reality_check.statistics import (
     Agreement,
-    Interval,
+    Estimate,
     prediction_interval,
     rank_agreement,
     selection_gap,
@@ -38,7 +38,7 @@ def agreement_section(summary: Summary) -> Section | None:
     return Section("agreement", "Validation and test", blocks)
 
 
-def curse_sentence(gaps: list[Interval]) -> str:
+def curse_sentence(gaps: list[Estimate]) -> str:
     """Return one sentence on how far winners stood above their retrainings."""
     above, count = sum(gap.mean > 0 for gap in gaps), len(gaps)
     mean = math.fsum(gap.mean for gap in gaps) / count
@@ -97,7 +97,7 @@ def agreement_sentence(agreement: Agreement, category: str, things: str, who: st
     return f"{order}." if agreement.correlation > 0 else f"{order}: they disagree."
 
 
-Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]
+Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]
 
 
 def _curse(method: MethodResults) -> Curse | None:

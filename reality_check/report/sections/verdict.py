@@ -5,7 +5,6 @@ from __future__ import annotations
 from statistics import fmean
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.looks import look_sentence, stop_sentence
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading, Note, Section
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.summary import Basis, Summary
@@ -55,8 +54,7 @@ NO_RESULTS = "No results yet: no reproduction has been scored."
 
 def verdict_section(summary: Summary) -> Section:
     """Return the section: for each category the best two, every other pair, who is missing."""
-    looked = look_sentence(summary.results)
-    blocks: list[Block] = [Note(looked)] if looked else []
+    blocks: list[Block] = []
     for category in summary.categories:
         sentences = tuple(category_sentences(summary, category))
         shown, further = sentences[:_SHOWN], sentences[_SHOWN:]
@@ -192,8 +190,7 @@ def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
     serious = [one.topic for one in summary.results.deviations if one.serious]
     which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
-    sentences = [stop_sentence(summary.results)]
-    sentences += [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
+    sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
     warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
     sentences += [untrained_note(summary), warning]
     return [sentence for sentence in sentences if sentence]

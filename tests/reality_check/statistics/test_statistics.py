@@ -13,7 +13,7 @@ from scipy import stats
 from support.welch import estimate, welch_difference
 
 from reality_check.statistics import (
-    Interval,
+    Estimate,
     compare_estimates,
     holm,
     t_interval,
@@ -33,7 +33,7 @@ def test_the_golden_interval_of_the_protocol() -> None:
 
 def test_one_value_has_no_interval_rather_than_one_of_width_zero() -> None:
     interval = t_interval([0.25])
-    assert interval == Interval(0.25, None, None, None, 1)
+    assert interval == Estimate(0.25, None, None, None, 1)
     assert interval.low is None
     assert interval.high is None
 

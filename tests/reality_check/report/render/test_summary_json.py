@@ -13,7 +13,7 @@ import pytest
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.summary_json import VERSION, summary_data, summary_json
 from reality_check.report.summary import Summary
-from reality_check.results import Cost, Energy, ExperimentResults
+from reality_check.results import Cost, ExperimentResults
 from reality_check.statistics import t_interval
 
 INTERVAL = {"n", "mean", "low", "high"}
@@ -21,8 +21,8 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "looks", "controls", "verdict", "verdicts", "paired", "deviations",
-        "cost", "energy",
+        "baselines", "basis", "controls", "verdict", "verdicts", "paired", "deviations",
+        "cost",
     },
     "experiment": {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
@@ -51,7 +51,6 @@ KEYS = {
     "paired.d_z": {"value", "low", "high"},
     "deviations": {"topic", "text", "serious"},
     "cost": {"method", "stage", "device", "attempts", "hours"},
-    "energy": {"method", "stage", "part", "kilowatt_hours", "hours"},
 }  # fmt: skip
 
 
@@ -73,9 +72,7 @@ def written(results: ExperimentResults) -> dict[str, Any]:
 @pytest.fixture
 def data(results: ExperimentResults) -> dict[str, Any]:
     costs = (Cost("", "baselines", "cpu", 1, 0.25), Cost("warped", "search", "cuda", 9, 1.5))
-    energy = (Energy("", "baselines", "gpus", 0.5, 0.25), Energy("warped", "search", "gpus", 3, 2))
-    changed = dataclasses.replace(results, costs=costs, energy=energy, versions={"torch": "2.9.1"})
-    return written(changed)
+    return written(dataclasses.replace(results, costs=costs, versions={"torch": "2.9.1"}))
 
 
 def at(data: Any, path: str) -> Any:
@@ -88,7 +85,7 @@ def at(data: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("path", KEYS)
 def test_the_keys_are_those_of_the_documented_version(data: dict[str, Any], path: str) -> None:
-    assert VERSION == 2
+    assert VERSION == 3
     assert data["version"] == VERSION
     assert set(at(data, path)) == KEYS[path]
 
@@ -151,14 +148,6 @@ def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
 def test_costs_environment_and_deviations(data: dict[str, Any]) -> None:
     assert data["cost"][0]["method"] is None
     assert data["cost"][1]["hours"] == 1.5
-    assert [entry["method"] for entry in data["energy"]] == [None, "warped"]
-    assert data["energy"][1] == {
-        "method": "warped",
-        "stage": "search",
-        "part": "gpus",
-        "kilowatt_hours": 3,
-        "hours": 2,
-    }
     assert data["environment"]["versions"] == {"torch": "2.9.1"}
     assert [entry["serious"] for entry in data["deviations"]] == [False, True]
 

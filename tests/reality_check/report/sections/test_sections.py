@@ -39,7 +39,6 @@ from reality_check.report.summary import Summary
 from reality_check.report.tables import PAIR_COLUMNS, comparisons_csv
 from reality_check.results import (
     Cost,
-    Energy,
     ExperimentResults,
     Folder,
     Importance,
@@ -697,50 +696,6 @@ def test_cost_is_by_method_stage_and_device() -> None:
         ("baselines", "cpu", "—", "—", "—", "0.01", "2"),
     )
     assert cost_section(Summary(runs_of({}))) is None
-
-
-def energy_blocks(*energy: Energy, missing: tuple[str, ...] = ()) -> tuple[Any, ...]:
-    """What the section on cost says after the hours."""
-    costs = (Cost("a", "search", "cuda", 4, 2.5),)
-    methods = tuple(MethodResults(name, "L") for name in ("b", "a"))
-    results = runs_of({}, methods=methods, costs=costs, energy=energy, energy_missing=missing)
-    section = cost_section(Summary(results))
-    assert section is not None
-    return section.blocks[3:]
-
-
-def test_energy_is_by_method_stage_and_part() -> None:
-    text, table, note = energy_blocks(
-        Energy("", "baselines", "gpus", 0.01, 0.1),
-        Energy("a", "final", "gpus", 0.5, 2),
-        Energy("a", "search", "gpus", 1.25, 5),
-        Energy("a", "search", "processors", 0.25, 4),
-        Energy("b", "search", "gpus", 2, 6),
-        missing=("GPU 1 has no counter.",),
-    )
-    assert text == "Energy: 3.76 kWh of GPUs and 0.25 kWh of processors."
-    assert table.caption == "Energy in kWh."
-    assert table.rows == (
-        ("b", "GPUs", "2.00", "—", "—", "2.00", "6.00"),
-        ("a", "GPUs", "1.25", "—", "0.50", "1.75", "7.00"),
-        ("a", "processors", "0.25", "—", "—", "0.25", "4.00"),
-        ("baselines", "GPUs", "—", "—", "—", "0.01", "0.10"),
-    )
-    assert "divided evenly" in note.text
-    assert note.text.endswith("GPU 1 has no counter.")
-
-
-def test_little_energy_is_in_watt_hours() -> None:
-    text, table, _ = energy_blocks(Energy("a", "search", "processors", 0.0123, 0.5))
-    assert text == "Energy: 12.30 Wh of processors."
-    assert table.caption == "Energy in Wh."
-    assert table.rows == (("a", "processors", "12.30", "—", "—", "12.30", "0.50"),)
-
-
-def test_energy_that_was_not_read_is_said_with_the_reason() -> None:
-    assert energy_blocks(missing=("There are none.", "GPU 0 has no counter.")) == (
-        Note("Energy: not read. There are none. GPU 0 has no counter."),
-    )
 
 
 # -- agreement -----------------------------------------------------------------------------------
