@@ -5,7 +5,7 @@ The campaign fills these classes from the storage; the report only reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -98,13 +98,13 @@ class TrialRecord:
     state: str
     value: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
-    fold_values: tuple[float, ...] = ()
-    fold_epochs: tuple[int, ...] = ()
-    cut_short: tuple[tuple[int, ...], ...] = ()
+    fold_values: Sequence[float] = ()
+    fold_epochs: Sequence[int] = ()
+    cut_short: Sequence[Sequence[int]] = ()
     diverged: str | None = None
     seconds: float | None = None
     attempts: int = 1
-    curves: tuple[tuple[tuple[int, float], ...], ...] = ()
+    curves: Sequence[Sequence[tuple[int, float]]] = ()
     search: int = 0
     retrained: int | None = None
 

@@ -45,6 +45,13 @@ from reality_check.utils.environment import split_versions
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 
+#: What a trial has in the storage as in the report.
+_OF_A_TRIAL = (
+    *("trial_index", "state", "value", "fold_values", "fold_epochs", "cut_short", "diverged"),
+    *("seconds", "curves"),
+)
+
+
 def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     """Read everything recorded so far. The experiment need not be finished.
 
@@ -201,19 +208,9 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
         TrialRecord(
             method=method,
             stage=stage,
-            trial_index=index,
-            state=trial.state,
-            value=trial.value,
             params=study.params_of(index) or dict(trial.params),
-            fold_values=tuple(trial.fold_values),
-            fold_epochs=tuple(trial.fold_epochs),
-            cut_short=tuple(map(tuple, trial.cut_short)),
-            diverged=trial.diverged,
-            seconds=trial.seconds,
             attempts=attempts[index],
-            curves=tuple(
-                tuple((int(epoch), float(value)) for epoch, value in c) for c in trial.curves
-            ),
+            **{name: getattr(trial, name) for name in _OF_A_TRIAL},
         )
         for index, trial in sorted(latest.items())
     )

@@ -154,10 +154,10 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
             codes.setdefault(value.name, set()).add(value.code)
             if value.problem:
                 text = f"The column {value.name} of {{methods}} is empty: {value.problem}."
-                yield Deviation("columns", text, methods=(method.name,))
+                yield Deviation(f"The column {value.name}", text, methods=(method.name,))
     for name in (name for name, different in codes.items() if len(different) > 1):
         text = f"The column {name} was computed by different code for some methods."
-        yield Deviation("columns", text)
+        yield Deviation(f"The column {name}", text)
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:

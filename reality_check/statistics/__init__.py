@@ -47,10 +47,8 @@ from reality_check.statistics._intervals import (
 )
 from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.statistics._search import (
-    Lead,
     expected_best,
     expected_best_band,
-    leaders_by_budget,
 )
 from reality_check.statistics._searches import (
     Shares,
@@ -89,7 +87,6 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
-    "Lead",
     "Ranking",
     "Shares",
     "all_subsets",
@@ -107,7 +104,6 @@ __all__ = [
     "holm",
     "holm_of_known",
     "jackknife_error",
-    "leaders_by_budget",
     "left_out",
     "over_searches",
     "paired_difference",

@@ -12,10 +12,11 @@ from numpy.typing import NDArray
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
+from reality_check.report.sections.tuning import leading_sentences
 from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
-from reality_check.report.text import NOTHING, counted, listed, percent, points
+from reality_check.report.text import NOTHING, counted, percent, points
 from reality_check.results import MethodResults
-from reality_check.statistics import Lead, expected_best, expected_best_band, leaders_by_budget
+from reality_check.statistics import expected_best, expected_best_band
 
 #: From fewer trials nothing can be told about others that were not made.
 _FEWEST = 20
@@ -73,33 +74,9 @@ def budget_section(summary: Summary) -> Section | None:
     shown = budgets(summary)
     if not shown:
         return None
-    leads = leaders_by_budget({budget.method: budget.curve for budget in shown})
-    lines = lead_sentences(leads, shown)
+    lines = leading_sentences({b.method: dict(enumerate(b.curve, 1)) for b in shown})
     blocks: tuple[Block, ...] = (*lines, _figure(summary, shown), _table(shown), Note(_NOTE))
     return Section("budget", "Was the budget enough?", blocks)
-
-
-def lead_sentences(leads: list[Lead], budgets: list[Budget]) -> list[str]:
-    """Say who has the highest expected best with how many trials."""
-    if len(budgets) < 2:
-        return []
-    trials = leads[-1].last
-    if len(leads) == 1:
-        return [
-            f"{leads[0].method} has the highest expected validation score with any number of "
-            f"trials up to {trials}: the order at the top does not depend on the budget."
-        ]
-    spans = [f"{lead.method} with {_span(lead)}" for lead in leads]
-    ends = sorted((float(budget.curve[trials - 1]) for budget in budgets), reverse=True)
-    return [
-        f"The highest expected validation score has {listed(spans)} trials (there by "
-        f"{points(ends[0] - ends[1])} points): with another budget another method is expected to "
-        "have led on validation."
-    ]
-
-
-def _span(lead: Lead) -> str:
-    return str(lead.first) if lead.first == lead.last else f"{lead.first} to {lead.last}"
 
 
 def _table(budgets: list[Budget]) -> PlainTable:
