@@ -6,7 +6,7 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
@@ -24,6 +24,7 @@ from reality_check.statistics import (
     compare_estimates,
     estimate_difference,
     over_searches,
+    probability_of_improvement,
     subset_shares,
     variance_shares,
 )
@@ -84,6 +85,7 @@ class Summary:
     def __init__(self, results: ExperimentResults) -> None:
         self.results = results
         self._estimates: dict[tuple[str, str], dict[str, Estimate]] = {}
+        self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
 
     def _protocol(self, key: str) -> Any:
         """A setting of the protocol by its dotted key, ``None`` where there is none."""
@@ -265,10 +267,22 @@ class Summary:
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
         """Every pair of methods on one metric in one category; the best two come first.
 
+        These are the only comparisons of the report: tables, verdicts, figures and files show them.
         A control is compared with its own method only: see :meth:`control_differences`.
         """
-        estimates = self.estimates(category, metric)
-        return compare_estimates({m: e for m, e in estimates.items() if m not in self.controls})
+        if (category, metric) not in self._comparisons:
+            estimates = self.estimates(category, metric)
+            pairs = compare_estimates(
+                {m: e for m, e in estimates.items() if m not in self.controls}
+            )
+            runs = self.samples(category, metric) if self.basis is not Basis.SUBSETS else {}
+            self._comparisons[category, metric] = tuple(
+                replace(p, improvement=probability_of_improvement(runs[p.better], runs[p.other]))
+                if runs
+                else p  # retrained trials count unequally in the estimate over all subsets
+                for p in pairs
+            )
+        return self._comparisons[category, metric]
 
     def control_differences(self, category: str) -> dict[str, Difference]:
         """By control: it minus the method that it is a second copy of."""

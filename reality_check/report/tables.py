@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, is_fraction, is_ranked, stage_of
-from reality_check.report.analysis import Analysis, Pair
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
@@ -28,16 +27,6 @@ _TRIAL_COLUMNS = (
 
 #: How a mean that is not below the best for certain is marked.
 CLOSE_MARK = "†"
-_BOUNDS = ("d_z", "d", "probability", "cliffs_delta")
-
-#: Header of ``comparisons.csv``: every pair of methods, with every number of the section on pairs.
-#: Differences are fractions; an interval has the endings ``_low``, ``_high``.
-PAIR_COLUMNS = (
-    *("category", "metric", "better", "other", "seeds", "seeds_won"),
-    *("difference", "difference_low", "difference_high", "any_classes_low", "any_classes_high"),
-    *("p", "holm_p", "pairs_tested"),
-    *(name + ending for name in _BOUNDS for ending in ("", "_low", "_high")),
-)
 
 
 def close_note(summary: Summary) -> str:
@@ -232,22 +221,3 @@ def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...])
     planned = summary.planned_units(record, stage) if record else None
     short = planned is not None and (not sizes or sizes[0] < planned)
     return f"{text} of {planned}" if short else (text if sizes else NOTHING)
-
-
-def comparisons_csv(analysis: Analysis) -> str:
-    """Return the file: one row per category and pair; empty cells where a number is not known."""
-    return csv_of(
-        PAIR_COLUMNS,
-        (_pair_row(category, pair) for category, pairs in analysis.pairs.items() for pair in pairs),
-    )
-
-
-def _pair_row(category: str, pair: Pair) -> list[Any]:
-    anywhere, difference = pair.anywhere, pair.difference
-    row: list[Any] = [category, PRIMARY, pair.better, pair.other, pair.seeds, pair.won]
-    row += [difference.mean, difference.low, difference.high]
-    row += [anywhere.low, anywhere.high] if anywhere else [None, None]
-    row += [difference.p_value, pair.adjusted_p, pair.pairs]
-    for bounds in (pair.effect, pair.standardised, pair.improvement, pair.dominance):
-        row += [bounds.value, bounds.low, bounds.high] if bounds else [None] * 3
-    return row

@@ -29,13 +29,7 @@ from reality_check.statistics._differences import (
     paired_difference,
     satterthwaite,
 )
-from reality_check.statistics._effects import (
-    MIN_STANDARDISED,
-    cliffs_delta,
-    cohens_d,
-    paired_effect,
-    probability_of_improvement,
-)
+from reality_check.statistics._effects import probability_of_improvement
 from reality_check.statistics._intervals import (
     CONFIDENCE,
     Bounds,
@@ -45,7 +39,6 @@ from reality_check.statistics._intervals import (
     t_quantile,
     two_sided_p,
 )
-from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.statistics._search import (
     expected_best,
     expected_best_band,
@@ -79,7 +72,6 @@ from reality_check.statistics._subsets import (
 __all__ = [
     "CONFIDENCE",
     "MAX_LEFT_OUT",
-    "MIN_STANDARDISED",
     "MIN_TESTED",
     "Agreement",
     "Bounds",
@@ -87,16 +79,12 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
-    "Ranking",
     "Shares",
     "all_subsets",
     "allow_for_skew",
     "budget_curve",
     "class_totals",
-    "cliffs_delta",
-    "cohens_d",
     "compare_estimates",
-    "critical_difference",
     "design_effect",
     "estimate_difference",
     "expected_best",
@@ -107,7 +95,6 @@ __all__ = [
     "left_out",
     "over_searches",
     "paired_difference",
-    "paired_effect",
     "paired_subsets_difference",
     "percentile_interval",
     "planned_error",
@@ -115,7 +102,6 @@ __all__ = [
     "prediction_interval",
     "probability_of_improvement",
     "rank_agreement",
-    "rank_methods",
     "resampled_means",
     "satterthwaite",
     "selection_gap",

@@ -23,7 +23,7 @@ _KNOWN_MODULES = ("pml_extensions", "pytorch_metric_learning", "reality_check")
 #: The part of ``references.yaml`` that has classes of a kind.
 _PARTS = {"loss": "losses", "miner": "miners", "distance": "distances"}
 #: With fewer methods nothing is ranked or corrected.
-_FEWEST_RANKED = 3
+_FEWEST_CORRECTED = 3
 
 
 def references_bib(results: ExperimentResults) -> str:
@@ -84,9 +84,8 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
     yield from _trunks(models)
     yield from _protocol(results)
     yield from _software(config)
-    if len(results.methods) >= _FEWEST_RANKED:
+    if len(results.methods) >= _FEWEST_CORRECTED:
         yield "correction of the p-values for several pairs", _data()["statistics"]["correction"]
-        yield "ranks of the methods", _data()["statistics"]["ranks"]
     if any(method.importance is not None for method in results.methods):
         yield "importance of hyper-parameters", _data()["statistics"]["importance"]
 

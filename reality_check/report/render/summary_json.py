@@ -14,11 +14,11 @@ from typing import Any
 
 from reality_check.config.differences import value_at
 from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
-from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.sections.verdict import headline, pair_sentence
+from reality_check.report.analysis import Analysis
+from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
 from reality_check.results import ColumnValue, MethodResults, ResultRow
-from reality_check.statistics import CONFIDENCE, Centred, Comparison, t_interval
+from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
@@ -35,9 +35,9 @@ def summary_json(data: Mapping[str, Any]) -> str:
     return strict_json(data, indent=1, ensure_ascii=False) + "\n"
 
 
-def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
+def summary_data(analysis: Analysis) -> dict[str, Any]:
     """Return everything of ``summary.json``: only dicts, lists, texts, numbers and None."""
-    results = summary.results
+    summary, results = analysis.summary, analysis.summary.results
     data = {
         "schema": "reality-check-summary",
         "version": VERSION,
@@ -55,12 +55,7 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
             for control, difference in summary.control_differences(category).items()
         ],
         "verdict": headline(summary),
-        "verdicts": [
-            _verdict(summary, category, comparison)
-            for category in summary.categories
-            for comparison in summary.comparisons(category)
-        ],
-        "paired": [_paired(pair) for pairs in analysis.pairs.values() for pair in pairs],
+        "verdicts": list(_verdicts(analysis)),
         "deviations": [
             {"topic": one.topic, "text": one.text, "serious": one.serious}
             for one in results.deviations
@@ -180,45 +175,15 @@ def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
         yield names | _interval(interval)
 
 
-def _verdict(summary: Summary, category: str, comparison: Comparison) -> dict[str, Any]:
-    """Welch's test of one pair, as in the report's verdicts."""
-    difference = comparison.difference
-    return {
-        "category": category,
-        "metric": PRIMARY,
-        "better": comparison.better,
-        "other": comparison.other,
-        "about": "losses" if summary.basis.of_losses else "settings",
-        "verdict": "above" if comparison.distinct else "not distinguishable",
-        "difference": difference.mean,
-        "low": difference.low,
-        "high": difference.high,
-        "n": list(difference.n),
-        "p": difference.p_value,
-        "holm_p": comparison.adjusted_p,
-        "pairs_tested": comparison.pairs,
-        "sentence": pair_sentence(comparison, summary.basis),
-    }
-
-
-def _paired(pair: Pair) -> dict[str, Any]:
-    """The same seeds of one pair compared, as in ``comparisons.csv``."""
-    return {
-        "category": pair.category,
-        "metric": PRIMARY,
-        "better": pair.better,
-        "other": pair.other,
-        "seeds": pair.seeds,
-        "seeds_won": pair.won,
-        "difference": pair.difference.mean,
-        "low": pair.difference.low,
-        "high": pair.difference.high,
-        "p": pair.difference.p_value,
-        "holm_p": pair.adjusted_p,
-        "pairs_tested": pair.pairs,
-        "d_z": pair.effect and dataclasses.asdict(pair.effect),
-        "probability_of_improvement": pair.improvement and dataclasses.asdict(pair.improvement),
-    }
+def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """Every pair, as in ``comparisons.csv``, with its sentence."""
+    summary = analysis.summary
+    pairs = [pair for category in summary.categories for pair in summary.comparisons(category)]
+    for record, pair in zip(comparison_records(analysis), pairs, strict=True):
+        yield record | {
+            "about": "losses" if summary.basis.of_losses else "settings",
+            "sentence": pair_sentence(pair, summary.basis),
+        }
 
 
 def _plain(value: Any, given: bool = False) -> Any:

@@ -16,10 +16,8 @@ from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.groups import folders_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.overview import overview_section
-from reality_check.report.sections.paired import paired_section
 from reality_check.report.sections.pictures import galleries_section, maps_section
 from reality_check.report.sections.published import published_section
-from reality_check.report.sections.ranks import ranks_section
 from reality_check.report.sections.search import parameters_section, search_section
 from reality_check.report.sections.settings import reproduce_section, settings_section
 from reality_check.report.sections.tuning import luck_section, tuning_section
@@ -36,10 +34,8 @@ def report_sections(analysis: Analysis) -> list[Section]:
     """
     summary = analysis.summary
     statistics = (
-        verdict_section(summary),
-        paired_section(analysis),
+        verdict_section(analysis),
         classes_section(analysis),
-        ranks_section(analysis),
         luck_section(analysis),
         baselines_section(summary),
     )

@@ -12,6 +12,7 @@ import pytest
 
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.summary_json import VERSION, summary_data, summary_json
+from reality_check.report.sections.verdict import PAIR_KEYS
 from reality_check.report.summary import Summary
 from reality_check.results import Cost, ExperimentResults
 from reality_check.statistics import t_interval
@@ -21,8 +22,7 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "controls", "verdict", "verdicts", "paired", "deviations",
-        "cost",
+        "baselines", "basis", "controls", "verdict", "verdicts", "deviations", "cost",
     },
     "experiment": {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
@@ -40,15 +40,7 @@ KEYS = {
     "methods.stages.search": {"complete", "planned", "diverged", "failed"},
     "results": {"method", "category", "metric", "runs"} | INTERVAL,
     "baselines": {"method", "category", "metric"} | INTERVAL,
-    "verdicts": {
-        "category", "metric", "better", "other", "about", "verdict", "difference", "low", "high",
-        "n", "p", "holm_p", "pairs_tested", "sentence",
-    },
-    "paired": {
-        "category", "metric", "better", "other", "seeds", "seeds_won", "difference", "low", "high",
-        "p", "holm_p", "pairs_tested", "d_z", "probability_of_improvement",
-    },
-    "paired.d_z": {"value", "low", "high"},
+    "verdicts": {*PAIR_KEYS, "about", "sentence"},
     "deviations": {"topic", "text", "serious"},
     "cost": {"method", "stage", "device", "attempts", "hours"},
 }  # fmt: skip
@@ -65,8 +57,7 @@ def strict(text: str) -> dict[str, Any]:
 
 
 def written(results: ExperimentResults) -> dict[str, Any]:
-    summary = Summary(results)
-    return strict(summary_json(summary_data(summary, Analysis(summary))))
+    return strict(summary_json(summary_data(Analysis(Summary(results)))))
 
 
 @pytest.fixture
@@ -137,7 +128,9 @@ def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
     kinds = {entry["verdict"] for entry in data["verdicts"]}
     assert kinds == {"above", "not distinguishable"}
     for entry in data["verdicts"]:
-        assert (entry["holm_p"] is None) == (min(entry["n"]) < 3), "two runs are not tested"
+        assert (entry["holm_p"] is None) == (min(entry["n_better"], entry["n_other"]) < 3), (
+            "two runs are not tested"
+        )
         below = entry["holm_p"] is not None and entry["holm_p"] < 0.05
         assert (entry["verdict"] == "above") == below
         tied = " is not distinguishable from " in entry["sentence"]

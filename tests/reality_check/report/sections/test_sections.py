@@ -2,22 +2,17 @@
 
 from __future__ import annotations
 
-import csv
 import dataclasses
-import io
 import math
-import re
 from typing import Any
 
 import numpy as np
 import pytest
 
-from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.figures.comparison import paired_figure
+from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import method_figure
 from reality_check.report.render.html import report_html
-from reality_check.report.render.latex import paired_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.sections import budget, report_sections
 from reality_check.report.sections.agreement import (
@@ -25,18 +20,14 @@ from reality_check.report.sections.agreement import (
     agreement_sentence,
     curse_sentence,
 )
-from reality_check.report.sections.blocks import Bullets, Folded, Note, PlainTable, Section
+from reality_check.report.sections.blocks import Bullets, Folded, PlainTable, Section
 from reality_check.report.sections.budget import budget_section, budgets, lead_sentences
 from reality_check.report.sections.classes import classes_section
 from reality_check.report.sections.cost import cost_section
 from reality_check.report.sections.methods import methods_section
-from reality_check.report.sections.paired import pair_sentence, paired_section
-from reality_check.report.sections.ranks import rank_sentence, ranks_section
 from reality_check.report.sections.search import importance_sentence
 from reality_check.report.sections.tuning import luck_section
-from reality_check.report.sections.verdict import headline
 from reality_check.report.summary import Summary
-from reality_check.report.tables import PAIR_COLUMNS, comparisons_csv
 from reality_check.results import (
     Cost,
     ExperimentResults,
@@ -50,18 +41,9 @@ from reality_check.results import (
 from reality_check.statistics import (
     Agreement,
     Bounds,
-    Difference,
     Estimate,
     Lead,
-    cliffs_delta,
-    cohens_d,
     expected_best,
-    holm,
-    paired_difference,
-    paired_effect,
-    percentile_interval,
-    probability_of_improvement,
-    rank_methods,
 )
 
 MAP = "mean_average_precision_at_r"
@@ -106,160 +88,6 @@ def runs_of(values: dict[str, list[float]], **changes: Any) -> ExperimentResults
     )
     results = ExperimentResults("e", "mlrc", "mlrc", True, methods=(), rows=rows)
     return dataclasses.replace(results, **changes)
-
-
-# -- pairs ---------------------------------------------------------------------------------------
-
-
-def test_pairs_are_paired_by_seed_and_corrected_together(finished: ExperimentResults) -> None:
-    found = analysis(finished).pairs["ensemble"]
-    values = Summary(finished).samples("ensemble", MAP)
-    assert len(found) == 6
-    for pair in found:
-        assert pair.difference == paired_difference(values[pair.better], values[pair.other])
-        assert pair.difference.mean >= 0
-        assert pair.seeds == 5
-        assert pair.won == sum(
-            a > b for a, b in zip(values[pair.better], values[pair.other], strict=True)
-        )
-        assert pair.anywhere is None
-    assert [p.adjusted_p for p in found] == holm([p.difference.p_value or 0.0 for p in found])
-    best = max(values, key=lambda method: np.mean(values[method]))
-    assert [pair.better for pair in found[:3]] == [best] * 3
-    against = analysis(finished).against_best["ensemble"]
-    assert (against.best, against.pairs, against.apart) == (best, found[:3], ())
-
-
-def test_only_common_seeds_are_compared(results: ExperimentResults) -> None:
-    found = analysis(results).pairs["aggregate"]
-    assert {pair.seeds for pair in found if "late & slow" in (pair.better, pair.other)} == {2}
-    rows = [r for r in results.rows if r.method != "warped" or r.reproduction > 1]
-    pairs = analysis(dataclasses.replace(results, rows=tuple(rows))).pairs["aggregate"]
-    assert not any({"warped", "late & slow"} == {p.better, p.other} for p in pairs)
-
-
-def test_the_order_of_a_pair_is_that_of_its_common_seeds() -> None:
-    rows = runs_of({"a": [0.30, 0.30, 0.10], "b": [0.29, 0.28]}).rows
-    (pair,) = analysis(runs_of({}, rows=rows)).pairs["ensemble"]
-    assert (pair.better, pair.other, pair.seeds) == ("a", "b", 2)
-
-
-def runs_at(seeds: dict[str, dict[int, float]]) -> ExperimentResults:
-    """The MAP@R of each method at some seeds."""
-    rows = tuple(
-        ResultRow("e", method, "ensemble", seed, MAP, value)
-        for method, values in seeds.items()
-        for seed, value in values.items()
-    )
-    return runs_of({}, rows=rows)
-
-
-def shown_pairs(results: ExperimentResults) -> list[str]:
-    """The first sentences of the section, then the caption of its figure."""
-    section = paired_section(analysis(results))
-    assert section is not None
-    (bullets, *_) = (block for block in section.blocks if isinstance(block, Bullets))
-    return [*bullets.lines, *(figure.caption for figure in section.figures)]
-
-
-#: Over all its runs a is the best, on the seeds that both have b is.
-SWAPPED = {
-    "a": {0: 0.31, 1: 0.30, 2: 0.305, 3: 0.50},
-    "b": {0: 0.32, 1: 0.34, 2: 0.33},
-    "c": {0: 0.20, 1: 0.22, 2: 0.21},
-}
-
-
-def test_the_best_method_is_that_of_the_headline_though_it_is_lower_on_common_seeds() -> None:
-    found = analysis(runs_at(SWAPPED))
-    against = found.against_best["ensemble"]
-    assert headline(found.summary).startswith("a leads on MAP@R")
-    assert [(pair.better, pair.other) for pair in against.pairs] == [("a", "b"), ("a", "c")]
-    assert against.pairs[0].difference.mean == pytest.approx(-0.025)
-    assert against.pairs[0] == found.pairs["ensemble"][0].turned()
-    lines = shown_pairs(runs_at(SWAPPED))
-    assert lines[0].startswith("ensemble: b is not distinguishable from a")
-    assert lines[1] == (
-        "ensemble: over all runs a has the highest mean, on common seeds b is above it."
-    )
-    assert "(highest mean over all runs) minus that of the others on common seeds" in lines[-1]
-    assert lines[-1].endswith(lines[1])
-    axes = paired_figure(found.summary, found.against_best).axes[0]
-    assert axes.get_title(loc="left") == "ensemble: a minus …"
-    dots = np.sort(np.asarray(axes.lines[1].get_xdata(), dtype=float))
-    assert dots == pytest.approx([-4.0, -2.5, -1.0])
-    tex = paired_tex(found)
-    assert re.search(r"\n    a & b & \$-\$2\.50 &", tex)
-    assert "on common seeds b is above it" in tex
-
-
-def test_the_best_method_may_share_no_seed_with_others() -> None:
-    other = {5: 0.30, 6: 0.31, 7: 0.33}
-    found = analysis(runs_at({"a": other} | {name: SWAPPED[name] for name in "bc"}))
-    against = found.against_best["ensemble"]
-    assert against.best == "b"
-    assert [pair.other for pair in against.pairs] == ["c"]
-    assert against.apart == ("a",)
-    apart = "ensemble: b, which has the highest mean over all runs, shares no seed with a."
-    lines = shown_pairs(found.summary.results)
-    assert lines[0].startswith("ensemble: b is above c by 12.00 points")
-    assert lines[1] == apart
-    assert lines[-1].endswith(apart)
-    assert apart.partition(": ")[2] in paired_tex(found)
-    alone = analysis(runs_at({"a": {5: 0.6, 6: 0.7}} | {name: SWAPPED[name] for name in "bc"}))
-    lines = shown_pairs(alone.summary.results)
-    assert lines == [
-        "ensemble: a, which has the highest mean over all runs, shares no seed with b and c."
-    ], "no figure, since there is nothing to draw"
-    assert paired_tex(alone) == ""
-
-
-def test_a_turned_pair_is_what_the_other_order_gives(queried: ExperimentResults) -> None:
-    found = analysis(queried)
-    pair = found.pairs["ensemble"][0]
-    turned = pair.turned()
-    values = Summary(queried).samples("ensemble", MAP)
-    a, b = values[pair.other], values[pair.better]
-    difference = paired_difference(a, b)
-    assert turned.difference.mean == pytest.approx(difference.mean)
-    assert turned.difference.half_width == pytest.approx(difference.half_width)
-    assert turned.difference.p_value == pytest.approx(difference.p_value)
-    for bounds, expected in (
-        (turned.effect, paired_effect(a, b)),
-        (turned.standardised, cohens_d(a, b)),
-        (turned.improvement, probability_of_improvement(a, b)),
-        (turned.dominance, cliffs_delta(a, b)),
-    ):
-        assert bounds is not None
-        assert expected is not None
-        assert dataclasses.astuple(bounds) == pytest.approx(dataclasses.astuple(expected), abs=1e-9)
-    assert turned.won == sum(x > y for x, y in zip(a, b, strict=True))
-    assert (turned.lost, turned.seeds) == (pair.won, pair.seeds)
-    assert pair_sentence(turned) == pair_sentence(pair)
-
-
-def test_other_classes_are_drawn_for_the_difference(queried: ExperimentResults) -> None:
-    found = analysis(queried)
-    pair = found.pairs["ensemble"][0]
-    assert queried.queries is not None
-    load, labels = queried.queries.load, queried.queries.labels
-
-    def scores(method: str) -> np.ndarray:
-        loaded = [load(method, "ensemble", run) for run in range(5)]
-        return np.mean([each[0] for each in loaded if each is not None], axis=0)
-
-    gap = scores(pair.better) - scores(pair.other)
-    by_class = np.array([gap[labels == c].sum() for c in range(24)])
-    drawn = np.random.default_rng(0).integers(24, size=(5000, 24))
-    means = by_class[drawn].sum(axis=1) / (5 * 24)
-    values = Summary(queried).samples("ensemble", MAP)
-    spread = np.std(np.subtract(values[pair.better], values[pair.other]), ddof=1) / math.sqrt(5)
-    noise = np.random.default_rng(1).standard_t(4, size=5000)
-    expected = percentile_interval(means + spread * noise, pair.difference.mean, 24)
-    assert pair.anywhere is not None
-    assert dataclasses.astuple(pair.anywhere) == pytest.approx(dataclasses.astuple(expected))
-    alone = found.uncertainties[pair.better, "ensemble"].classes
-    assert pair.anywhere.high - pair.anywhere.low < alone.high - alone.low, "hard for both"
 
 
 def test_the_uncertainty_of_one_method(queried: ExperimentResults) -> None:
@@ -337,8 +165,9 @@ def test_scores_that_are_missing_are_named_and_the_rest_still_shown(
     found = analysis(dataclasses.replace(queried, queries=part))
     assert found.unscored == (("warped", "complete"),)
     assert len(found.uncertainties) == 11
-    for pair in found.pairs["complete"]:
-        assert (pair.anywhere is None) == ("warped" in (pair.better, pair.other))
+    for pair in found.summary.comparisons("complete"):
+        has = ("complete", pair.better, pair.other) in found.differences
+        assert has == ("warped" not in (pair.better, pair.other))
     (note,) = [text for text in texts(classes_section(found)) if "reality-check score ." in text]
     assert note.startswith("The scores of every query are missing for warped (complete).")
 
@@ -349,100 +178,6 @@ def test_without_scores_the_section_says_how_to_get_them(finished: ExperimentRes
     assert "and 7 more." in note
     assert "reality-check score . makes them from the kept networks; nothing is trained." in note
     assert classes_section(analysis(runs_of({}))) is None
-
-
-# -- sentences on pairs --------------------------------------------------------------------------
-
-
-def pair(**changes: Any) -> Pair:
-    difference = Difference(0.012, 0.008, 0.004, (10, 10))
-    made = Pair("A", "B", difference, 0.004, 1, "ensemble", won=9, lost=1)
-    return dataclasses.replace(made, **changes)
-
-
-def test_a_pair_that_differs() -> None:
-    assert pair_sentence(pair()) == (
-        "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
-        "10 common seeds, p = 0.004)."
-    )
-    assert pair_sentence(pair(pairs=6, anywhere=Bounds(0.012, 0.001, 0.023))) == (
-        "A is above B by 1.20 points MAP@R on these test classes (95 % interval 0.40 to 2.00 over "
-        "10 common seeds, Holm p = 0.004); with other test classes too the interval is "
-        "above 0 (0.10 to 2.30)."
-    )
-    assert pair_sentence(pair(anywhere=Bounds(0.012, -0.003, 0.027))).endswith(
-        "; other test classes could reverse it (−0.30 to 2.70)."
-    )
-
-
-def test_a_pair_that_does_not() -> None:
-    doubtful = pair(adjusted_p=0.07, pairs=6, anywhere=Bounds(0.012, 0.001, 0.023))
-    assert pair_sentence(doubtful) == (
-        "A is not distinguishable from B after correction for 6 pairs: a difference of "
-        "1.20 points MAP@R "
-        "(95 % interval 0.40 to 2.00 over 10 common seeds, Holm p = 0.07)."
-    )
-    unsure = pair(difference=Difference(0.002, 0.008, 0.6, (10, 10)), adjusted_p=0.6, pairs=6)
-    assert pair_sentence(unsure) == (
-        "A is not distinguishable from B: a difference of "
-        "0.20 points MAP@R (95 % interval −0.60 to 1.00 "
-        "over 10 common seeds, Holm p = 0.6)."
-    )
-    single = pair(difference=Difference(0.012, None, None, (1, 1)), adjusted_p=None)
-    assert pair_sentence(single) == (
-        "A is not distinguishable from B: a difference of "
-        "1.20 points MAP@R over 1 common seed, too few for "
-        "a test."
-    )
-
-
-# -- ranks ---------------------------------------------------------------------------------------
-
-
-def blocks(rows: list[list[float]]) -> list[dict[str, float]]:
-    return [dict(zip("ABC", row, strict=True)) for row in rows]
-
-
-def test_sentences_on_ranks() -> None:
-    few = rank_methods(blocks([[3.0, 2.0, 1.0]] * 2))
-    assert rank_sentence("ensemble", few) == (
-        "ensemble: A has the best mean rank (1.00 of 3) over 2 common seeds, but that is too few "
-        "to distinguish any two of 3 methods by ranks (at least 3)."
-    )
-    mixed = rank_methods(blocks([[3.0, 2.0, 1.0], [1.0, 2.0, 3.0]] * 3))
-    assert "but ranks do not distinguish the methods (Friedman p = " in rank_sentence("x", mixed)
-    clear = rank_methods(blocks([[3.0, 2.0, 1.0]] * 10))
-    assert rank_sentence("x", clear) == (
-        "x: A has the best mean rank (1.00 of 3), not distinguishable from B (Friedman p < 0.001, "
-        "10 common seeds, critical difference 1.05)."
-    )
-    sure = rank_methods(blocks([[3.0, 2.0, 1.0]] * 12))
-    assert "distinguishable from all others" in rank_sentence("x", sure)
-
-
-def test_ranks_over_cells_are_a_table_and_over_seeds_a_test(finished: ExperimentResults) -> None:
-    found = analysis(finished)
-    ranks = found.mean_ranks["warped"]
-    assert len(ranks) == 9
-    summary = Summary(finished)
-    for (category, metric), rank in ranks.items():
-        means = {m: np.mean(v) for m, v in summary.samples(category, metric).items()}
-        assert rank == 1 + sum(mean > means["warped"] for mean in means.values())
-    assert found.rankings["ensemble"].blocks == 5
-    section = ranks_section(found)
-    assert section is not None
-    assert [figure.stem for figure in section.figures] == ["ranks"]
-    two = runs_of({"a": [0.3, 0.2], "b": [0.1, 0.2]})
-    assert ranks_section(analysis(two)) is None
-
-
-def test_ranks_wait_for_all_methods(build: Any) -> None:
-    found = analysis(build({"warped": 2, "<b>x</b>": 2}))
-    assert ranks_section(found) is None
-    section = ranks_section(analysis(build(dict.fromkeys(Summary(build()).methods, 2))))
-    assert section is not None
-    assert section.figures == [], "two seeds are too few for four methods"
-    assert "too few to distinguish any two of 4 methods" in texts(section)[0]
 
 
 # -- budget --------------------------------------------------------------------------------------
@@ -761,7 +496,7 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
         *("search", "methods", "facts", "again"),
     ]
     assert {section.anchor: folds(section) for section in sections if folds(section)} == {
-        "statistics": ["verdict", "paired", "classes", "ranks", "baselines"],
+        "statistics": ["verdict", "classes", "baselines"],
         "search": ["parameters", "agreement"],
         "facts": ["reproductions"],
     }
@@ -774,7 +509,9 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
         assert f"## {section.heading}" in text or section.anchor == "overview"
         for figure in section.figures:
             assert f"](figures/{figure.stem}.svg)" in text
-    places = [text.index(f"## {name}") for name in ("Verdict", "Seed by seed", "Search and budget")]
+    places = [
+        text.index(f"## {name}") for name in ("Verdict", "Other test classes", "Search and budget")
+    ]
     assert places == sorted(places)
     searched = sum(bool(method.searched) for method in queried.methods)
     drawn = sum(len(section.figures) for section in sections)
@@ -782,63 +519,8 @@ def test_sections_come_in_order_with_unique_anchors(queried: ExperimentResults) 
     assert page.count('<div class="trials"') == searched
     bare = report_sections(analysis(runs_of({})))
     empty = {section.anchor for section in bare} | {a for section in bare for a in folds(section)}
-    assert not empty & {"paired", "classes", "ranks", "budget", "parameters", "agreement"}
+    assert not empty & {"classes", "budget", "parameters", "agreement"}
     assert not empty & {"methods", "folders", "intervals", "published", "galleries"}
-
-
-def test_comparisons_csv_has_every_pair_and_every_digit(queried: ExperimentResults) -> None:
-    found = analysis(queried)
-    rows = list(csv.DictReader(io.StringIO(comparisons_csv(found))))
-    assert list(rows[0]) == list(PAIR_COLUMNS)
-    assert len(rows) == 18
-    pair = found.pairs["aggregate"][0]
-    assert float(rows[0]["difference"]) == pair.difference.mean
-    assert pair.anywhere is not None
-    assert pair.improvement is not None
-    assert float(rows[0]["any_classes_low"]) == pair.anywhere.low
-    assert float(rows[0]["probability_high"]) == pair.improvement.high
-    assert rows[0]["holm_p"] == repr(pair.adjusted_p)
-    empty = csv.DictReader(
-        io.StringIO(comparisons_csv(analysis(runs_of({"a": [0.3], "b": [0.2]}))))
-    )
-    assert next(empty)["difference_low"] == ""
-
-
-def test_the_latex_table_has_the_pairs_of_the_best(finished: ExperimentResults) -> None:
-    text = paired_tex(analysis(finished))
-    rows = [line for line in text.splitlines() if len(re.findall(r"(?<!\\)&", line)) == 6]
-    assert len(rows) == 1 + 3 * 3
-    assert "−" not in text
-    assert r"\textless{}b\textgreater{}" in text
-    assert text.count(r"\begin{table*}") == text.count(r"\end{table*}") == 1
-    bare = re.sub(r"\\[{}\\]", "", text)
-    assert bare.count("{") == bare.count("}")
-    assert paired_tex(analysis(runs_of({"a": [0.3], "b": [0.2]}))) == ""
-
-
-def test_pairs_that_welch_tells_otherwise_are_counted() -> None:
-    noise = np.array([0.0, 0.05, -0.04, 0.02])
-    values = {"a": (0.31 + noise).tolist(), "b": (0.30 + noise + [0, 1e-4, 0, -1e-4]).tolist()}
-    section = paired_section(analysis(runs_of(values)))
-    assert section is not None
-    (note,) = [b.text for b in section.blocks if isinstance(b, Note) and "Welch" in b.text]
-    assert note.startswith(
-        "Of 1 pair, 1 can be distinguished here but not in the verdict (Welch), 0 there and not "
-        "here."
-    )
-
-
-def test_the_paired_section_folds_each_category(queried: ExperimentResults) -> None:
-    section = paired_section(analysis(queried))
-    assert section is not None
-    folded = [block for block in section.blocks if isinstance(block, Folded)]
-    assert [block.title.partition(":")[0] for block in folded] == [
-        "aggregate",
-        "ensemble",
-        "complete",
-    ]
-    assert [figure.stem for figure in section.figures] == ["paired_differences"]
-    assert paired_section(analysis(runs_of({"a": [0.3]}))) is None
 
 
 # -- what moves the scores -----------------------------------------------------------------------
