@@ -23,10 +23,16 @@ from reality_check.registry.pack import (
     write_folder,
 )
 from reality_check.report.collect import collect
-from reality_check.report.combine import combine, describe, differences, folder_labels, groups
+from reality_check.report.combine import (
+    Source,
+    combine,
+    describe,
+    differences,
+    folder_labels,
+    groups,
+)
 from reality_check.report.leaderboard import leaderboard_html
 from reality_check.report.own_columns import compute_columns
-from reality_check.report.pooling import Source
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign, recorded_campaign

@@ -37,8 +37,8 @@ from typing import Literal
 from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
+from reality_check.report.sections.untrained import not_above_untrained
 from reality_check.report.summary import Basis, Summary
-from reality_check.report.untrained import not_above_untrained
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,

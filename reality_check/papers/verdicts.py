@@ -20,9 +20,9 @@ from reality_check.registry.pack import campaign_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
 from reality_check.report.planning import mean_scatter
+from reality_check.report.sections.untrained import not_above_untrained
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import counted, hours_text, listed, p_text, points, true_minus
-from reality_check.report.untrained import not_above_untrained
 from reality_check.statistics import CONFIDENCE, Shares
 from reality_check.studies.campaign import Campaign
 from reality_check.utils.errors import UsageError

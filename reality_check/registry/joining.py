@@ -9,12 +9,12 @@ from __future__ import annotations
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reality_check.config.compose import compose
-from reality_check.config.differences import differing_keys
+from reality_check.config.differences import WEIGHTS, conflicting_keys
 from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
@@ -28,7 +28,6 @@ _FREE = (
     *("name", "methods", "controls", "claims", "storage"),
     *("protocol.name", "protocol.note", "protocol.gallery"),
 )
-_WEIGHTS = "pretrained weights"
 _WHERE_FROM = "merged_from.json"
 #: By method and the like, what is noted with the baselines.
 _NOTED = ("parameters", "inputs")
@@ -58,16 +57,29 @@ def joined(packs: Sequence[Pack]) -> Pack:
     }
     steps = _steps(packs)
     experiment = compose(whole, where="the joint experiment")
-    for pack in packs:
-        if slots(experiment, steps) != slots(pack.experiment, list(pack.steps)):
-            raise UsageError(
-                f"{pack.label} grew in other steps than the others (steps.json), so that its "
-                "reproductions have other numbers; run it again from the start, in a new folder."
-            )
+    check_growth(experiment, steps, packs)
     studies = {name: study for pack in packs for name, study in pack.studies.items()}
     studies[Stage.BASELINES.value] = _baselines(packs)
     files = _files(packs) | {_WHERE_FROM: _where_from(packs)}
     return Pack("the joint run", experiment, studies, tuple(steps), files)
+
+
+def _may_differ(key: str) -> bool:
+    return is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _FREE)
+
+
+def check_growth(experiment: Experiment, steps: Sequence[Step], packs: Sequence[Pack]) -> None:
+    """Make sure that reproductions of one number are of the same trial in all runs.
+
+    Raises:
+        UsageError: a pack grew in other steps than the experiment.
+    """
+    for pack in packs:
+        if slots(experiment, list(steps)) != slots(pack.experiment, list(pack.steps)):
+            raise UsageError(
+                f"{pack.label} grew in other steps than the others (steps.json), so that its "
+                "reproductions have other numbers; run it again from the start, in a new folder."
+            )
 
 
 def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Experiment]) -> None:
@@ -81,7 +93,7 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
         UsageError: naming the keys that differ, or the method that both have.
     """
     (one, other), both = (each.plain() for each in experiments), " and ".join(labels)
-    if keys := list(_differing(one, other)):
+    if keys := conflicting_keys(one, other, _may_differ):
         places = f"in {labels[0]}", f"in {labels[1]}"
         shown = describe_differences(keys, one, other, places)
         raise UsageError(
@@ -96,26 +108,12 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
         )
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """The keys in which runs differ that cannot be one."""
-    for key in differing_keys(one, other):
-        if is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _FREE):
-            continue
-        name = key.removeprefix("code.")
-        values = [plain["code"].get(name) for plain in (one, other)]
-        if name == _WEIGHTS and None not in values:
-            values = [value.split(", ")[0] for value in values]  # of the common network
-        if name != key and name != "dataset" and (None in values or values[0] == values[1]):
-            continue  # the class of a method that the other does not have
-        yield key
-
-
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """The fingerprints of all, of which none contradict each other."""
     whole = {name: source for code in codes for name, source in code.items()}
-    weights = [code[_WEIGHTS].split(", ") for code in codes if _WEIGHTS in code]
+    weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
     if weights:
-        whole[_WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
+        whole[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
     return whole
 
 

@@ -27,9 +27,6 @@ from reality_check.statistics import (
 
 Array = NDArray[np.float64]
 
-#: Draws of single queries: a yardstick only, and there can be 60,000 of them.
-_QUERY_DRAWS = 1000
-
 
 @dataclass(frozen=True)
 class Uncertainty:
@@ -40,7 +37,6 @@ class Uncertainty:
         classes: other test classes of the kind, these trainings.
         both: both together; ``None`` with a single reproduction.
         deviation: standard deviation of the mean over drawn classes.
-        queries: other images as if each were drawn alone, which they are not.
         design_effect: variance by class over variance by query.
     """
 
@@ -48,7 +44,6 @@ class Uncertainty:
     classes: Bounds
     both: Bounds | None
     deviation: float
-    queries: Bounds
     design_effect: float
 
 
@@ -66,18 +61,15 @@ class Analysis:
     def uncertainties(self) -> dict[tuple[str, str], Uncertainty]:
         """By (method, category), where the scores of every query of all runs were kept."""
         uncertainties = {}
-        for place, (method, category) in enumerate(self._scores):
+        for number, ((method, category), scores) in enumerate(self._scores.items()):
             estimate = self.summary.estimates(category)[method]
-            mean = estimate.mean
-            draws, classes = self._class_draws[:, place], len(self._counts)
-            scores = self._scores[method, category]
+            draws = self._class_draws[:, number]
             sums, _ = class_totals(np.stack([scores, scores**2]), self._labels)
             uncertainties[method, category] = Uncertainty(
                 estimate,
-                percentile_interval(draws, mean, classes),
+                percentile_interval(draws, estimate.mean, len(self._counts)),
                 self._trained_again(draws, estimate),
                 float(np.std(draws, ddof=1)),
-                percentile_interval(self._query_draws[:, place], mean, len(scores)),
                 design_effect(sums[0], self._counts, sums[1]),
             )
         return uncertainties
@@ -122,11 +114,6 @@ class Analysis:
         """Means over drawn classes, the same classes for all methods and categories."""
         totals, counts = class_totals(np.stack(list(self._scores.values())), self._labels)
         return resampled_means(totals, counts)
-
-    @cached_property
-    def _query_draws(self) -> Array:
-        scores = np.stack(list(self._scores.values()))
-        return resampled_means(scores, np.ones(scores.shape[1], dtype=np.int64), _QUERY_DRAWS)
 
     @cached_property
     def differences(self) -> dict[tuple[str, str, str], Bounds]:

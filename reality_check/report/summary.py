@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
+from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage, title
 from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Comparison,
@@ -300,18 +300,6 @@ class Summary:
         for row in self.results.baselines:
             values.setdefault(row.method, {}).setdefault(row.metric, []).append(float(row.value))
         return values
-
-    @cached_property
-    def other_geometries(self) -> dict[str, str]:
-        """Metrics measured on the geometry a method does not use, with their printed names."""
-        present = {row.metric for row in self.results.rows}
-        names = {"_raw": "raw embeddings", "_normalized": "normalised embeddings"}
-        return {
-            metric + suffix: f"{label} ({text})"
-            for suffix, text in names.items()
-            for metric, label in METRICS.items()
-            if metric + suffix in present
-        }
 
     @cached_property
     def final_metrics(self) -> dict[str, str]:

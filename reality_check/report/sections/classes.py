@@ -16,9 +16,8 @@ _NOTE = (
     "With other test classes every mean would be different, but mostly in the same direction for "
     "all methods: compare methods by their differences, not by whether these intervals overlap. "
     "Classes are resampled with all their queries (cluster bootstrap); what the queries "
-    "search stays as it is. “Single queries” treats those of a class as if they were "
-    "independent and is too narrow: the design effect says how many times too small its "
-    "variance is."
+    "search stays as it is. The design effect says how many times too small the variance would be "
+    "if queries of a class counted as independent."
 )
 
 
@@ -42,7 +41,7 @@ def classes_section(analysis: Analysis) -> Section | None:
 
 
 def _table(analysis: Analysis) -> PlainTable:
-    intervals = ("Other classes", "Classes and training", "Single queries")
+    intervals = ("Other classes", "Classes and training")
     header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
     rows = tuple(
         (
@@ -51,7 +50,6 @@ def _table(analysis: Analysis) -> PlainTable:
             interval_text(found.training),
             _range(found.classes),
             NOTHING if found.both is None else _range(found.both),
-            _range(found.queries),
             f"{found.design_effect:.1f}" if math.isfinite(found.design_effect) else NOTHING,
         )
         for (method, category), found in analysis.uncertainties.items()

@@ -21,7 +21,6 @@ from reality_check.report.summary import Basis, Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
     close_note,
-    comparison_table,
     comparison_tables,
     other_tables,
 )
@@ -47,10 +46,6 @@ def comparison_section(summary: Summary) -> Section:
     if others:
         blocks += [Heading("Other metrics"), other_note(summary)]
         blocks.append(ComparisonTables(others, summary.origins))
-    if names := summary.other_geometries:
-        title = "The same runs, measured on the geometry that a method does not use"
-        geometries = (comparison_table(summary, c, names) for c in summary.categories)
-        blocks.append(Folded(title, (ComparisonTables(tuple(geometries), summary.origins),)))
     return Section("comparison", "All metrics", tuple(blocks))
 
 

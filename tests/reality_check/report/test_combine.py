@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reality_check.report.combine import combine, differences, folder_labels, groups
-from reality_check.report.pooling import Source
+from reality_check.report.combine import Source, combine, differences, folder_labels, groups
 from reality_check.results import (
     Cost,
     Deviation,

@@ -337,7 +337,7 @@ def test_agreement_over_methods_and_within_them() -> None:
     tests = {"a": [0.25, 0.26, 0.27], "b": [0.23, 0.22, 0.21], "c": [0.24, 0.235, 0.23]}
     lines = texts(agreement_section(Summary(runs_of(tests, methods=methods))))
     assert "order 2 of 3 pairs the same way (Spearman 0.50, n = 3 methods, p = 1)" in lines[1]
-    assert "order 9 of 9 pairs the same way (Spearman 1.00, n = 9 reproductions" in lines[2]
+    assert len(lines) == 2
 
 
 # -- all of them ---------------------------------------------------------------------------------
