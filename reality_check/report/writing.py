@@ -90,11 +90,11 @@ def write_grouped_report(
     Raises:
         UsageError: an experiment was run in the folder of a group.
     """
-    places = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
-    check_no_output_folder(places)
+    targets = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
+    check_no_output_folder(targets)
     earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
-    for place, (results, folders) in zip(places, groups, strict=True):
-        files.written |= _write(dataclasses.replace(results, folders=folders), place)
+    for target, (results, folders) in zip(targets, groups, strict=True):
+        files.written |= _write(dataclasses.replace(results, folders=folders), target)
         shown.append(Group(Summary(results), folders))
     title = " | ".join(group.summary.results.name for group in shown)
     sections = groups_sections(shown, keys)

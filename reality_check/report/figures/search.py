@@ -53,10 +53,10 @@ class BudgetCurve:
     high: Array
 
 
-def _crosses(axes: Axes, places: list[Any]) -> None:
+def _crosses(axes: Axes, positions: list[Any]) -> None:
     """Mark on the bottom edge what diverged."""
     edge = axes.get_xaxis_transform()
-    axes.plot(places, [0.0] * len(places), "x", color=INK, transform=edge, clip_on=False)
+    axes.plot(positions, [0.0] * len(positions), "x", color=INK, transform=edge, clip_on=False)
 
 
 def budget_figure(
@@ -122,11 +122,11 @@ def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord
     if name in method.logarithmic:
         _logarithmic(axes, [t.params[name] for t in (*sound, *lost)])
     values = [100 * (t.value or 0.0) for t in sound]
-    axes.plot([_place(t.params[name]) for t in sound], values, "o", **_TRIAL)
+    axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL)
     if lost:
-        _crosses(axes, [_place(t.params[name]) for t in lost])
+        _crosses(axes, [_axis_value(t.params[name]) for t in lost])
     if best is not None:
-        axes.plot([_place(best.params[name])], [100 * (best.value or 0.0)], "D", **_WINNER)
+        axes.plot([_axis_value(best.params[name])], [100 * (best.value or 0.0)], "D", **_WINNER)
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
@@ -152,6 +152,6 @@ def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
 
 
-def _place(value: Any) -> Any:
+def _axis_value(value: Any) -> Any:
     """Choices are drawn by name, numbers at their place."""
     return str(value) if isinstance(value, str | bool) or value is None else value

@@ -44,13 +44,13 @@ def tuning_section(analysis: Analysis) -> Section | None:
         f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
         f"intervals; the verdicts are at {summary.budget} (dashed)."
     )
-    told = [
+    means_text = [
         f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
         for method, estimates in curves.items()
     ]
     drawn = {method: _curve(estimates) for method, estimates in curves.items()}
     draw = partial(budget_figure, drawn, f"test {_METRIC}", summary.budget)
-    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *told]), draw)
+    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *means_text]), draw)
     means = {method: {n: e.mean for n, e in found.items()} for method, found in curves.items()}
     blocks = (Bullets(tuple(leading_sentences(means))), figure, Note(_NOTE))
     return Section("tuning", "Score and tuning budget", blocks)
