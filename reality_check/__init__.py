@@ -31,12 +31,13 @@ if TYPE_CHECKING:
     from reality_check.config.described import Description, describe
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
-    from reality_check.results import ExperimentResults, Record, ResultRow
+    from reality_check.results import ExperimentResults, MethodRecords, Record, ResultRow
 
 __all__ = [
     "Description",
     "Experiment",
     "ExperimentResults",
+    "MethodRecords",
     "Parallelism",
     "Record",
     "ResultRow",
@@ -58,6 +59,7 @@ _HOMES = {
     "Description": "config.described",
     "describe": "config.described",
     "ExperimentResults": "results",
+    "MethodRecords": "results",
     "Record": "results",
     "ResultRow": "results",
     "TrainedNetwork": "evaluation.trained_network",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +32,7 @@ from reality_check.report.combine import (
     groups,
 )
 from reality_check.report.leaderboard import leaderboard_html
+from reality_check.report.own_columns import compute_columns
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign, recorded_campaign
@@ -122,6 +124,7 @@ def run(
         if not campaign.is_complete():
             _work(campaign, parallelism, look, log)
         tracking.finish(campaign)
+        compute_columns(campaign, partial(collect, campaign, importance=False), log)
         return _write(campaign)
 
 

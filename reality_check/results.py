@@ -5,7 +5,7 @@ The campaign fills these classes from the storage; the report only reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -98,13 +98,13 @@ class TrialRecord:
     state: str
     value: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
-    fold_values: tuple[float, ...] = ()
-    fold_epochs: tuple[int, ...] = ()
-    cut_short: tuple[tuple[int, ...], ...] = ()
+    fold_values: Sequence[float] = ()
+    fold_epochs: Sequence[int] = ()
+    cut_short: Sequence[Sequence[int]] = ()
     diverged: str | None = None
     seconds: float | None = None
     attempts: int = 1
-    curves: tuple[tuple[tuple[int, float], ...], ...] = ()
+    curves: Sequence[Sequence[tuple[int, float]]] = ()
     search: int = 0
     retrained: int | None = None
 
@@ -168,6 +168,25 @@ class Cost:
 
 
 @dataclass(frozen=True)
+class ColumnValue:
+    """A cell of a column of the user's own: what a function returned for one method.
+
+    Attributes:
+        name: of the column, as the YAML has it.
+        description: its title, unit and direction.
+        value: ``None`` for an empty cell.
+        problem: why the function has no value; empty where it returned one, or ``None``.
+        code: fingerprint of the function, or the version of its package.
+    """
+
+    name: str
+    description: Description
+    value: float | None = None
+    problem: str = ""
+    code: str = ""
+
+
+@dataclass(frozen=True)
 class MethodResults:
     """Everything recorded about one method."""
 
@@ -187,6 +206,25 @@ class MethodResults:
     origin: str = ""  # its output folder, in a report of several
     #: Of one network, that a training changes: those of a part without learning rate are not.
     trained_parameters: int | None = None
+    columns: tuple[ColumnValue, ...] = ()  # of the user's own
+
+
+@dataclass(frozen=True)
+class MethodRecords:
+    """What a column of the user's own is a function of: all that was recorded of one method.
+
+    Attributes:
+        method: its trials, reproductions and final trainings, with their scores in validation,
+            parameters and seconds.
+        rows: its lines of ``results.csv``: the scores of its reproductions on the test classes.
+        costs: the hours of each of its stages, by kind of device.
+        out_dir: the output folder, from which :func:`reality_check.load_network` loads networks.
+    """
+
+    method: MethodResults
+    rows: tuple[ResultRow, ...]
+    costs: tuple[Cost, ...]
+    out_dir: Path
 
 
 @dataclass(frozen=True)

@@ -136,6 +136,11 @@ def _find_registered(name: str, kind: str) -> Any:
     if name in names:
         return getattr(importlib.import_module(names[name]), name)
     example = name if name.isidentifier() else "MyClass"
+    if kind == "column":
+        raise UsageError(
+            f"no installed package has a column named {name!r}; write an import path such as "
+            f"my_report.{example}.{nearest(name, plugins(kind))}"
+        )
     if kind not in PLURALS:
         raise UsageError(
             f"the class of the argument {kind!r} is {name!r}, without the module that it is in; "

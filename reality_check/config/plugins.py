@@ -30,6 +30,7 @@ GROUPS = {
     "dataset": "reality_check.datasets",
     "trunk": "reality_check.trunks",
     "tracker": "reality_check.trackers",
+    "column": "reality_check.columns",
 }
 #: What a kind is called in messages.
 WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}

@@ -21,6 +21,7 @@ from reality_check.config.metrics import METRICS, Stage
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.published import PublishedResults
+from reality_check.config.report import Report
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
@@ -64,6 +65,8 @@ class Experiment(Strict):
     By default studies.db in the output folder."""
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
     """What one worker's job asks of a SLURM cluster."""
+    report: Annotated[Report, RESULT_NEUTRAL] = Field(default_factory=Report)
+    """What the report shows beyond what every report shows."""
     studies: Annotated[str | None, RESULT_NEUTRAL] = None
     """Written by a run: what begins the names of its studies in a shared storage."""
     code: Annotated[dict[str, str], MayDiffer("runs", ("data set from",))] = Field(

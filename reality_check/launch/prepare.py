@@ -41,6 +41,7 @@ from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_wo
 from reality_check.studies.trial import StoredTrial
 from reality_check.training.preflight import (
     LossCheck,
+    check_column,
     check_data,
     check_loss,
     check_metrics,
@@ -144,6 +145,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_starts, experiment),
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
+        *(partial(check_column, name) for name in experiment.report.columns),
         *(partial(_checked_loss, experiment, one, dataset) for one in experiment.methods),
     ]
     return [checked for checked in every(checks) if checked is not None]
@@ -346,7 +348,7 @@ def _own_metrics(protocol: Protocol) -> list[str]:
 
 def _own_modules(experiment: Experiment) -> set[str]:
     """The user's own modules that the YAML leads into."""
-    names, dataset = [*_named_classes(experiment)], experiment.dataset
+    names, dataset = [*_named_classes(experiment), *experiment.report.columns], experiment.dataset
     if isinstance(dataset, FunctionData):
         names.append(dataset.function)
     if isinstance(dataset, TorchDatasetData):

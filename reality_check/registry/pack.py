@@ -44,7 +44,7 @@ _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
 _FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
-_METHOD_FILES = ("*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
+_METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that say what is compared, not how it is measured.
 _OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()

@@ -16,6 +16,7 @@ from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
+from reality_check.report.own_columns import read_columns
 from reality_check.report.run_facts import run_facts
 from reality_check.report.treatment import origins
 from reality_check.results import (
@@ -34,6 +35,12 @@ from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
+
+
+#: What a trial has in the storage as in the report.
+_SAME_IN_BOTH = (
+    "trial_index state fold_values fold_epochs cut_short diverged seconds curves".split()
+)
 
 
 def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
@@ -161,6 +168,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
+        columns=read_columns(campaign.out_dir, method.name, campaign.experiment.report.columns),
     )
 
 
@@ -191,19 +199,10 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
         TrialRecord(
             method=method,
             stage=stage,
-            trial_index=index,
-            state=trial.state,
-            value=worst if trial.value == DIVERGED else trial.value,
             params=study.params_of(index) or dict(trial.params),
-            fold_values=tuple(trial.fold_values),
-            fold_epochs=tuple(trial.fold_epochs),
-            cut_short=tuple(map(tuple, trial.cut_short)),
-            diverged=trial.diverged,
-            seconds=trial.seconds,
             attempts=attempts[index],
-            curves=tuple(
-                tuple((int(epoch), float(value)) for epoch, value in c) for c in trial.curves
-            ),
+            value=worst if trial.value == DIVERGED else trial.value,
+            **{name: getattr(trial, name) for name in _SAME_IN_BOTH},
         )
         for index, trial in sorted(latest.items())
     )

@@ -271,6 +271,7 @@ def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
                 retrained=first.retrained + method.retrained,
                 origin=f"{first.origin}, {method.origin}",
                 importance=None,
+                columns=(),  # a number of one run is none of both
             )
         methods[method.name] = method
     return tuple(methods.values())

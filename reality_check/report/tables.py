@@ -10,12 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY, Stage, metric_of, stage_of
+from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
+from reality_check.report.columns import column_cells, column_titles, untrained_cells
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ExperimentResults, Record, ResultRow
 from reality_check.statistics import Estimate, over_searches
-from reality_check.utils.text import duration
 
 #: Header of ``results.csv`` and ``baselines.csv``.
 COLUMNS = tuple(Record.__annotations__)
@@ -24,9 +24,6 @@ COLUMNS = tuple(Record.__annotations__)
 _TRIAL_COLUMNS = (
     "method", "stage", "search", "number", "state", "value", "diverged", "seconds", "attempts",
 )  # fmt: skip
-
-#: What stands behind the scores: parameters that a training changes, and its wall time.
-EFFORT = ("Trained parameters", "Time of a training")
 
 #: How a mean that is not below the best for certain is marked.
 CLOSE_MARK = "†"
@@ -72,25 +69,25 @@ class Cell:
 class TableRow:
     """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``.
 
-    ``trained`` is whether it is one; else it is a baseline. ``effort`` is what was trained, and in
-    what time, by the table's :attr:`ComparisonTable.effort`.
+    ``trained`` is whether it is one; else it is a baseline. ``columns`` are the cells of
+    :mod:`reality_check.report.columns`, under the table's :attr:`ComparisonTable.columns`.
     """
 
     method: str
     cells: tuple[Cell, ...]
     n: str
     trained: bool = True
-    effort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Methods by metrics in one category; ``metrics`` and ``effort`` are the column titles."""
+    """Methods by metrics in one category; ``metrics`` and ``columns`` are the column titles."""
 
     category: str
     metrics: tuple[str, ...]
     rows: tuple[TableRow, ...]
-    effort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 def comparison_table(
@@ -107,7 +104,7 @@ def comparison_table(
     rows = [_row(summary, category, method, columns) for method in summary.methods]
     if category == summary.categories[0]:
         rows += not_trained(summary, metrics)
-    return ComparisonTable(category, tuple(metrics.values()), tuple(rows), EFFORT)
+    return ComparisonTable(category, tuple(metrics.values()), tuple(rows), column_titles(summary))
 
 
 def overview_table(summary: Summary) -> ComparisonTable | None:
@@ -123,7 +120,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
         others = sorted(not_trained(summary, (PRIMARY,)), key=lambda row: row.cells[0].rank)
         rows += [dataclasses.replace(row, cells=row.cells + missing) for row in others]
     title = f"{METRICS[PRIMARY]} on the test classes"
-    return ComparisonTable(title, tuple(categories), tuple(rows), EFFORT)
+    return ComparisonTable(title, tuple(categories), tuple(rows), column_titles(summary))
 
 
 def _row(
@@ -133,10 +130,10 @@ def _row(
     columns: Sequence[Mapping[str, Cell]],
     counted: int | None = None,
 ) -> TableRow:
-    """A method's row; its n and effort are of a category, n of so many columns (default: all)."""
+    """A method's row; n is of so many columns (default: all) in a category."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
     size = _size(summary, method, category, cells[:counted])
-    return TableRow(method, cells, size, effort=_effort(summary, method, category))
+    return TableRow(method, cells, size, columns=column_cells(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
@@ -150,7 +147,7 @@ def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
         )
         if any(cell.interval for cell in cells):
             count = max(map(len, of_metric.values()))
-            yield TableRow(name, cells, str(count), trained=False, effort=("0", NOTHING))
+            yield TableRow(name, cells, str(count), trained=False, columns=untrained_cells(summary))
 
 
 def comparison_tables(summary: Summary) -> list[ComparisonTable]:
@@ -169,6 +166,16 @@ def other_tables(summary: Summary) -> list[ComparisonTable]:
 def csv_text(rows: Iterable[ResultRow]) -> str:
     """Return ``rows`` as CSV with a header; values keep every digit (``repr`` of the float)."""
     return csv_of(COLUMNS, (row.record().values() for row in rows))
+
+
+def results_csv(results: ExperimentResults) -> str:
+    """Return ``results.csv``: each score, and the user's own columns of its method behind it."""
+    own = {m.name: {value.name: value.value for value in m.columns} for m in results.methods}
+    names = dict.fromkeys(name for values in own.values() for name in values)
+    lines = (
+        [*row.record().values(), *map(own.get(row.method, {}).get, names)] for row in results.rows
+    )
+    return csv_of((*COLUMNS, *names), lines)
 
 
 def trials_csv(results: ExperimentResults) -> str:
@@ -207,20 +214,6 @@ def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
         )
         for method, interval in intervals.items()
     }
-
-
-def _effort(summary: Summary, method: str, category: str) -> tuple[str, str]:
-    """The parameters that a training changes, and the time of one, on average."""
-    record = summary.records.get(method)
-    if record is None:
-        return NOTHING, NOTHING
-    is_final = stage_of(category) is Stage.FINAL
-    trials = record.final if is_final else record.reproductions
-    networks = 1 if is_final else max((len(trial.fold_values) for trial in trials), default=1)
-    seconds = [trial.seconds for trial in trials if trial.seconds is not None]
-    time = duration(math.fsum(seconds) / len(seconds) / max(1, networks)) if seconds else NOTHING
-    count = record.trained_parameters
-    return NOTHING if count is None else f"{count:,}", time
 
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:

@@ -17,7 +17,7 @@ from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import Group, groups_sections
 from reality_check.report.sections.verdict import PAIR_KEYS, comparison_records
 from reality_check.report.summary import Summary
-from reality_check.report.tables import csv_of, csv_text, trials_csv
+from reality_check.report.tables import csv_of, csv_text, results_csv, trials_csv
 from reality_check.results import ExperimentResults, Folder
 
 
@@ -42,7 +42,7 @@ def pack_pages(results: ExperimentResults) -> dict[str, str]:
     """Return what a pack holds for people and other programs, beside its records."""
     return {
         "summary.json": summary_json(summary_data(Analysis(Summary(results)))),
-        "results.csv": csv_text(results.rows),
+        "results.csv": results_csv(results),
         "trials.csv": trials_csv(results),
     }
 
@@ -52,7 +52,7 @@ def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
     files = Files(out_dir)
     analysis = Analysis(Summary(results))
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
-    files.write("results.csv", csv_text(results.rows))
+    files.write("results.csv", results_csv(results))
     files.write("trials.csv", trials_csv(results))
     files.write("baselines.csv", csv_text(results.baselines))
     files.write("tables.tex", tables_tex(analysis.summary))
@@ -90,11 +90,11 @@ def write_grouped_report(
     Raises:
         UsageError: an experiment was run in the folder of a group.
     """
-    places = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
-    check_no_output_folder(places)
+    targets = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
+    check_no_output_folder(targets)
     earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
-    for place, (results, folders) in zip(places, groups, strict=True):
-        files.written |= _write(dataclasses.replace(results, folders=folders), place)
+    for target, (results, folders) in zip(targets, groups, strict=True):
+        files.written |= _write(dataclasses.replace(results, folders=folders), target)
         shown.append(Group(Summary(results), folders))
     title = " | ".join(group.summary.results.name for group in shown)
     sections = groups_sections(shown, keys)

@@ -40,10 +40,8 @@ from reality_check.statistics._intervals import (
     two_sided_p,
 )
 from reality_check.statistics._search import (
-    Lead,
     expected_best,
     expected_best_band,
-    leaders_by_budget,
 )
 from reality_check.statistics._searches import (
     Shares,
@@ -81,7 +79,6 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
-    "Lead",
     "Shares",
     "all_subsets",
     "allow_for_skew",
@@ -95,7 +92,6 @@ __all__ = [
     "holm",
     "holm_of_known",
     "jackknife_error",
-    "leaders_by_budget",
     "left_out",
     "over_searches",
     "paired_difference",

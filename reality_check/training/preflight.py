@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,6 +15,8 @@ import torch
 
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from pml_extensions.modules import BatchNormNeck
+from reality_check.config.classes import find_class
+from reality_check.config.described import description_of
 from reality_check.config.method import Method
 from reality_check.config.metrics import Stage, metric_of, own_metrics
 from reality_check.config.model import Model
@@ -228,6 +231,24 @@ def check_metrics(protocol: Protocol) -> None:
     labels = np.repeat(np.arange(_TOY_CLASSES), _TOY_EACH)
     for name in own_metrics([*protocol.final_metrics, protocol.selects_by]):
         own_metric(Sample(embeddings, labels, normalize=True), [metric_of(name)])
+
+
+def check_column(name: str) -> None:
+    """Make sure that a column of the user's own can be called when the run ends.
+
+    Raises:
+        UsageError: nothing importable has its name, or it takes other arguments.
+    """
+    function = find_class(name, "column")
+    with users_code(f"column {name!r}"):
+        description_of(function)
+    try:
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"column {name!r} must be a function of one argument, the records of a method "
+            f"(reality_check.MethodRecords), but calling it with one fails: {error}."
+        ) from None
 
 
 def check_starts(experiment: Experiment) -> None:

@@ -14,10 +14,10 @@ from reality_check.report.figures.plotting import (
     FAINT,
     INK,
     SMALL,
-    look,
+    mark_empty,
     name_x,
-    note,
     panel_grid,
+    row_style,
     shorten,
     title,
 )
@@ -48,7 +48,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
             elif samples:
                 _text(axes, row + 0.15, "no results yet", style="italic")
         if not samples:
-            note(axes, "no results yet")
+            mark_empty(axes, "no results yet")
     return figure
 
 
@@ -76,12 +76,12 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
     """Single runs, every other one a little lower, since many are close together."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
-    axes.plot(values, heights, "o", color=look(row)[0], **_DOT)
+    axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT)
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
     """The mean with its interval."""
-    colour, mark = look(row)
+    colour, mark = row_style(row)
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=2.6)
@@ -105,6 +105,6 @@ def differences_figure(
         for row, pair in enumerate(pairs):
             if bounds := over_classes.get((category, pair.better, pair.other)):
                 ends = [100 * bounds.low, 100 * bounds.high]
-                axes.plot(ends, [row + 0.28] * 2, color=look(row)[0], linewidth=0.9)
+                axes.plot(ends, [row + 0.28] * 2, color=row_style(row)[0], linewidth=0.9)
             _interval(axes, row, pair.difference)
     return figure

@@ -5,6 +5,7 @@ from __future__ import annotations
 import unicodedata
 
 from reality_check.config.metrics import METRICS, PRIMARY
+from reality_check.report.columns import BUILT_IN
 from reality_check.report.sections.blocks import PlainTable
 from reality_check.report.sections.comparison import other_note
 from reality_check.report.sections.published import PublishedPart, published_parts
@@ -181,8 +182,10 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
     italics = " In italics: not trained." if summary.baselines else ""
     caption = escape(caption) + _MARKS + escape(f"{close_note(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
-    columns = len(titles) + 2
-    lines = [" & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\"]
+    own = tables[0].columns[len(BUILT_IN) :] if tables else ()
+    columns = len(titles) + 2 + len(own)
+    head = ["Method", *map(escape, titles), "$n$", *map(escape, own)]
+    lines = [" & ".join(head) + r" \\"]
     for table in tables:
         lines += [r"\midrule", _group_head(table.category, columns), *map(_row, table.rows)]
     return _table(rf"\caption{{{caption}}}", "l" + "r" * (columns - 1), lines)
@@ -190,7 +193,8 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
 
 def _row(row: TableRow) -> str:
     name = escape(row.method) if row.trained else rf"\emph{{{escape(row.method)}}}"
-    return " & ".join([name, *map(_cell, row.cells), _text(row.n)]) + r" \\"
+    own = row.columns[len(BUILT_IN) :]
+    return " & ".join([name, *map(_cell, row.cells), _text(row.n), *map(_text, own)]) + r" \\"
 
 
 def _cell(cell: Cell) -> str:

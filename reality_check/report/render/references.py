@@ -47,10 +47,9 @@ def references_bib(results: ExperimentResults) -> str:
         lines = "\n".join(f"%   {_comment(one)}" for one in dict.fromkeys(unknown))
         blocks.append(f"% Without an entry here; add its source if it has one:\n{lines}")
     entries = _data()["entries"]
-    versions = _versions(results)
     for key in sorted(reasons):
         why = _comment("; ".join(dict.fromkeys(reasons[key])))
-        blocks.append(f"% {why}\n{bibtex(key, entries[key] | versions.get(key, {}))}")
+        blocks.append(f"% {why}\n{bibtex(key, entries[key])}")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -143,14 +142,3 @@ def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     asked = value_at(config, "protocol.final_metrics") or []
     if any(metric_of(name).needs_faiss for name in asked):
         yield "software faiss: clusters and binary codes", data["faiss"]
-
-
-def _versions(results: ExperimentResults) -> dict[str, dict[str, str]]:
-    """The versions of the run as a field, by key."""
-    packages = _data()["software"] | {"faiss-cpu": _data()["faiss"]}
-    return {
-        key: {"note": f"Version {results.versions[package]}"}
-        for package, keys in packages.items()
-        for key in keys
-        if package in results.versions
-    }

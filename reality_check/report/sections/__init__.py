@@ -19,11 +19,7 @@ from reality_check.report.sections.overview import overview_section
 from reality_check.report.sections.pictures import galleries_section
 from reality_check.report.sections.published import published_section
 from reality_check.report.sections.search import parameters_section, search_section
-from reality_check.report.sections.settings import (
-    reproduce_section,
-    reproductions_section,
-    settings_section,
-)
+from reality_check.report.sections.settings import reproduce_section, settings_section
 from reality_check.report.sections.tuning import luck_section, tuning_section
 from reality_check.report.sections.untrained import baselines_section
 from reality_check.report.sections.verdict import NOISE_NOTES, verdict_section
@@ -56,7 +52,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
         methods_section(summary),
         galleries_section(summary),
         _folded_rest(cost_section(summary), "Hours of each method"),
-        _with_folds(settings_section(summary), (reproductions_section(summary),)),
+        settings_section(summary),
         reproduce_section(summary),
     )
     return [section for section in sections if section is not None]

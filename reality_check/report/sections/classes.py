@@ -13,6 +13,8 @@ from reality_check.statistics import Bounds
 
 _FEW_CLASSES = 20
 _NOTE = (
+    "With other test classes every mean would be different, but mostly in the same direction for "
+    "all methods: compare methods by their differences, not by whether these intervals overlap. "
     "Classes are resampled with all their queries (cluster bootstrap); what the queries "
     "search stays as it is. The design effect says how many times too small the variance would be "
     "if queries of a class counted as independent."
@@ -27,7 +29,7 @@ def classes_section(analysis: Analysis) -> Section | None:
     if analysis.uncertainties:
         few = f" {analysis.test_classes} classes are few for a bootstrap."
         note = _NOTE + (few if analysis.test_classes < _FEW_CLASSES else "")
-        blocks += [_sentence(analysis), _table(analysis), Note(note)]
+        blocks += [_table(analysis), Note(note)]
     if analysis.unscored:
         names = [f"{method} ({category})" for method, category in analysis.unscored]
         shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
@@ -36,25 +38,6 @@ def classes_section(analysis: Analysis) -> Section | None:
             f"{_how_to_score(analysis)}; nothing is trained."
         )
     return Section("classes", "Other test classes", tuple(blocks))
-
-
-def _sentence(analysis: Analysis) -> str:
-    """In words: how much wider intervals become."""
-    known = [u for u in analysis.uncertainties.values() if u.training.half_width]
-    text = (
-        f"The test has {analysis.test_classes} classes. With other test classes every mean "
-        "would be different, but mostly in the same direction for all methods (the same classes "
-        "are hard for all): compare methods by the differences above, not by whether "
-        "these intervals overlap."
-    )
-    if not known:
-        return text
-    ratios = [(u.classes.high - u.classes.low) / 2 / (u.training.half_width or 1) for u in known]
-    ends = dict.fromkeys(f"{ratio:.1f}" for ratio in (min(ratios), max(ratios)))
-    return (
-        f"{text} The intervals over classes are {' to '.join(ends)} times as wide as those over "
-        "reproductions."
-    )
 
 
 def _table(analysis: Analysis) -> PlainTable:

@@ -100,10 +100,8 @@ def test_every_file_is_written_and_nothing_else(drawn_report: Path) -> None:
         "trials.csv",
     ]
     stems = {path.stem for path in (drawn_report / "figures").iterdir()}
-    # Intervals (3) and pairs, each as SVG and PDF; searches, and four methods. The made-up searches
-    # have too few trials for an expected best.
-    assert len(stems) == 4 + 1 + 4
-    assert len(os.listdir(drawn_report / "figures")) == 4 + 9
+    assert len(stems) == 4 + 4
+    assert len(os.listdir(drawn_report / "figures")) == 4 + 8
 
 
 def test_the_same_results_give_the_same_files(
@@ -111,7 +109,7 @@ def test_the_same_results_give_the_same_files(
 ) -> None:
     write_report(build(), tmp_path)
     first = [path for path in sorted(drawn_report.rglob("*")) if path.is_file()]
-    assert len(first) == 9 + 13
+    assert len(first) == 9 + 12
     for path in first:
         assert path.read_bytes() == (tmp_path / path.relative_to(drawn_report)).read_bytes()
 
@@ -159,7 +157,6 @@ def test_the_page_is_in_order_with_headings_captions_and_unique_ids(page: Page) 
         "Search and budget",
         "Method by method",
         "How it was run",
-        "Every reproduction",
         "How to reproduce",
     ]
     text = page.text.partition(" How to reproduce ")[2]  # which is the last of the contents
@@ -188,7 +185,6 @@ def test_the_box_lists_serious_deviations_first_and_opens_with_the_reduced_proto
     opening = text.index("The protocol “quick” is a reduced one")
     assert opening < text.index("Serious – reproductions") < text.index("search trials:")
     assert NONE_SENTENCE not in text
-    assert "late & slow: 2 of 5 reproductions and 2 of 5 complete runs so far." in text
 
 
 class Unfolded(Page):
@@ -263,14 +259,6 @@ def test_the_overview_counts_what_is_done(results: ExperimentResults) -> None:
     facts = dict(overview_facts(Summary(results)))
     assert facts["Reproductions"] == "2 to 5 per method", "and not the third that was started"
     assert facts["Search"] == "8 trials per method"
-
-
-def test_budget_counts_divergence_and_lost_workers(drawn_report: Path) -> None:
-    text = (drawn_report / "report.md").read_text("utf-8")
-    line = next(line for line in text.splitlines() if line.startswith(r"| my\_loss\_50% | 8 of 8"))
-    cells = [cell.strip() for cell in line.strip("|").split("|")]
-    assert cells[1:6] == ["8 of 8", "1", "0", "5 of 5", "5 of 5"]
-    assert cells[-2:] == ["19", "1"]
 
 
 def test_baselines_are_rows_of_the_first_category(results: ExperimentResults) -> None:
@@ -455,12 +443,9 @@ def unknown_names(results: ExperimentResults) -> ExperimentResults:
     [
         (nothing, "No results yet: no reproduction has been scored."),
         (nothing, "No deviations from mlrc so far."),
-        (
-            no_trials_yet,
-            "all 4 methods: 0 of 8 search trials, 0 of 5 reproductions and 0 of 5 complete runs so",
-        ),
-        (all_diverged, "no winner, as every trial diverged or failed"),
-        (running_and_failed, "warped: 0 of 3 search trials so far."),
+        (no_trials_yet, "no trial yet"),
+        (all_diverged, "every trial diverged or failed"),
+        (running_and_failed, "not finished"),
         (one_run, "no test with fewer than three runs (n = 1 and 1)"),
         (not_finite, "not finite"),
         (odd_config, "The protocol is “mine”, measured here against “mlrc”."),

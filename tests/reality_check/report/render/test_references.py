@@ -169,12 +169,6 @@ def test_faiss_and_fanova_are_cited_where_they_were_used() -> None:
     assert "holm1979" not in keys, "one method: nothing is compared"
 
 
-def test_versions_are_those_of_the_run() -> None:
-    entries = parse(references_bib(results_of("quickstart", versions={"torch": "2.9.1"})))
-    assert entries["paszke2019pytorch"]["note"] == "Version 2.9.1"
-    assert "note" not in entries["akiba2019optuna"]
-
-
 def test_what_is_the_users_own_is_named_in_a_comment() -> None:
     results = results_of("quickstart")
     config = results.config | {

@@ -32,7 +32,7 @@ KEYS = {
     "metrics": {"name", "title", "primary"},
     "methods": {
         "name", "loss", "arguments", "miner", "samples_per_class", "normalize_embeddings",
-        "searched", "control_of", "best_trial", "retrained", "stages",
+        "searched", "control_of", "best_trial", "retrained", "stages", "columns",
     },
     "methods.best_trial": {"search", "number", "value", "params"},
     "methods.retrained": {"search", "number"},
