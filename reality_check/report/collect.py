@@ -39,7 +39,7 @@ _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 #: What a trial has in the storage as in the report.
 _SAME_IN_BOTH = (
-    "trial_index state fold_values fold_epochs cut_short diverged seconds curves".split()
+    ["trial_index", "state", "fold_values", "fold_epochs", "cut_short", "diverged", "seconds", "curves"]
 )
 
 
