@@ -11,7 +11,7 @@ from reality_check.config.differences import differing_keys
 from reality_check.config.schema import Experiment
 from reality_check.registry.joining import check_joinable, joined_code
 from reality_check.registry.pack import Pack, read_pack
-from reality_check.studies.growth import Step, slots
+from reality_check.studies.growth import Step, reproduction_order
 from reality_check.utils.errors import UsageError
 
 
@@ -92,7 +92,9 @@ def check_packed(
     for (one, left), (other, right) in itertools.combinations(alike, 2):
         check_joinable((one, other), (left, right))
     for pack in packs:
-        if slots(experiment, list(steps)) != slots(pack.experiment, list(pack.steps)):
+        if reproduction_order(experiment, list(steps)) != reproduction_order(
+            pack.experiment, list(pack.steps)
+        ):
             raise UsageError(
                 f"{pack.label} and this experiment grew in other steps, so that their "
                 "reproductions have other numbers; begin anew with another --out."

@@ -62,7 +62,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
-    environment, data = _environment(campaign, stages), campaign.noted("data") or {}
+    environment, data = _environment(campaign, stages), campaign.attribute("data") or {}
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
@@ -169,7 +169,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
         map=read_map(map_path(campaign.out_dir, method.name)),
-        trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
+        trained_parameters=(campaign.attribute("parameters") or {}).get(method.name),
     )
 
 

@@ -47,7 +47,7 @@ from reality_check.statistics._intervals import (
 )
 from reality_check.statistics._ranks import Ranking, critical_difference, rank_methods
 from reality_check.statistics._search import (
-    Lead,
+    LeadingMethod,
     expected_best,
     expected_best_band,
     leaders_by_budget,
@@ -89,7 +89,7 @@ __all__ = [
     "Comparison",
     "Difference",
     "Estimate",
-    "Lead",
+    "LeadingMethod",
     "Ranking",
     "Shares",
     "all_subsets",

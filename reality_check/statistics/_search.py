@@ -73,7 +73,7 @@ def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, A
 
 
 @dataclass(frozen=True)
-class Lead:
+class LeadingMethod:
     """The method with the highest expected best from ``first`` to ``last`` trials."""
 
     method: str
@@ -81,7 +81,7 @@ class Lead:
     last: int
 
 
-def leaders_by_budget(curves: Mapping[str, Array]) -> list[Lead]:
+def leaders_by_budget(curves: Mapping[str, Array]) -> list[LeadingMethod]:
     """Return who leads on expected best validation with how many trials.
 
     Args:
@@ -91,4 +91,4 @@ def leaders_by_budget(curves: Mapping[str, Array]) -> list[Lead]:
     best = [max(curves, key=lambda method: curves[method][n]) for n in range(length)]
     spans = itertools.groupby(enumerate(best, 1), key=lambda pair: pair[1])
     counts = [(method, [count for count, _ in span]) for method, span in spans]
-    return [Lead(method, own[0], own[-1]) for method, own in counts]
+    return [LeadingMethod(method, own[0], own[-1]) for method, own in counts]

@@ -16,7 +16,12 @@ from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTabl
 from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
 from reality_check.report.text import NOTHING, counted, listed, percent, points
 from reality_check.results import MethodResults
-from reality_check.statistics import Lead, expected_best, expected_best_band, leaders_by_budget
+from reality_check.statistics import (
+    LeadingMethod,
+    expected_best,
+    expected_best_band,
+    leaders_by_budget,
+)
 
 _METRIC = METRICS[PRIMARY]
 #: From fewer trials nothing can be told about others that were not made.
@@ -113,7 +118,7 @@ def _gain(budget: Budget) -> str:
     return f"{budget.method} ({points(budget.gain)} points)"
 
 
-def lead_sentences(leads: list[Lead], budgets: list[Budget]) -> list[str]:
+def lead_sentences(leads: list[LeadingMethod], budgets: list[Budget]) -> list[str]:
     """Say who has the highest expected best with how many trials."""
     if len(budgets) < 2:
         return []
@@ -132,7 +137,7 @@ def lead_sentences(leads: list[Lead], budgets: list[Budget]) -> list[str]:
     ]
 
 
-def _span(lead: Lead) -> str:
+def _span(lead: LeadingMethod) -> str:
     return str(lead.first) if lead.first == lead.last else f"{lead.first} to {lead.last}"
 
 

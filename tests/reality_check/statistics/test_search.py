@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reality_check.statistics import (
-    Lead,
+    LeadingMethod,
     expected_best,
     expected_best_band,
     leaders_by_budget,
@@ -71,7 +71,7 @@ def test_who_leads_with_how_many_trials() -> None:
         "slow": np.array([0.1, 0.2, 0.35, 0.4]),
         "quick": np.array([0.3, 0.3, 0.3, 0.3, 0.9]),
     }
-    assert leaders_by_budget(curves) == [Lead("quick", 1, 2), Lead("slow", 3, 4)]
+    assert leaders_by_budget(curves) == [LeadingMethod("quick", 1, 2), LeadingMethod("slow", 3, 4)]
     assert leaders_by_budget({}) == []
-    assert leaders_by_budget({"one": np.array([0.1, 0.2])}) == [Lead("one", 1, 2)]
+    assert leaders_by_budget({"one": np.array([0.1, 0.2])}) == [LeadingMethod("one", 1, 2)]
     assert not math.isnan(curves["slow"][0])

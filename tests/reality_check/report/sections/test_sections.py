@@ -52,7 +52,7 @@ from reality_check.statistics import (
     Bounds,
     Difference,
     Estimate,
-    Lead,
+    LeadingMethod,
     cliffs_delta,
     cohens_d,
     expected_best,
@@ -517,11 +517,11 @@ def test_diverged_trials_count_and_diverged_retrainings_do_not() -> None:
 def test_one_leader_or_one_method() -> None:
     both = [searched(n, v, []) for n, v in (("a", [0.3] * 4), ("b", [0.2] * 4))]
     found = budgets(Summary(runs_of({}, methods=tuple(both))))
-    assert lead_sentences([Lead("a", 1, 4)], found) == [
+    assert lead_sentences([LeadingMethod("a", 1, 4)], found) == [
         "a has the highest expected validation score with any number of trials up to 4: the order "
         "at the top does not depend on the budget."
     ]
-    assert lead_sentences([Lead("a", 1, 4)], found[:1]) == []
+    assert lead_sentences([LeadingMethod("a", 1, 4)], found[:1]) == []
 
 
 def test_nothing_is_said_of_few_trials_nor_of_several_searches() -> None:
