@@ -85,7 +85,7 @@ class StudyPlan:
         first: what the first trial uses instead of sampling.
         sampler_arguments: further arguments of the sampler.
         made_of: plain data by trial index, what an attempt depends on beyond this study; one that
-            was made of something else does not count any more. ``None``: of nothing.
+            was made of something else does not count any more.
         objective: what the values are, for Optuna's own tools.
     """
 
