@@ -113,9 +113,9 @@ def run(
         if device == "auto":  # of jobs
             device = "cpu" if ready.experiment.slurm.gpus == 0 else "cuda"
         campaign = Campaign(ready.experiment, folder)
-        campaign.baselines().note("data", ready.describe_data(device))
-        campaign.baselines().note("parameters", ready.trained_parameters())
-        campaign.baselines().note("inputs", ready.describe_inputs())
+        campaign.baselines().set_attribute("data", ready.describe_data(device))
+        campaign.baselines().set_attribute("parameters", ready.trained_parameters())
+        campaign.baselines().set_attribute("inputs", ready.describe_inputs())
         if ready.experiment.storage is None:
             # The folder is held by this run alone. In a container that was started anew, workers of
             # the one before could not be seen to be gone for some minutes.
@@ -365,7 +365,7 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
         )
     prepared = PreparedExperiment(campaign.experiment)
     wanted, stage = prepared.method(method), Stage.FINAL if fold is None else Stage.REPRODUCTIONS
-    inputs = campaign.noted("inputs")
+    inputs = campaign.attribute("inputs")
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
         network = load_kept(folder, wanted, (stage, reproduction, fold or 0), shape)

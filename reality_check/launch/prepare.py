@@ -26,7 +26,7 @@ from reality_check.models import weights_fingerprint
 from reality_check.registry.pack import restore
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
-from reality_check.studies.growth import DRAWING, describe_changes, note_step, read_steps
+from reality_check.studies.growth import DRAWING, describe_changes, read_steps, record_step
 from reality_check.studies.output_folder import (
     changed_code,
     check_same_experiment,
@@ -129,7 +129,7 @@ def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> 
             counts = done.setdefault(work.method, {})
             counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
         done.pop("", None)
-        note_step(begun.experiment, changes, done, out_dir)
+        record_step(begun.experiment, changes, done, out_dir)
 
 
 def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:

@@ -29,8 +29,8 @@ from reality_check.studies.campaign import StageWork
 from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
-    place,
     remove_checkpoints,
+    stage_name,
     trial_folder,
 )
 from reality_check.studies.trial import TrialContext, TrialResult
@@ -241,7 +241,7 @@ class TrialRunner:
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
         method, stage, index = trial.method, trial.stage, trial.context.trial_index
-        kind = stage.category_of_seeds if trial.search == 0 else place(stage, trial.search)
+        kind = stage.category_of_seeds if trial.search == 0 else stage_name(stage, trial.search)
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
             settings=settings,

@@ -19,7 +19,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.registry.pack import Pack
-from reality_check.studies.growth import Step, slots
+from reality_check.studies.growth import Step, reproduction_order
 from reality_check.studies.output_folder import describe_differences
 from reality_check.utils.errors import UsageError
 
@@ -75,7 +75,8 @@ def check_growth(experiment: Experiment, steps: Sequence[Step], packs: Sequence[
         UsageError: a pack grew in other steps than the experiment.
     """
     for pack in packs:
-        if slots(experiment, list(steps)) != slots(pack.experiment, list(pack.steps)):
+        order = reproduction_order(pack.experiment, list(pack.steps))
+        if reproduction_order(experiment, list(steps)) != order:
             raise UsageError(
                 f"{pack.label} grew in other steps than the others (steps.json), so that its "
                 "reproductions have other numbers; run it again from the start, in a new folder."

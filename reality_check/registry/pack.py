@@ -33,7 +33,7 @@ from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.campaign import Campaign, recorded_campaign, study_name
 from reality_check.studies.growth import Step, read_steps, write_steps
-from reality_check.studies.output_folder import lock_experiment, place
+from reality_check.studies.output_folder import lock_experiment, stage_name
 from reality_check.studies.plain_study import plain_study, restore_study, trials_of
 from reality_check.utils.archive import seal, unseal
 from reality_check.utils.errors import UsageError
@@ -157,10 +157,11 @@ def _read_folder(path: Path) -> Pack:
             f"(reality-check status {path} says what is left)."
         )
     studies = {
-        place(work.stage) if not work.method else f"{work.method}/{place(work.stage, work.search)}":
-        plain_study(work.study.study)
+        f"{work.method}/{stage_name(work.stage, work.search)}".removeprefix("/"): plain_study(
+            work.study.study
+        )
         for work in campaign.ready_stages()
-    }  # fmt: skip
+    }
     patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _METHOD_FILES]
     files = {
         file.relative_to(path).as_posix(): file.read_bytes()

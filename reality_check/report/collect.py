@@ -39,7 +39,8 @@ _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
 
 #: What a trial has in the storage as in the report.
 _SAME_IN_BOTH = (
-    ["trial_index", "state", "fold_values", "fold_epochs", "cut_short", "diverged", "seconds", "curves"]
+    *("trial_index", "state", "fold_values", "fold_epochs", "cut_short", "diverged"),
+    *("seconds", "curves"),
 )
 
 
@@ -61,7 +62,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     )
     protocol = experiment.protocol
     finished = campaign.is_complete()
-    environment, data = _environment(campaign, stages), campaign.noted("data") or {}
+    environment, data = _environment(campaign, stages), campaign.attribute("data") or {}
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
@@ -167,7 +168,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
-        trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
+        trained_parameters=(campaign.attribute("parameters") or {}).get(method.name),
         columns=read_columns(campaign.out_dir, method.name, campaign.experiment.report.columns),
     )
 

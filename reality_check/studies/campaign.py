@@ -20,8 +20,8 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
-from reality_check.studies.growth import read_steps, slots
-from reality_check.studies.output_folder import load_locked, place
+from reality_check.studies.growth import read_steps, reproduction_order
+from reality_check.studies.output_folder import load_locked, stage_name
 from reality_check.studies.storage import holds_study, open_storage, storage_file
 from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import StoredTrial
@@ -181,7 +181,7 @@ class Campaign:
             study = self.study(method, Stage.SEARCH)
             assert study is not None
             trials = [Retrained(0, trial) for trial in study.ranked()[: search.retrain_best]]
-        order = slots(self.experiment, read_steps(self.out_dir))
+        order = reproduction_order(self.experiment, read_steps(self.out_dir))
         return [trials[setting] for setting, _ in order if setting < len(trials)]
 
     def has_complete_trials(self, name: str) -> bool:
@@ -226,9 +226,9 @@ class Campaign:
             self._studies[key] = self._fixed_study(Stage.BASELINES, Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
-    def noted(self, key: str) -> Any:
+    def attribute(self, key: str) -> Any:
         """Data kept with the study of the baselines; ``None`` if there is none."""
-        return self.baselines().noted(key) if self._may_open(Stage.BASELINES) else None
+        return self.baselines().attribute(key) if self._may_open(Stage.BASELINES) else None
 
     def _may_open(self, name: str) -> bool:
         name = study_name(self.experiment, name)
@@ -236,7 +236,7 @@ class Campaign:
 
     def _make_study(self, method: Method, stage: Stage, search: int) -> Study | None:
         protocol = self.experiment.protocol
-        name = f"{method.name}/{place(stage, search)}"
+        name = f"{method.name}/{stage_name(stage, search)}"
         if stage not in protocol.stages or not self._may_open(name):
             return None
         if stage is Stage.SEARCH:
@@ -264,7 +264,7 @@ class Campaign:
         if method.warm_start is not None:
             first = dict(method.warm_start.values)
         trials = experiment.trials_of(method)
-        name = f"{method.name}/{place(Stage.SEARCH, search)}"
+        name = f"{method.name}/{stage_name(Stage.SEARCH, search)}"
         plan = StudyPlan(
             study_name(experiment, name),
             trials,
@@ -272,7 +272,7 @@ class Campaign:
             lambda: self._space(method),
             options.sampler,
             min(options.startup_trials, trials),
-            derive(experiment.seed_of(method), place(Stage.SEARCH, search), "draws"),
+            derive(experiment.seed_of(method), stage_name(Stage.SEARCH, search), "draws"),
             first=first,
             sampler_arguments=options.sampler_arguments,
             made_of=() if first is None else [{"first": first}],

@@ -63,7 +63,7 @@ def read_steps(out_dir: Path) -> list[Step]:
     return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
 
 
-def note_step(
+def record_step(
     there: Experiment,
     changes: Mapping[str, tuple[Any, Any]],
     done: dict[str, dict[str, int]],
@@ -87,7 +87,7 @@ def _file(out_dir: Path) -> Path:
     return own_path(out_dir, "steps.json")
 
 
-def slots(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
+def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
     """Which trial each reproduction retrains, and for which time, in the order of their numbers.
 
     A reproduction keeps its number when others are added.

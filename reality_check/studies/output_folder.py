@@ -33,7 +33,7 @@ _WHAT_TO_DO = (
 )
 
 
-def place(stage: Stage, search: int = 0) -> str:
+def stage_name(stage: Stage, search: int = 0) -> str:
     """What a stage is called in folders and studies: of further searches with their number."""
     return stage.value if search == 0 else f"{stage}_{search}"
 
@@ -42,7 +42,7 @@ def trial_folder(
     out_dir: Path, method: str, stage: Stage, trial_index: int, search: int = 0
 ) -> Path:
     """Where the fold runs of a trial live."""
-    return out_dir / method / place(stage, search) / f"{trial_index:03d}"
+    return out_dir / method / stage_name(stage, search) / f"{trial_index:03d}"
 
 
 def fold_folder(

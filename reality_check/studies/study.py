@@ -38,9 +38,9 @@ from reality_check.studies.trial import (
     Work,
     best_trial,
     complete_by_index,
-    note,
-    note_error,
     ranked_trials,
+    record_error,
+    set_attributes,
     was_taken_away,
 )
 from reality_check.utils.environment import describe_environment, split_versions
@@ -85,7 +85,7 @@ class StudyPlan:
         first: what the first trial uses instead of sampling.
         sampler_arguments: further arguments of the sampler.
         made_of: plain data by trial index, what an attempt depends on beyond this study; one that
-            was made of something else does not count any more. ``None``: of nothing.
+            was made of something else does not count any more.
         objective: what the values are, for Optuna's own tools.
     """
 
@@ -122,7 +122,7 @@ class Study:
         self.study = optuna.load_study(
             study_name=name, storage=storage, pruner=optuna.pruners.NopPruner()
         )
-        about = self.noted("about")
+        about = self.attribute("about")
         if about is None:
             self.space = dict(plan.space() if callable(plan.space) else plan.space)
         else:
@@ -143,7 +143,7 @@ class Study:
                 "sampler_arguments": sampler_arguments(plan.sampler, startup_trials, arguments),
                 "space": dump_value(self.space),
             }
-            self.note("about", about | describe_environment())
+            self.set_attribute("about", about | describe_environment())
             if plan.objective is not None:
                 self.study.set_metric_names([plan.objective])
 
@@ -152,17 +152,17 @@ class Study:
         fixed = None if self._plan.fixed is None else self._plan.fixed[index]
         return None if fixed is None else dict(fixed)
 
-    def note(self, key: str, value: Any) -> None:
+    def set_attribute(self, key: str, value: Any) -> None:
         """Keep plain data with the study."""
         self.study.set_user_attr(key, value)
 
-    def noted(self, key: str) -> Any:
-        """Data kept by :meth:`note`; ``None`` if there is none."""
+    def attribute(self, key: str) -> Any:
+        """Data kept by :meth:`set_attribute`; ``None`` if there is none."""
         return self.study.user_attrs.get(key)
 
     def about(self) -> dict[str, Any]:
         """Sampler, its arguments, what is searched, and the versions that the study began with."""
-        return dict(self.noted("about"))
+        return dict(self.attribute("about"))
 
     def check_version(self) -> None:
         """Make sure that a model of the search is the Optuna's with which the search began.
@@ -204,15 +204,15 @@ class Study:
 
     def failure(self) -> dict[str, Any] | None:
         """Why the study was stopped by an exception, if it was."""
-        return self.noted("failure")
+        return self.attribute("failure")
 
     def clear_failures(self) -> None:
         """Forget earlier failures and lost workers: the user runs the same command again."""
         trials = self.trials()
         if self.failure() is not None:
-            self.note("failure", None)
+            self.set_attribute("failure", None)
         if any(trial.state == "failed" for trial in trials):
-            self.note("forgiven", len(trials))
+            self.set_attribute("forgiven", len(trials))
 
     def work_once(self, work: Work, about: Mapping[str, Any] | None = None) -> bool:
         """Claim one trial and work on it.
@@ -260,22 +260,22 @@ class Study:
     ) -> float:
         started = time.monotonic()  # the clock may be set meanwhile
         context = self._claim(trial)
-        note(trial, **about)
+        set_attributes(trial, **about)
         try:
             result = work(context)
         except Stopped as error:
             failures.append(error)
-            note(trial, stopped=True, seconds=time.monotonic() - started)
+            set_attributes(trial, stopped=True, seconds=time.monotonic() - started)
             raise
         except Exception as error:
             # First, since it tells whether the trial went to another worker meanwhile: what
             # this one then misses (checkpoints, say) is no failure.
-            note_error(trial, error, time.monotonic() - started)
+            record_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
         for epoch, value in result.intermediate.items():
             trial.report(value, epoch)
-        note(trial, **{"seconds": time.monotonic() - started, **result.attributes})
+        set_attributes(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
     def release_lost(self) -> list[StoredTrial]:
@@ -312,7 +312,7 @@ class Study:
 
     def record_failure(self, message: str, usage: bool) -> None:
         """Note the exception that stops this stage, for all workers and for the user."""
-        self.note("failure", {"message": message, "usage": usage})
+        self.set_attribute("failure", {"message": message, "usage": usage})
 
     # -- claiming -----------------------------------------------------------------------------
 
@@ -327,7 +327,7 @@ class Study:
             return False
         free = self._choose(every, trials)
         earlier = [trial for trial in trials if trial.trial_index == free and not trial.superseded]
-        forgiven = self.noted("forgiven") or 0
+        forgiven = self.attribute("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
             message = (
@@ -365,22 +365,22 @@ class Study:
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
         """Sign the trial and make sure that no earlier attempt holds its index."""
-        note(trial, worker=this_process())
+        set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
         if index is not None and index >= self.num_trials:
             # This worker was paused, and meanwhile the experiment has grown.
-            note(trial, duplicate=True)
+            set_attributes(trial, duplicate=True)
             raise DuplicateTrial
         for other in self.trials():
             same = other.trial_index == index and other.holds_its_index
             if index is None or (same and other.number < trial.number):
-                note(trial, duplicate=True)
+                set_attributes(trial, duplicate=True)
                 self._lost_race = trial.number
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
         if index < len(self._made_of):
-            note(trial, made_of=self._made_of[index])
+            set_attributes(trial, made_of=self._made_of[index])
         params = self.params_of(index)
         if self._plan.fixed is None:
             params = {name: suggest(trial, name, value) for name, value in self.space.items()}

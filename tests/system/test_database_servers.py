@@ -153,8 +153,8 @@ def test_a_worker_keeps_one_connection_and_gives_that_of_its_heartbeat_back(serv
 @pytest.mark.xdist_group("servers")
 def test_long_notes_survive(server: Any) -> None:
     stage = Study(open_storage(server.url()), StudyPlan("long", 1, 0, fixed=[{}]))
-    stage.note("curves", "x" * 200_000)
-    assert len(stage.noted("curves")) == 200_000
+    stage.set_attribute("curves", "x" * 200_000)
+    assert len(stage.attribute("curves")) == 200_000
 
 
 @pytest.mark.xdist_group("servers")

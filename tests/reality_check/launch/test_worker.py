@@ -31,7 +31,7 @@ def begun(tiny: Path, tmp_path: Path) -> Path:
     """The output folder of a run that was stopped before its first trial."""
     prepared = prepare(load_experiment(tiny), tmp_path / "out")
     campaign = Campaign(prepared.experiment, tmp_path / "out")
-    campaign.baselines().note("data", prepared.describe_data())
+    campaign.baselines().set_attribute("data", prepared.describe_data())
     (tmp_path / "out" / "logs").mkdir()
     return tmp_path / "out"
 

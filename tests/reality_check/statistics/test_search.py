@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reality_check.statistics import (
-    Lead,
     expected_best,
     expected_best_band,
-    leaders_by_budget,
 )
 
 few = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=6)
@@ -64,14 +61,3 @@ def test_the_band_is_that_of_the_distribution_functions() -> None:
 def test_no_trials_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least one trial"):
         expected_best([])
-
-
-def test_who_leads_with_how_many_trials() -> None:
-    curves = {
-        "slow": np.array([0.1, 0.2, 0.35, 0.4]),
-        "quick": np.array([0.3, 0.3, 0.3, 0.3, 0.9]),
-    }
-    assert leaders_by_budget(curves) == [Lead("quick", 1, 2), Lead("slow", 3, 4)]
-    assert leaders_by_budget({}) == []
-    assert leaders_by_budget({"one": np.array([0.1, 0.2])}) == [Lead("one", 1, 2)]
-    assert not math.isnan(curves["slow"][0])

@@ -35,7 +35,7 @@ def make_stage(storage: PatientStorage, num_trials: int) -> Study:
 
 
 @pytest.mark.parametrize(("num_trials", "workers"), [(8, 5), (5, 8)])
-def test_workers_that_raced_for_one_slot_race_for_others_next(
+def test_workers_that_raced_for_one_index_race_for_others_next(
     storage: PatientStorage, num_trials: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All begin at the same moment: each saw trial index 0 free, and enqueued it."""
@@ -59,7 +59,7 @@ def test_workers_that_raced_for_one_slot_race_for_others_next(
     assert len(set(offered)) == min(len(losers), num_trials - 1)
 
 
-def test_one_worker_alone_takes_the_slots_in_their_order(storage: PatientStorage) -> None:
+def test_one_worker_alone_takes_the_indices_in_their_order(storage: PatientStorage) -> None:
     seen = []
     stage = make_stage(storage, 4)
     while stage.work_once(

@@ -65,7 +65,7 @@ def test_a_trial_told_twice_is_fine(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
+def test_a_trial_made_twice_leaves_one_complete_trial_an_index(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     stage = Study(database, StudyPlan("one", 2, 0, fixed=[{"a": 1}] * 2))

@@ -127,7 +127,7 @@ def test_one_worker_does_every_trial_once(make_study: Open) -> None:
 
 
 @pytest.mark.parametrize("depth", [1, 2, 5])
-def test_workers_that_claim_while_others_work_share_the_slots(make_study: Open, depth: int) -> None:
+def test_workers_that_claim_while_others_work_share_indices(make_study: Open, depth: int) -> None:
     """Workers work inside one another, so that many trials are held at the same time."""
     stages = [make_study(num_trials=5) for _ in range(depth + 1)]
     held: list[int] = []
@@ -173,7 +173,7 @@ def test_a_worker_whose_waiting_trial_was_taken_stands_down(
 
 
 @pytest.mark.parametrize("copies", [1, 3])
-def test_a_slot_enqueued_twice_is_done_once(
+def test_an_index_enqueued_twice_is_done_once(
     make_study: Open, copies: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Two workers saw the same free trial index and both enqueued it."""
@@ -203,7 +203,7 @@ def test_a_slot_enqueued_twice_is_done_once(
 # -- lost workers ------------------------------------------------------------------------------
 
 
-def test_a_dead_workers_slot_is_done_again_with_the_same_parameters(
+def test_a_dead_workers_index_is_done_again_with_the_same_parameters(
     make_study: Open, dead_worker: dict[str, Any]
 ) -> None:
     stage = make_study()
@@ -217,7 +217,7 @@ def test_a_dead_workers_slot_is_done_again_with_the_same_parameters(
     assert len(lost.params) == len(SPACE)
 
 
-def test_a_retried_slot_keeps_its_parameters_though_more_is_known_by_then(make_study: Open) -> None:
+def test_a_retried_index_keeps_its_parameters_though_more_is_known(make_study: Open) -> None:
     stage = make_study(6, "tpe", startup_trials=1)
     for _ in range(3):
         stage.work_once(work)
@@ -231,7 +231,7 @@ def test_a_retried_slot_keeps_its_parameters_though_more_is_known_by_then(make_s
     assert stage.complete()[3].params == lost.params
 
 
-def test_a_living_workers_slot_is_left_alone(make_study: Open) -> None:
+def test_a_living_workers_index_is_left_alone(make_study: Open) -> None:
     stage = make_study(num_trials=2)
     abandon(stage, this_process())
     finish(stage)
@@ -268,7 +268,7 @@ def test_an_unsigned_trial_is_lost_after_its_grace(
     check_exact(stage, 2)
 
 
-def test_a_slot_that_always_loses_its_worker_stops_the_stage(
+def test_an_index_that_always_loses_its_worker_stops_the_stage(
     make_study: Open, dead_worker: dict[str, Any]
 ) -> None:
     stage = make_study()
