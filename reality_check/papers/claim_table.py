@@ -156,8 +156,8 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
     """Return in words what a run had otherwise than the experiment has now, such as its budget."""
-    plans = (experiment.plain(exclude=_NOT_COMPARED) for experiment in (planned, locked))
-    keys = [key for key in differing_keys(*plans) if not is_result_neutral(key)]
+    ours, theirs = (plan.plain(exclude=_NOT_COMPARED) for plan in (planned, locked))
+    keys = [key for key in differing_keys(ours, theirs) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
 
