@@ -12,7 +12,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import sources_of
-from reality_check.papers.published_tables import comparable_tables
+from reality_check.papers.published_comparison import comparable_tables
 from reality_check.registry.joining import joined
 from reality_check.registry.pack import (
     campaign_of,
@@ -127,10 +127,11 @@ def _work(
 ) -> None:
     """Have workers do all that is left."""
     from reality_check.launch.local import LocalWorkers
-    from reality_check.launch.slurm import SlurmWorkers
 
     workers: LocalWorkers | SlurmWorkers
     if parallelism.launcher == "slurm":
+        from reality_check.launch.slurm import SlurmWorkers  # needs submitit
+
         workers = SlurmWorkers(campaign, parallelism, log)
     else:
         workers = LocalWorkers(campaign.out_dir, parallelism)
@@ -175,7 +176,7 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
     Args:
         out_dir: of the experiment.
         compare_published: whether published tables of the same data set are compared with the
-            results (:mod:`reality_check.papers.published_tables`).
+            results (:mod:`reality_check.papers.published_comparison`).
 
     Raises:
         UsageError: this is not an output folder of reality-check, its records are not there, or

@@ -167,28 +167,6 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class EmbeddingMap:
-    """Where the t-SNE of a method puts test images; see
-    :mod:`reality_check.evaluation.embedding_map`.
-
-    Attributes:
-        points: float32 (N, 2).
-        labels: int64 (N,), the class of each, 0..C-1.
-        class_names: of the C test classes.
-        stage: ``"reproductions"`` or ``"final"``.
-        reproduction: its number.
-        perplexity: of the t-SNE.
-    """
-
-    points: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    class_names: tuple[str, ...]
-    stage: str
-    reproduction: int
-    perplexity: float
-
-
-@dataclass(frozen=True)
 class MethodResults:
     """Everything recorded about one method."""
 
@@ -206,7 +184,6 @@ class MethodResults:
     normalize_embeddings: bool = True
     gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
     origin: str = ""  # its output folder, in a report of several
-    map: EmbeddingMap | None = None  # of test images, where one was asked for
     #: Of one network, that a training changes: those of a part without learning rate are not.
     trained_parameters: int | None = None
 

@@ -73,11 +73,7 @@ def add_parser(commands: Commands) -> None:
         "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
     )
     command.add_argument(
-        "--batch-size",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="samples per batch (default: 64)",
+        "--batch-size", type=positive, default=64, metavar="N", help="samples (default: 64)"
     )
     command.add_argument(
         "--device", default="auto", help="auto, cpu, mps, cuda or cuda:N (default: auto)"

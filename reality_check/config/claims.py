@@ -44,7 +44,7 @@ class Claim(Strict):
     With d the first method's mean minus the second's, ``above`` says d > 0, ``not_below`` says
     d > -margin and ``equal`` says -margin < d < margin; for ``above`` a difference that is
     certainly within the margin refutes the claim. How it is decided:
-    :mod:`reality_check.papers.claims`.
+    :mod:`reality_check.papers.claim_tests`.
     """
 
     model_config = ConfigDict(allow_inf_nan=True)  # told in a sentence of its own

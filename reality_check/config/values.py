@@ -34,11 +34,17 @@ _ELSEWHERE = (
     "lo hi lower upper lwo hihg hgih hig"
 )
 
+#: Stands for every value of a key that changed no result.
+ANY = object()
+
 #: By class and key, what earlier versions had: the default, with which their files name it still,
 #: and what to say of any other value.
 GONE: dict[tuple[str, str], tuple[Any, str]] = {
     ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
     ("Search", "looks"): (None, "ended searches early and is gone; all repeats are made"),
+    ("GpuSettings", "probe"): (ANY, ""),
+    ("GpuSettings", "cudnn_benchmark"): (ANY, ""),
+    ("GpuSettings", "fused_optimizers"): (ANY, ""),
 }
 
 
@@ -77,7 +83,9 @@ class Strict(BaseModel):
             return values
         meant = {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
         for (name, key), (default, why) in GONE.items():
-            if name == cls.__name__ and meant.pop(key, default) != default:
+            if name != cls.__name__ or key not in meant:
+                continue
+            if meant.pop(key) != default and default is not ANY:
                 raise ValueError(f"{key} {why}; remove the key")
         return meant
 

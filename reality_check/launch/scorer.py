@@ -28,7 +28,7 @@ from reality_check.evaluation.categories import (
     score_folds,
     score_networks,
 )
-from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
+from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.models import preprocessing
@@ -139,19 +139,6 @@ class Scorer:
             x = embed_images(network, images, device)
             found.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
         return {AVG_DTP: fmean(found)}
-
-    @_once_more_if_full
-    def embed_test_rows(
-        self, method: PreparedMethod, stage: Stage, trial_index: int, rows: np.ndarray
-    ) -> list[torch.Tensor]:
-        """Some test images by each kept network of a reproduction: float32 (len(rows), D), raw."""
-        images = self._images(method.model, method.training, self._prepared.test_set)
-        device = self._prepared.device
-        with allow_tf32(device, method.training.tf32):
-            return [
-                embed(network.to(device), network, images.evaluation_batches(rows))
-                for network in self._networks(method, stage, trial_index)
-            ]
 
     def keep_queries(
         self, method: PreparedMethod, stage: Stage, trial_index: int, scores: dict[str, Metrics]

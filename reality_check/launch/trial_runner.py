@@ -26,18 +26,15 @@ from reality_check.launch.fold_executors import (
 )
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.studies.campaign import StageWork
-from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
-    gpu_speed_path,
     place,
     remove_checkpoints,
     trial_folder,
 )
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.gpu_speed import chosen
 from reality_check.training.methods import MethodSettings
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
@@ -257,37 +254,12 @@ class TrialRunner:
         return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
-        jobs, words = self._for_gpu(trial.method, jobs)
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
-        if words is not None:
+        if self.prepared.device.type == "cuda":
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
-            trial.about_gpu["gpu_settings"] = "; ".join((words, *remarks))
+            words = (trial.method.training.gpu.described(), *remarks)
+            trial.about_gpu["gpu_settings"] = "; ".join(words)
         return results
-
-    def _for_gpu(
-        self, method: PreparedMethod, jobs: list[FoldJob]
-    ) -> tuple[list[FoldJob], str | None]:
-        """The jobs with settings that make their steps fast; and in words, on a GPU."""
-        prepared, asked = self.prepared, method.training.gpu
-        if prepared.device.type != "cuda":
-            return jobs, None
-        words = ""
-        if self.strategy.size == 1 and asked.left_open:
-            choice = chosen(
-                gpu_speed_path(self.out_dir, method.name),
-                jobs[0].task,
-                prepared.dataset.subset(jobs[0].train),
-                prepared.device,
-                lambda holder: print(stamped(f"{holder} tries settings of its GPU"), flush=True),
-            )
-            asked, words = choice.complete(asked), choice.described()
-        training = method.training.model_copy(update={"gpu": asked})
-        settings = training.on_device("cuda").described()
-        for_gpu = [
-            dataclasses.replace(job, task=dataclasses.replace(job.task, training=training))
-            for job in jobs
-        ]
-        return for_gpu, f"{settings}{words}"
 
 
 def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:

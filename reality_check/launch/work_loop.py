@@ -143,8 +143,8 @@ def _reason(error: Exception) -> str:
     text = reason(error)
     if "CUDA error" in text:
         text += (
-            ". Should the same command end so again: with protocol.training.gpu.probe=false it "
-            "continues without what was chosen to make steps faster (docs/gpu.md)"
+            ". Should the same command end so again: with protocol.training.gpu.cuda_graph=false "
+            "it continues with plain steps (docs/gpu.md)"
         )
     return text
 

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
-from reality_check.papers.paper_table import PaperTable
+from reality_check.papers.printed_tables import PrintedTable
 from reality_check.report.text import counted, p_text, true_minus
 from reality_check.utils.files import atomic_write
 
@@ -29,7 +29,7 @@ _LEGEND = {
 }
 
 
-def sentences(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
+def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
     """The whole answer, a line each."""
     metric, many = table.rows[0].metric, counted(len(gains), "comparison")
     yield f"{table.source}, {metric} in points: {many}, corrected together (Holm)."
@@ -38,7 +38,7 @@ def sentences(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> Iterato
     yield f"A search of hyper-parameters has one of {search:.2f} ({noise.search.source})."
     if noise.classes:
         yield f"Other test classes move a difference by {math.sqrt(noise.classes):.2f} (sd)."
-    if any(row.on_test for row in table.rows):
+    if any(row.selected_on == "test" for row in table.rows):
         yield (
             "Epochs or values were chosen on the test classes: up to "
             f"{noise.allowance:.1f} points of a gain may come from that, and are not counted."
@@ -63,7 +63,7 @@ def _sentence(gain: Gain) -> str:
     )
 
 
-def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
+def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
     """The same for programs (``--json``)."""
     return {
         "source": table.source,
@@ -93,7 +93,7 @@ def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, A
     }
 
 
-def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
+def write_figure(path: Path, table: PrintedTable, gains: Sequence[Gain]) -> None:
     """Draw each difference with both intervals; the ending of the path says the format."""
     from reality_check.report.figures.plotting import render
 
@@ -101,7 +101,7 @@ def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
     atomic_write(path, render(lambda: _figure(table, gains), (ending,))[ending])
 
 
-def _figure(table: PaperTable, gains: Sequence[Gain]) -> Figure:
+def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     from reality_check.report.figures.plotting import (
         COLOURS,
         FAINT,

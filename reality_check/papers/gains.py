@@ -9,13 +9,14 @@ print is taken from measurements (``configs/noise.yaml``, and the intervals of p
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
-from reality_check.papers.paper_table import PaperTable, TableRow, pairs_of, published_sds
+from reality_check.papers.printed_tables import PrintedTable, TableRow, published_sds
 from reality_check.statistics import (
     CONFIDENCE,
     Shares,
@@ -28,6 +29,7 @@ from reality_check.statistics import (
 )
 from reality_check.utils.config_files import configs_root
 from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
 
 Outcome = Literal["distinguishable", "the settings only", "not distinguishable"]
 #: Searches of each method that :func:`searches_for` tries, and retrainings of each winner.
@@ -120,7 +122,9 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
     return Spread(mean, 2 * mean**2 / square if square else 1e9, source)
 
 
-def noise_of(table: PaperTable, seed_sd: float | None = None, classes: int | None = None) -> Noise:
+def noise_of(
+    table: PrintedTable, seed_sd: float | None = None, classes: int | None = None
+) -> Noise:
     """The noise of a table: as printed, as given, or as measured elsewhere.
 
     Args:
@@ -147,7 +151,7 @@ def noise_of(table: PaperTable, seed_sd: float | None = None, classes: int | Non
     )
 
 
-def _network(table: PaperTable, seed_sd: float | None) -> Spread:
+def _network(table: PrintedTable, seed_sd: float | None) -> Spread:
     if seed_sd is not None:
         return Spread(seed_sd**2, math.inf, "given by --seed-sd")
     printed = [row for row in table.rows if row.sd is not None]
@@ -162,28 +166,52 @@ def _network(table: PaperTable, seed_sd: float | None) -> Spread:
             f"{table.source} prints no sd, and none is known of {table.rows[0].metric}; give that "
             "of a retraining in points with --seed-sd."
         )
-    reader = table.dataset if table.dataset in known else next(iter(known))
+    reader = table.reader if table.reader in known else next(iter(known))
     source = f"of {len(known[reader])} losses in the Reality Check on {reader}"
-    if reader != table.dataset:
+    if reader != table.reader:
         source += ", since none is known of this data set"
     return pooled([4 * sd**2 for sd in known[reader]], source)
 
 
-def judge_gains(table: PaperTable, noise: Noise, proposed: str | None = None) -> list[Gain]:
+def judge_gains(table: PrintedTable, noise: Noise, proposed: str | None = None) -> list[Gain]:
     """Decide all comparisons of a table of one metric, with Holm's correction over them.
 
     Args:
-        table: of one metric (:meth:`PaperTable.of`).
+        table: of one metric (:meth:`PrintedTable.of`).
         noise: that its means contain.
         proposed: method that is compared with each other one; ``None`` compares every pair.
     """
-    gains = [_gain(first, second, noise) for first, second in pairs_of(table, proposed)]
+    gains = [_gain(first, second, noise) for first, second in _pairs(table, proposed)]
     seeds, whole = holm([gain.p_seeds for gain in gains]), holm([gain.p for gain in gains])
     corrected = [
         replace(gain, p_seeds=p_seeds, p=p)
         for gain, p_seeds, p in zip(gains, seeds, whole, strict=True)
     ]
     return [_decided(gain, noise, len(gains)) for gain in corrected]
+
+
+def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow, TableRow]]:
+    """Yield the proposed method with each other one, or every pair, the higher first.
+
+    Raises:
+        UsageError: the table has no such method, or fewer than two.
+    """
+    names = [row.method for row in table.rows]
+    if len(names) < 2:
+        raise UsageError(
+            f"{table.source} has {len(names)} method with {table.rows[0].metric}; a comparison "
+            "needs two."
+        )
+    if proposed is not None:
+        if proposed not in names:
+            raise UsageError(
+                f"{table.source} has no method {proposed!r}; it has {', '.join(names)}."
+                f"{nearest(proposed, names)}"
+            )
+        own = table.rows[names.index(proposed)]
+        yield from ((own, row) for row in table.rows if row is not own)
+        return
+    yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
 
 
 def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
@@ -194,7 +222,7 @@ def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
     known = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
     degrees = satterthwaite(training, network, searches, known)
     error = math.sqrt(training + searches + noise.classes)
-    allowance = noise.allowance if first.on_test or second.on_test else 0.0
+    allowance = noise.allowance if "test" in (first.selected_on, second.selected_on) else 0.0
     return Gain(
         first,
         second,

@@ -1,7 +1,7 @@
 """A pack: what a finished output folder holds, without networks and database, as one file.
 
 Inside are ``pack.json`` (experiment, protocol hash, environment, checksums), ``records.json``
-(every trial), the scores of every query, maps, galleries, the user's own sources, and for people
+(every trial), the scores of every query, galleries, the user's own sources, and for people
 and other programs ``experiment.yaml``, ``summary.json``, ``results.csv`` and ``trials.csv``.
 Nothing in a pack is imported or run when it is read.
 """
@@ -44,7 +44,7 @@ _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
 _OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*")
-_OF_METHOD = ("map.npz", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
+_OF_METHOD = ("*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that say what is compared, not how it is measured.
 _NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()

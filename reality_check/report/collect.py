@@ -21,7 +21,6 @@ from reality_check.config.metrics import (
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
-from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
 from reality_check.report.run_facts import run_facts
@@ -168,7 +167,6 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
-        map=read_map(map_path(campaign.out_dir, method.name)),
         trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
     )
 

@@ -54,11 +54,6 @@ def query_scores_path(out_dir: Path, method: str, stage: Stage, trial_index: int
     return trial_folder(out_dir, method, stage, trial_index) / "queries.npz"
 
 
-def gpu_speed_path(out_dir: Path, method: str) -> Path:
-    """Where the choice of settings is that make a method's steps on a GPU fast."""
-    return out_dir / method / "gpu_speed.json"
-
-
 def gallery_path(out_dir: Path, method: str) -> Path:
     """Where the worker of the first reproduction leaves the gallery, where one is asked for."""
     return trial_folder(out_dir, method, Stage.REPRODUCTIONS, 0) / "gallery.png"

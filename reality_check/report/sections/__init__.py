@@ -17,7 +17,7 @@ from reality_check.report.sections.groups import folders_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.overview import overview_section
 from reality_check.report.sections.paired import paired_section
-from reality_check.report.sections.pictures import galleries_section, maps_section
+from reality_check.report.sections.pictures import galleries_section
 from reality_check.report.sections.published import published_section
 from reality_check.report.sections.ranks import ranks_section
 from reality_check.report.sections.search import parameters_section, search_section
@@ -58,7 +58,6 @@ def report_sections(analysis: Analysis) -> list[Section]:
         _with_folds(Section("statistics", "Statistics", (NOISE_NOTES[summary.basis],)), statistics),
         _with_folds(search_section(summary), searches),
         methods_section(summary),
-        maps_section(summary),
         galleries_section(summary),
         _folded_rest(cost_section(summary), "Hours of each method"),
         _with_folds(settings_section(summary), (reproductions_section(summary),)),

@@ -1,7 +1,7 @@
 """The section "Published": what papers printed, compared with what was measured here.
 
 One table where the experiment repeats a paper's, and further ones where the report was asked to
-be compared with published tables (:mod:`reality_check.papers.published_tables`).
+be compared with published tables (:mod:`reality_check.papers.published_comparison`).
 """
 
 from __future__ import annotations

@@ -51,12 +51,9 @@ print(*[name for name in {(*HEAVY, 'optuna')!r} if name in sys.modules])"
 def test_commands_one_after_the_other() -> None:
     commands = [
         "--help",
-        "completion bash",
         "show quickstart",
         "show methods",
         "show papers",
-        "show papers --markdown",
-        "show figures",
         "show trunks",
         "verdicts",
     ]

@@ -40,7 +40,7 @@ def test_the_marked_keys() -> None:
     "key",
     [
         *("slurm.hours", "device", "code.data set from"),
-        *("protocol.training.gpu.probe", "methods.contrastive.training.gpu.cuda_graph"),
+        *("protocol.training.gpu.channels_last", "methods.contrastive.training.gpu.cuda_graph"),
     ],
 )
 def test_no_result_depends_on_a_key_or_one_below_it(key: str) -> None:

@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 from support.experiments import shipped
-from support.paths import DOCS
 
 from reality_check.cli.main import main
 from reality_check.config import Experiment, Method, Model, Training, compose
@@ -19,8 +18,6 @@ from reality_check.config.metrics import recall_depth
 from reality_check.config.published import PAPERS
 from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.data import ImageSet
-from reality_check.papers.figures import FIGURES
-from reality_check.papers.tables import BEGIN, END, checked_on_small_data, items_in, paper_tables
 from reality_check.report.deviations import find_deviations
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params, search_space
@@ -333,47 +330,3 @@ def test_show_lists_them_and_shows_one(capsys: pytest.CaptureFixture[str]) -> No
     ]
     assert main(["show", "papers/000_sgsl/table1_cub20"]) == 2
     assert "mean 'papers/000_sgsl/table1_cub200'?" in capsys.readouterr().err
-    assert main(["show", "models", "--markdown"]) == 2
-    assert "--markdown goes with papers" in capsys.readouterr().err
-
-
-def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (DOCS / "papers.md").read_text(encoding="utf-8")
-    assert main(["show", "papers", "--markdown"]) == 0
-    table = capsys.readouterr().out
-    written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
-    assert written == table.strip(), "write it again: reality-check show papers --markdown"
-    assert all(f"`{name.partition('/')[2]}`" in table for name in FILES)
-    papers = table.split("\n## ")
-    for name, figure in FIGURES.items():
-        [row] = [row for row in table.splitlines() if f"`reality-check figure {name}`" in row]
-        assert f"| [{figure.source.rpartition(', ')[2].replace('Fig.', 'Figure')}](" in row
-        assert sum(row in paper for paper in papers) == 1
-
-
-@pytest.mark.parametrize(
-    ("source", "items"),
-    [
-        ("000, Table 3", ["Table 3"]),
-        ("000, Fig. 3 and Table 5", ["Figure 3", "Table 5"]),
-        ("001, Tables 6 and 7", ["Table 6", "Table 7"]),
-        ("003, Tables 1 to 4", ["Table 1", "Table 2", "Table 3", "Table 4"]),
-        (
-            "004, Tables I, III and VI to VIII",
-            [f"Table {n}" for n in ["I", "III", "VI", "VII", "VIII"]],
-        ),
-        ("002, section 3 (ours: its tables have no contrastive loss)", []),
-    ],
-)
-def test_the_items_that_a_claim_is_from(source: str, items: list[str]) -> None:
-    assert items_in(source) == items
-
-
-def test_claims_are_of_items_that_there_are() -> None:
-    """But those of plots that are commands, see docs/paper_figures.md."""
-    known = {
-        (published.paper.partition("_")[0], published.item.partition(",")[0])
-        for _, published in paper_tables().values()
-    }
-    drawn = {("000", "Figure 3"), ("003", "Figure 3")}
-    assert set(checked_on_small_data()) - known == drawn

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from reality_check.config import load_experiment
-from reality_check.papers.published_tables import comparable_tables
+from reality_check.papers.published_comparison import comparable_tables
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.latex import escape, paired_tex, tables_tex
 from reality_check.report.render.references import references_bib
