@@ -46,11 +46,11 @@ test test-all: style
 	echo "make $@: $$(($$(date +%s) - begin)) s of wall time"; exit $$failed
 
 # A process of its own: the simulated device replaces parts of torch.
-test-figures: $(VENV)/.installed-dev
-	$(BIN)/python -m examples.paper_figures
-
-gpu: $(VENV)/.installed-dev
+test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -p simulated_cuda.plugin -m gpu
+
+figures: $(VENV)/.installed-dev
+	$(BIN)/python -m examples.paper_figures
 
 gpu: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/gpu.py

@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import PRIMARY, STAGES, title
+from reality_check.config.described import Description
+from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
 
 if TYPE_CHECKING:
     from reality_check.config.published import PublishedResults
@@ -273,8 +274,18 @@ class ExperimentResults:
     @property
     def selected_by(self) -> str:
         """The title of the validation metric that chose epochs and trials."""
+        metric = self.metric(self._protocol.get("selects_by", PRIMARY))
+        return f"-{metric.title}" if metric.sign < 0 else metric.title
+
+    @property
+    def _protocol(self) -> dict[str, Any]:
         protocol = self.config.get("protocol")
-        return title(protocol.get("selects_by", PRIMARY) if isinstance(protocol, dict) else PRIMARY)
+        return protocol if isinstance(protocol, dict) else {}
+
+    def metric(self, name: str) -> Metric:
+        """Return a metric; title, unit and direction of an own one are those that were recorded."""
+        described = self._protocol.get("described", {})
+        return metric_of(name, {one: Description(**said) for one, said in described.items()})
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """A method's part of ``config``; empty where there is none."""

@@ -59,7 +59,7 @@ class DigitBudget:
 
 #: ``full`` is the MNIST script of the Heated-Up Softmax paper: 100 epochs, the last 20 hot.
 DIGIT_BUDGETS: dict[Budget, DigitBudget] = {
-    "quick": DigitBudget(200, 100, 2, 1, 2, (4, 4, 8), 2, 20, 3e-3),
+    "quick": DigitBudget(200, 100, 2, 1, 1, (4, 4, 8), 2, 20, 3e-3),
     "default": DigitBudget(10_000, 2_000, 10, 3, 3, (8, 16, 64), 2, 64, 3e-3, 0.1),
     "full": DigitBudget(50_000, 10_000, 100, 20, 3, (32, 64, 500)),
 }

@@ -65,14 +65,14 @@ def field_of(own_warp: Warp, classes: tuple[int, ...], places: torch.Tensor) -> 
     return loss_field(warped_softmax(PROXIES[list(classes)], own_warp), places)
 
 
-def resting_place(own_warp: Warp) -> torch.Tensor:
+def resting_place(own_warp: Warp, steps: int = 600) -> torch.Tensor:
     """Return where descent with all four proxies ends, from (1, 1).
 
     Steps have the direction of the gradient and lengths that shrink, because its size tells little:
     where the class is certain all forces vanish together.
     """
     place = torch.ones(1, 2, dtype=torch.float64)
-    for step in range(600):
+    for step in range(steps):
         _, gradient = field_of(own_warp, PANELS["all four"], place)
         place = place - gradient / gradient.norm().clamp(min=1e-300) * 2 / (10 + step)
     return place[0]

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from reality_check.config.types import (
     DataName,
@@ -165,6 +166,21 @@ class FunctionData(Strict):
     """Keyword arguments of the function."""
 
 
+_TORCHVISION = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
+
+
+def _from_earlier_versions(values: Any) -> Any:
+    """Read the folders of earlier versions, whose MNIST had readers of its own."""
+    if not isinstance(values, Mapping) or values.get("reader") not in _TORCHVISION:
+        return values
+    return {
+        "name": values.get("name"),
+        "reader": "torch_dataset",
+        "dataset": f"torchvision:{_TORCHVISION[values['reader']]}",
+        "arguments": {"root": values.get("path")},
+    }
+
+
 Dataset = Annotated[
     GlyphsData
     | ImageFolderData
@@ -178,6 +194,7 @@ Dataset = Annotated[
     | TorchDatasetData
     | FunctionData,
     Field(discriminator="reader"),
+    BeforeValidator(_from_earlier_versions),
 ]
 
 

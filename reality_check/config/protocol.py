@@ -11,13 +11,28 @@ from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
-from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, pair_list, title
+from reality_check.config.described import Description
+from reality_check.config.metrics import (
+    METRICS,
+    PRIMARY,
+    Stage,
+    check_name,
+    check_selects,
+    metric_of,
+)
 from reality_check.config.training import Training
-from reality_check.config.types import TABLE_NEUTRAL, Fixed, Name, PositiveInt
+from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, Fixed, Name, PositiveInt
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.errors import UsageError
@@ -276,6 +291,10 @@ class Protocol(Strict):
     """Lists of pairs of test images, by name: {LFW: {file: pairs.txt}} for verification_LFW."""
     final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
     """Metrics measured in addition to MAP@R, RP and P@1; nothing is selected by them."""
+    described: Annotated[
+        dict[str, Description], RESULT_NEUTRAL, WithJsonSchema({"type": "object"})
+    ] = Field(default_factory=dict)
+    """Written by a run: titles, units and directions of own metrics."""
     gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
     """Test images whose nearest neighbours the report shows for each method."""
     published: PublishedSetup = Field(default_factory=PublishedSetup)
@@ -295,7 +314,7 @@ class Protocol(Strict):
     def _known_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for name in value:
             check_name(name)
-            listed = pair_list(name)
+            listed = metric_of(name).pairs
             if listed and listed not in info.data.get("pairs", [listed]):
                 raise ValueError(
                     f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
@@ -336,10 +355,11 @@ class Protocol(Strict):
     def objective(self, stage: Stage) -> str:
         """What the values of a stage's trials are."""
         if stage is Stage.BASELINES:
-            return f"best test {title(PRIMARY)} without training"
+            return f"best test {METRICS[PRIMARY]} without training"
         if stage is Stage.FINAL:
-            return f"test {title(PRIMARY)}"
-        return f"validation {title(self.selects_by)}"
+            return f"test {METRICS[PRIMARY]}"
+        metric = metric_of(self.selects_by, self.described)
+        return f"validation {'-' if metric.sign < 0 else ''}{metric.title}"
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -41,17 +41,20 @@ ANY = object()
 #: and what to say of any other value.
 GONE: dict[tuple[str, str], tuple[Any, str]] = {
     ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
-    ("Search", "looks"): (None, "ended searches early and is gone; all repeats are made"),
     ("GpuSettings", "probe"): (ANY, ""),
     ("GpuSettings", "cudnn_benchmark"): (ANY, ""),
     ("GpuSettings", "fused_optimizers"): (ANY, ""),
+    ("Search", "looks"): (None, "ended searches early and is gone; all repeats are made"),
 }
 
 
 def is_gone(dotted: str, value: Any) -> bool:
     """Whether a value that an earlier version wrote is the default of a key that is gone."""
     last = dotted.rpartition(".")[2]
-    return any(key == last and value == default for (_, key), (default, _) in GONE.items())
+    return any(
+        key == last and (default is ANY or value == default)
+        for (_, key), (default, _) in GONE.items()
+    )
 
 
 class Strict(BaseModel):

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reality_check.config.metrics import PRIMARY, Stage
+from reality_check.config.metrics import PRIMARY, Metric, Stage, metric_of
 from reality_check.data import load_dataset
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.gallery import draw_gallery
@@ -67,6 +67,7 @@ class TrialRunner:
         self.on_progress = on_progress
         self.strategy = strategy or Strategy()
         self.scorer = Scorer(prepared, out_dir)
+        self._selects = metric_of(prepared.protocol.selects_by, prepared.protocol.described)
         self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
 
     def resources(self, stage: Stage) -> dict[str, Any]:
@@ -96,7 +97,9 @@ class TrialRunner:
             rows = self.scorer.score_baselines(context.trial_index)
             return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
         if context.params is None:
-            return TrialResult(0.0, {"diverged": "every trial of its search diverged"})
+            return TrialResult(
+                self._selects.diverged, {"diverged": "every trial of its search diverged"}
+            )
         do_one = {
             Stage.SEARCH: self._search,
             Stage.REPRODUCTIONS: self._reproduce,
@@ -118,7 +121,7 @@ class TrialRunner:
             context.renew_lease()
             index, search = context.trial_index, work.search
             remove_checkpoints(trial_folder(self.out_dir, work.method, work.stage, index, search))
-            return TrialResult(0.0, {"diverged": str(error)})
+            return TrialResult(self._selects.diverged, {"diverged": str(error)})
 
     def follow(self) -> None:
         """Train with the main process of the strategy until its work is done."""
@@ -190,14 +193,17 @@ class TrialRunner:
 
     def _result(self, results: list[FoldResult], **more: Any) -> TrialResult:
         """What a trial of several folds found: its value is their mean."""
-        metric = self.prepared.protocol.selects_by
+        metric = self._selects
         attributes = {
             "fold_values": [result.value for result in results],
             "fold_epochs": [result.epoch for result in results],
             "follow_up_epochs": [result.follow_up_epochs for result in results],
             "epochs_spent": [result.epochs_spent for result in results],
             "cut_short": [result.cut_short for result in results],
-            "curves": [[[row["step"], row[metric]] for row in result.curve] for result in results],
+            "curves": [
+                [[row["step"], metric.sign * row[metric.name]] for row in result.curve]
+                for result in results
+            ],
         }
         value = fmean(result.value for result in results)
         return TrialResult(value, {**attributes, **more}, _means_by_step(results, metric))
@@ -246,7 +252,8 @@ class TrialRunner:
             loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
             fixed_epochs=fixed_epochs,
             keep_model=stage is not Stage.SEARCH,
-            selects_by=self.prepared.protocol.selects_by,
+            selects_by=self._selects.name,
+            sign=self._selects.sign,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
@@ -262,13 +269,14 @@ class TrialRunner:
         return results
 
 
-def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:
+def _means_by_step(results: Sequence[FoldResult], metric: Metric) -> dict[int, float]:
     """By epoch the mean over folds; a fold that has ended counts with the value that it keeps.
 
     Of many epochs about every second, third, ...: as many as :data:`_MOST_INTERMEDIATE`.
     """
     curves = [
-        {row["step"]: row[metric] for row in result.curve if row["step"] >= 0} for result in results
+        {row["step"]: metric.sign * row[metric.name] for row in result.curve if row["step"] >= 0}
+        for result in results
     ]
     means, latest = {}, [result.value for result in results]
     for step in sorted(set().union(*curves)):

@@ -82,7 +82,7 @@ class WorkLoop:
             if not work.study.work_once(do, self._runner.resources(work.stage)):
                 return False
             self._prune(work)
-            _tell(work, done, self._campaign.experiment.protocol)
+            _print_finished(work, done, self._campaign.experiment.protocol)
             return True
         except UsageError as error:
             work.study.record_failure(str(error), usage=True)
@@ -109,7 +109,7 @@ class WorkLoop:
             remove_checkpoints(folder)
 
 
-def _tell(work: StageWork, done: list[int], protocol: Protocol) -> None:
+def _print_finished(work: StageWork, done: list[int], protocol: Protocol) -> None:
     """Print what was finished into the worker's log."""
     for index in done:
         if index in work.study.complete():

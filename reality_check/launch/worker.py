@@ -29,7 +29,7 @@ from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError, WorkFailed
-from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNTOLD, USAGE
+from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNEXPLAINED, USAGE
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.printable import printable_output
 from reality_check.utils.processes import die_with_parent, keep_freed_memory, this_process
@@ -135,7 +135,7 @@ def _explain(
     try:
         write_failure(out_dir, number, status, message)
     except OSError:
-        return UNTOLD
+        return UNEXPLAINED
     return status
 
 

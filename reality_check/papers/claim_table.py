@@ -13,7 +13,7 @@ from typing import get_args
 from reality_check.config.claims import Claim
 from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys
-from reality_check.config.metrics import is_fraction, title
+from reality_check.config.metrics import metric_of, title
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
@@ -33,8 +33,8 @@ NOT_RUN = "not run yet"
 NOT_FINISHED = "not finished"
 OVERTURNED = "overturned by a follow-up"
 _OUTCOMES = (*get_args(Verdict), OVERTURNED, NOT_FINISHED, NOT_RUN)
-#: What a run may have besides result-neutral keys, and its plan not: claims are compared apart.
-_OF_RUNS = {"claims", "code", "storage"}
+#: Keys that may differ between a run and its plan, besides result-neutral ones.
+_NOT_COMPARED = {"claims", "code", "storage"}
 
 
 @dataclass(frozen=True)
@@ -85,7 +85,7 @@ def claim_rows(
     runs: Sequence[Path] = (),
     log: Callable[[str], None] = lambda sentence: None,
 ) -> list[ClaimRow]:
-    """Every claim of some experiments, with the verdicts of those that were run.
+    """Return every claim of some experiments, with the verdicts of those that were run.
 
     Args:
         experiments: whose claims to list.
@@ -120,7 +120,7 @@ def claim_rows(
 
 
 def tally(rows: Sequence[ClaimRow]) -> list[str]:
-    """How many claims came to what, for each paper and then for all: ``000: 2 confirmed, ...``."""
+    """Count the outcomes for each paper and then for all: ``000: 2 confirmed, ...``."""
     papers: dict[str, list[ClaimRow]] = {}
     for row in rows:
         papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
@@ -144,7 +144,8 @@ def _counts(rows: Sequence[ClaimRow]) -> str:
 def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
     later = {"overturned_by", "earlier"}
     ours, theirs = (
-        [claim.plain(exclude=later) for claim in one.claims] for one in (planned, locked)
+        [claim.plain(exclude=later) for claim in experiment.claims]
+        for experiment in (planned, locked)
     )
     if differing := list(differing_keys(ours, theirs)):
         raise UsageError(
@@ -154,40 +155,43 @@ def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
 
 
 def _changes(planned: Experiment, locked: Experiment) -> str:
-    """That a run had another budget, say, than the experiment has now."""
-    was, now = (one.plain(exclude=_OF_RUNS) for one in (planned, locked))
-    keys = [key for key in differing_keys(was, now) if not is_result_neutral(key)]
+    """Return in words what a run had otherwise than the experiment has now, such as its budget."""
+    plans = (experiment.plain(exclude=_NOT_COMPARED) for experiment in (planned, locked))
+    keys = [key for key in differing_keys(*plans) if not is_result_neutral(key)]
     more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
     return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
 
 
 def _verdicts(campaign: Campaign) -> tuple[list[tuple[str, str]], Run | None]:
-    """For each claim the verdict in a word or two, and with the numbers; and what it took."""
+    """Return the verdict of each claim, in a word or two and with the numbers, and what it took."""
     locked, results = campaign.experiment, collect(campaign)
     if not results.finished:
         return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims), None
     summary = Summary(results)
     idle = not_above_untrained(summary)
     short = [m.name for m in results.methods if is_serious(*cut_short(m))]
-    notes = {"not better than the untrained network": idle, "often cut short": short}
+    remarks = {"not better than the untrained network": idle, "often cut short": short}
     verdicts: list[tuple[str, str]] = [
-        (one.verdict, _verdict_text(one) + _notes(one.claim, notes) + _more(one, summary))
-        for one in judge(locked, results)
+        (
+            verdict.verdict,
+            _verdict_text(verdict) + _remarks(verdict.claim, remarks) + _more(verdict, summary),
+        )
+        for verdict in judge(locked, results)
     ]
     run = Run(count_trainings(locked), hours_text(results.costs), mean_scatter(summary))
     return verdicts, run
 
 
 def _more(verdict: ClaimVerdict, summary: Summary) -> str:
-    """What would decide an undecided claim."""
+    """Return what would decide an undecided claim."""
     if verdict.verdict != "undecided" or not summary.basis.of_losses:
         return ""
-    times = [one.times for one in verdict.findings if one.verdict == "undecided"]
-    known = [one for one in times if one is not None]
+    times = [f.times for f in verdict.findings if f.verdict == "undecided"]
+    known = [factor for factor in times if factor is not None]
     if len(known) < len(times):
         return " (no number of searches that anybody would pay for would decide it)"
     unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
-    methods = {one.method for f in verdict.findings for one in (f.first, f.second)}
+    methods = {side.method for f in verdict.findings for side in (f.first, f.second)}
     hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
     needed = f"{max(known) * hours:.2g}"
     return (
@@ -196,18 +200,18 @@ def _more(verdict: ClaimVerdict, summary: Summary) -> str:
     )
 
 
-def _notes(claim: Claim, notes: Mapping[str, Collection[str]]) -> str:
-    """What is to be known of methods of a claim; no claim holds or fails by that."""
+def _remarks(claim: Claim, remarks: Mapping[str, Collection[str]]) -> str:
+    """Return remarks on methods of a claim; no claim holds or fails by them."""
     methods = dict.fromkeys(method for pair in claim.pairs for method in pair)
     texts = []
-    for what, names in notes.items():
+    for what, names in remarks.items():
         if which := [f"`{method}`" for method in methods if method in names]:
             texts.append(f" ({what}: {listed(which)})")
     return "".join(texts)
 
 
 def criterion(claim: Claim) -> str:
-    """What supports a claim, in words: ``a above b: MAP@R (aggregate)``."""
+    """Return what supports a claim, in words: ``a above b: MAP@R (aggregate)``."""
     how = {
         "above": "above",
         "not_below": f"at most {_margin(claim)} below",
@@ -217,7 +221,7 @@ def criterion(claim: Claim) -> str:
     where = f"{metrics} ({listed(claim.categories)})"
     other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
     if all(first == second for first, second in claim.pairs):
-        return f"{listed([f'`{one}`' for one, _ in claim.pairs])}: {where} {how} {other}"
+        return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {how} {other}"
     groups = [
         f"`{first}` {how} {listed([f'`{second}`' for _, second in pairs])}"
         for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
@@ -228,7 +232,7 @@ def criterion(claim: Claim) -> str:
 def _margin(claim: Claim) -> str:
     if isinstance(claim.margin, str):
         return claim.margin
-    if not is_fraction(claim.metrics[0]):
+    if not metric_of(claim.metrics[0]).percent:
         return f"{claim.margin:g}"
     return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
 
@@ -258,11 +262,11 @@ def _compared(finding: Finding) -> tuple[str, str, str]:
 
 
 def _evidence(claim: Claim, finding: Finding) -> str:
-    """Difference, interval, corrected p-values and n, and the runs that were lost; or why not."""
+    """Return difference, interval, corrected p-values, n and diverged runs, or why it has none."""
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
-    scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
+    scale, unit = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
     values = (difference.mean, difference.low, difference.high)
     numbers = [true_minus(scale * value, plus=True) for value in values]
     decided = p_text(finding.p) if finding.p is not None else finding.why
@@ -275,7 +279,7 @@ def _evidence(claim: Claim, finding: Finding) -> str:
 
 
 def _diverged(finding: Finding) -> str:
-    """How many runs of each side count as 0, said once where both are of the same networks."""
+    """Return how many runs of each side count as 0, once where both are of the same networks."""
     lost = {
         f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
         for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)
@@ -285,7 +289,7 @@ def _diverged(finding: Finding) -> str:
 
 
 def markdown(rows: Sequence[ClaimRow]) -> str:
-    """The counts and the rows as a list and tables, as in docs/replications.md."""
+    """Return the counts and the rows as a list and tables, as in docs/replications.md."""
     claims = []
     for row in rows:
         claim, earlier = row.claim, row.claim.earlier or ""
@@ -311,7 +315,7 @@ def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
 
 
 def _deviations(scatter: Shares | None) -> tuple[str, str]:
-    """Standard deviations in points; a single one for both where they are not separable."""
+    """Return standard deviations in points; a single one where they are not separable."""
     if scatter is None or scatter.search is None:
         return "", ""
     search = points(math.sqrt(scatter.search))

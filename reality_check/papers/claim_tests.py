@@ -129,7 +129,7 @@ def judge(experiment: Experiment, results: ExperimentResults) -> tuple[ClaimVerd
     corrected = iter(holm_of_known(p_values))
     verdicts = []
     for claim, own in zip(experiment.claims, comparisons, strict=True):
-        findings = tuple(one.finding(next(corrected), next(corrected), tests) for one in own)
+        findings = tuple(pair.finding(next(corrected), next(corrected), tests) for pair in own)
         verdict = min((finding.verdict for finding in findings), key=_ORDER.index)
         verdicts.append(ClaimVerdict(claim, verdict, findings))
     return tuple(verdicts)
@@ -150,7 +150,7 @@ class _Side:
 
     @property
     def diverged(self) -> int:
-        """How many of the values are zeros of runs that diverged."""
+        """Count the values that are zeros of runs that diverged."""
         return sum(run in self._diverged_runs for run in self.rows)
 
 
@@ -170,22 +170,17 @@ class _Comparison:
             common = sorted(first.rows.keys() & second.rows.keys())
             for side in self._sides:
                 side.rows = {run: side.rows[run] for run in common}
-        self.difference = None if self._nothing() else self._shifted(0.0)
+        nothing = self._nothing()
+        self.difference = None if nothing else self._shifted(0.0)
+        #: What is in the way of a test; empty where there is one.
+        self.why = nothing or self._untestable()
         score = summary.estimate(list(second.rows.values())).mean if self.difference else 0.0
         self.margin = claim.margin_at(score, first.measured.metric)
-        tests = self.difference is not None and self.difference.p_value is not None
-        tests &= not self._one_search()
-        self.p = self._p() if tests else None
-        self.p_equal = self._p_equal() if tests and claim.test != "not_below" else None
-
-    def _one_search(self) -> bool:
-        """Whether two losses are compared by one search of each, which decides nothing."""
-        return self._summary.basis is Basis.SETTINGS and (
-            self.first.measured.method != self.second.measured.method
-        )
+        self.p = None if self.why else self._p()
+        self.p_equal = None if self.why or claim.test == "not_below" else self._p_equal()
 
     def _nothing(self) -> str:
-        """Why there is nothing to compare; empty where there is."""
+        """Return why there is nothing to compare; empty where there is."""
         for side in self._sides:
             if not side.rows:
                 return f"{side.measured.method} has no results"
@@ -194,8 +189,17 @@ class _Comparison:
         methods = dict.fromkeys(side.measured.method for side in self._sides)
         return f"every run of {' and '.join(methods)} diverged"
 
+    def _untestable(self) -> str:
+        """Return why the difference decides nothing; empty where it does."""
+        losses = self.first.measured.method != self.second.measured.method
+        if self._summary.basis is Basis.SETTINGS and losses:
+            return "one search of each method cannot distinguish losses"
+        if self.difference is not None and self.difference.p_value is None:
+            return "no test with fewer than three reproductions whose values are finite"
+        return ""
+
     def _shifted(self, shift: float) -> Difference:
-        """The difference plus a number, so that its test against 0 is one against minus that."""
+        """Return the difference plus a number: its test against 0 is one against minus that."""
         if self._paired:
             rows = [
                 dataclasses.replace(row, value=row.value - self.second.rows[run].value)
@@ -226,7 +230,7 @@ class _Comparison:
         return half if sign * difference.mean > 0 else 1 - half
 
     def finding(self, p: float | None, p_equal: float | None, tests: int) -> Finding:
-        """The comparison with its corrected p-values and what follows from them.
+        """Return the comparison with its corrected p-values and what follows from them.
 
         Args:
             p: of its test.
@@ -241,13 +245,13 @@ class _Comparison:
             p,
             p_equal,
             verdict,
-            self._why(),
+            self.why,
             (self.first.diverged, self.second.diverged),
             self._times(tests) if verdict == "undecided" and p is not None else None,
         )
 
     def _times(self, tests: int) -> float | None:
-        """How many times as much it takes that the cheaper of the two tests decides."""
+        """Return how many times as much it takes until the cheaper of the two tests decides."""
         assert self.difference is not None
         distance = abs(self.difference.mean)
         gap = {
@@ -270,10 +274,3 @@ class _Comparison:
             limit = 0.0 if self.claim.test == "above" else -self.margin
             return "supported" if mean > limit else "contradicted"
         return "smaller than the margin" if within else "undecided"
-
-    def _why(self) -> str:
-        if self._one_search() and self.difference is not None:
-            return "one search of each method cannot distinguish losses"
-        if self.difference is not None and self.difference.p_value is None:
-            return "no test with fewer than three reproductions whose values are finite"
-        return self._nothing()

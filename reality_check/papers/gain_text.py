@@ -115,15 +115,15 @@ def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     figure = new_figure(WIDTH, 0.7 + 0.24 * len(gains))
     axes = figure.add_subplot()
     dress(axes, SMALL)
-    places = range(len(gains), 0, -1)
-    for place, gain in zip(places, gains, strict=True):
-        colour = COLOURS[0] if gain.outcome == "distinguishable" else FAINT
-        ends = [gain.difference - gain.all, gain.difference + gain.all]
-        axes.plot(ends, [place, place], color=colour, linewidth=1.2)
-        ends = [gain.difference - gain.seeds, gain.difference + gain.seeds]
-        axes.plot(ends, [place, place], color=colour, linewidth=4, solid_capstyle="butt")
-        axes.plot(gain.difference, place, "D", color=colour, markersize=5)
+    heights = list(range(len(gains), 0, -1))
+    colours = [COLOURS[0] if gain.outcome == "distinguishable" else FAINT for gain in gains]
+    differences = [gain.difference for gain in gains]
+    for width, halves in (1.2, [gain.all for gain in gains]), (4, [gain.seeds for gain in gains]):
+        axes.errorbar(
+            differences, heights, xerr=halves, fmt="none", ecolor=colours, elinewidth=width
+        )
+    axes.scatter(differences, heights, c=colours, marker="D", s=25, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1)
-    axes.set_yticks(list(places), [f"{g.first.method} − {g.second.method}" for g in gains])
+    axes.set_yticks(heights, [f"{gain.first.method} − {gain.second.method}" for gain in gains])
     name_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
     return figure

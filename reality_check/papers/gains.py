@@ -72,7 +72,7 @@ class Noise:
     classes: float = 0.0
 
     def of(self, row: TableRow) -> tuple[float, float]:
-        """Squared standard errors of a row: of its retrainings, and of its searches."""
+        """Return squared standard errors of a row: of its retrainings, and of its searches."""
         training = self.network.variance / (row.networks * row.n)
         return training, self.network.variance * self.search.variance / row.searches
 
@@ -111,7 +111,7 @@ class Gain:
 
 
 def pooled(variances: Sequence[float], source: str) -> Spread:
-    """The mean of variances that differ by method, with degrees that contain how they differ.
+    """Return the mean of variances, with degrees of freedom that say how much they differ.
 
     A multiple of chi-square with d degrees has the squared coefficient of variation 2 / d.
     """
@@ -215,7 +215,7 @@ def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow
 
 
 def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
-    """A comparison before the correction."""
+    """Return a comparison before the correction."""
     difference, network = first.mean - second.mean, noise.network.degrees
     training, searches = map(sum, zip(noise.of(first), noise.of(second), strict=True))
     # Each of the two methods has a luck of its own; a product is as uncertain as both factors.
@@ -235,7 +235,7 @@ def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
 
 
 def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
-    """What follows from the corrected p-values."""
+    """Return the comparison with what follows from the corrected p-values."""
     level = 1 - CONFIDENCE
     if gain.p < level:
         return replace(gain, outcome="distinguishable")
@@ -245,7 +245,7 @@ def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
 
 
 def searches_for(difference: float, noise: Noise, networks: int, comparisons: int) -> int | None:
-    """How many searches of each method find a true difference in 80 % of cases.
+    """Return how many searches of each method find a true difference in 80 % of cases.
 
     With fresh seeds, selection on validation classes, two retrainings of each winner, and Welch's
     test over the means of searches after Holm's strictest step.
@@ -253,10 +253,10 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
     training = noise.network.variance / networks
     shares = Shares(noise.network.variance * noise.search.variance, training)
 
-    def found(searches: int) -> bool:
+    def detects(searches: int) -> bool:
         error = planned_error(shares, searches, RETRAININGS)
         return smallest_detectable(error, searches - 1, pairs=comparisons) <= difference
 
     planned = range(3, _MOST_SEARCHES + 1)
-    enough = bisect.bisect_left(planned, True, key=found)
+    enough = bisect.bisect_left(planned, True, key=detects)
     return planned[enough] if enough < len(planned) else None

@@ -212,13 +212,11 @@ def read_csv(path: Path) -> PrintedTable:
             reader = csv.DictReader(file)
             lines = [(f"{path}, line {reader.line_num}", cells) for cells in reader]
             header = list(reader.fieldnames or ())
-    except FileNotFoundError:
-        raise UsageError(
-            f"there is no file {path}; name a CSV, or a table that ships with the package "
-            "(reality-check show papers)."
-        ) from None
     except (OSError, UnicodeDecodeError, csv.Error) as error:
-        raise UsageError(f"{path} cannot be read as a CSV: {error}.") from error
+        raise UsageError(
+            f"{path} cannot be read as a CSV: {error}; name another one, or a table that ships "
+            "with the package (reality-check show papers)."
+        ) from error
     if not set(_NEEDED) <= set(header) <= set(COLUMNS) or len(header) > len(set(header)):
         raise UsageError(
             f"{path}: the columns are {', '.join(header) or 'none'}, but a table needs "

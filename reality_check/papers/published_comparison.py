@@ -43,23 +43,12 @@ def comparable_tables(experiment: Experiment) -> tuple[PublishedResults, ...]:
             f"{experiment.name} repeats {own.source}, and its report shows those figures already; "
             "leave out --compare published."
         )
+    known = [f"{table.reader} ({', '.join(table.printed.results)})" for table in tables]
     raise UsageError(
         f"no published table can be compared with {experiment.name}, which has the data set "
         f"{experiment.dataset.name} (reader {experiment.dataset.reader}) and the categories "
-        f"{', '.join(experiment.protocol.categories)}. Published tables, by the reader of the "
-        f"data: {_listed(tables)}."
-    )
-
-
-def _listed(tables: list[ShippedTable]) -> str:
-    """List the readers of each paper's data sets, with its categories."""
-    papers: dict[tuple[str, str], list[str]] = {}
-    for table in tables:
-        paper = table.printed.source.removesuffix(f", {table.printed.item}")
-        papers.setdefault((paper, ", ".join(table.printed.results)), []).append(table.reader)
-    return "; ".join(
-        f"{paper}: {', '.join(readers)} ({categories})"
-        for (paper, categories), readers in papers.items()
+        f"{', '.join(experiment.protocol.categories)}. There are tables of "
+        f"{', '.join(dict.fromkeys(known))}."
     )
 
 

@@ -10,14 +10,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reality_check.config.method import Method
-from reality_check.config.metrics import (
-    METRICS,
-    STAGES,
-    Stage,
-    depends_on_geometry,
-    is_ranked,
-    other_geometry,
-)
+from reality_check.config.metrics import DIVERGED, METRICS, STAGES, Stage, metric_of
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
@@ -192,14 +185,15 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
     trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {t.trial_index: t for t in trials if t.trial_index is not None} | study.complete()
-
+    sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
+    worst = min(sound, default=0.0)  # what a diverged one counts as where an own metric selects
     return tuple(
         TrialRecord(
             method=method,
             stage=stage,
             trial_index=index,
             state=trial.state,
-            value=trial.value,
+            value=worst if trial.value == DIVERGED else trial.value,
             params=study.params_of(index) or dict(trial.params),
             fold_values=tuple(trial.fold_values),
             fold_epochs=tuple(trial.fold_epochs),
@@ -244,11 +238,16 @@ def _rows(
 def _zero_scores(
     experiment: Experiment, method: MethodResults, stage: str
 ) -> dict[str, dict[str, float]]:
-    """Zeros under every name that a scored reproduction has, those of the other geometry too."""
+    """Zeros under every name that a scored reproduction has, those of the other geometry too.
+
+    An own metric has no value that is known to be the worst, so a diverged reproduction has none.
+    """
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
-    own = [name for name in (*METRICS, *experiment.protocol.final_metrics) if is_ranked(name)]
-    suffix = other_geometry(method.normalize_embeddings)
-    others = [name + suffix for name in own if depends_on_geometry(name)]
+    asked = map(metric_of, (*METRICS, *experiment.protocol.final_metrics))
+    ranked = [one for one in asked if one.higher_is_better and not one.is_own]
+    own = [one.name for one in ranked]
+    suffix = "_raw" if method.normalize_embeddings else "_normalized"
+    others = [one.name + suffix for one in ranked if one.both_geometries]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 

@@ -364,6 +364,10 @@ def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
     first, every = parts[0].config, [part.config for part in parts]
     metrics = [m for one in every for m in value_at(one, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
+    described: dict[str, Any] = {}
+    for one in every:
+        described = (value_at(one, "protocol.described") or {}) | described
+    protocol["described"] = described
     methods = {method["name"]: method for one in every for method in one["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 

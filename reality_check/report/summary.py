@@ -12,7 +12,7 @@ from statistics import fmean
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage, title
+from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
 from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
     Bounds,
@@ -318,7 +318,7 @@ class Summary:
         """Metrics asked for in addition to the three and measured, with their printed names."""
         asked = self._protocol("final_metrics")
         present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
-        return {name: title(name) for name in asked or () if name in present}
+        return {name: self.results.metric(name).title for name in asked or () if name in present}
 
     def progress(self, method: MethodResults, stage: Stage) -> Progress:
         """How many trials of a stage are complete, and how many there will be."""

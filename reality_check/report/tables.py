@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, is_ranked, stage_of
+from reality_check.config.metrics import METRICS, PRIMARY, Stage, metric_of, stage_of
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ExperimentResults, Record, ResultRow
@@ -143,7 +143,7 @@ def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """A row for each baseline, beside the first category: single networks, or raw input."""
     for name, of_metric in summary.baselines.items():
         cells = tuple(
-            Cell(over_searches([[v] for v in of_metric[m]]), fraction=is_fraction(m))
+            Cell(over_searches([[v] for v in of_metric[m]]), fraction=metric_of(m).percent)
             if m in of_metric
             else Cell(None)
             for m in metrics
@@ -188,18 +188,22 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     """The cells of one metric: means, the best of them, and those too close to it."""
-    intervals = summary.estimates(category, metric)
+    intervals, about = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
-    top = max(finite) if len(finite) > 1 and is_ranked(metric) else math.inf
-    comparisons = summary.comparisons(category, metric) if is_ranked(metric) else []
-    leader = comparisons[0].better if comparisons else None
-    close = {c.other for c in comparisons if c.better == leader and not c.distinct}
+    is_ranked, best = about.higher_is_better is not None, max if about.sign > 0 else min
+    top = best(finite) if len(finite) > 1 and is_ranked else math.inf
+    comparisons = summary.comparisons(category, metric) if is_ranked else ()
+    leader = None
+    if comparisons:
+        leader = comparisons[0].better if about.sign > 0 else comparisons[-1].other
+    pairs = [{c.better, c.other} for c in comparisons if not c.distinct]
+    close = set[str]().union(*(pair - {leader} for pair in pairs if leader in pair))
     return {
         method: Cell(
             interval,
             interval.mean == top,
             method in close and interval.mean != top,
-            is_fraction(metric),
+            about.percent,
         )
         for method, interval in intervals.items()
     }

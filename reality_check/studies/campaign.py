@@ -23,7 +23,7 @@ from reality_check.config.values import Searched
 from reality_check.studies.growth import read_steps, slots
 from reality_check.studies.output_folder import load_locked, place
 from reality_check.studies.storage import holds_study, open_storage, storage_file
-from reality_check.studies.study import Study
+from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import StoredTrial
 from reality_check.utils.errors import UsageError
 from reality_check.utils.own_names import own_path
@@ -265,20 +265,20 @@ class Campaign:
             first = dict(method.warm_start.values)
         trials = experiment.trials_of(method)
         name = f"{method.name}/{place(Stage.SEARCH, search)}"
-        return Study(
-            self.storage,
+        plan = StudyPlan(
             study_name(experiment, name),
             trials,
+            derive(experiment.seed, name),
             lambda: self._space(method),
             options.sampler,
             min(options.startup_trials, trials),
-            derive(experiment.seed, name),
             derive(experiment.seed_of(method), place(Stage.SEARCH, search), "draws"),
             first=first,
-            arguments=options.sampler_arguments,
-            made_of=None if first is None else [{"first": first}],
+            sampler_arguments=options.sampler_arguments,
+            made_of=() if first is None else [{"first": first}],
             objective=experiment.protocol.objective(Stage.SEARCH),
         )
+        return Study(self.storage, plan)
 
     def _space(self, method: Method) -> Mapping[str, Searched]:
         # Torch and the user's loss are needed only where a search begins.
@@ -306,14 +306,11 @@ class Campaign:
         fixed: Sequence[Mapping[str, Any] | None],
         space: Mapping[str, Searched] | None = None,
     ) -> Study:
-        return Study(
-            self.storage,
+        plan = StudyPlan(
             study_name(self.experiment, name),
             len(fixed),
-            space or {},
-            "random",
-            1,
             derive(self.experiment.seed, name),
+            space or {},
             fixed=fixed,
             made_of=[
                 {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
@@ -321,6 +318,7 @@ class Campaign:
             ],
             objective=self.experiment.protocol.objective(stage),
         )
+        return Study(self.storage, plan)
 
 
 def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:

@@ -120,6 +120,8 @@ def without_growth(
         old, new = value_at(there, key), value_at(ours, key)
         if old != new and set(old) <= set(new):
             changes[key] = (old, new)
+            for name in {*new} - {*old, *there["code"]}:
+                plain["code"].pop(name, None)  # of an own metric
     if _draws_alike(there["protocol"]["search"], ours["protocol"]["search"]):
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():

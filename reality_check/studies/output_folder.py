@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,6 +24,8 @@ from reality_check.utils.own_names import own_path
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 _NOT_SET = object()
+#: Fingerprints of own code and of plugins until 2026-11, which were of syntax trees.
+_EARLIER_FINGERPRINT = re.compile(r"^[0-9a-f]{64}$|, sha256:")
 _WHAT_TO_DO = (
     "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
     "give the values that the folder was made with; only trials, searches, reproductions, final "
@@ -211,7 +214,13 @@ def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str
     if key == "code.pretrained weights":
         return "the pretrained weights are not the same"
     if key.startswith("code."):
-        return f"the code of {key.removeprefix('code.')} has changed"
+        name = key.removeprefix("code.")
+        if _EARLIER_FINGERPRINT.search(there["code"].get(name, "")):
+            return (
+                f"an earlier version recorded the code of {name} in another way, so that it cannot "
+                "be told whether it is the same"
+            )
+        return f"the code of {name} has changed"
 
     values = []
     for experiment, where in zip((there, ours), places, strict=True):

@@ -67,7 +67,7 @@ def build_optimizers(
 def _groups_of_loss(
     loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
 ) -> list[dict[str, Any]]:
-    """The parameters of a loss; those with a learning rate of their own in groups apart."""
+    """The parameters of a loss; those with a learning rate of their own in groups of their own."""
     groups: list[dict[str, Any]] = []
     for key, rate in settings.learning_rates.items():
         if not key.startswith(LOSS_PART):
@@ -80,8 +80,8 @@ def _groups_of_loss(
                 "method that returns parameters; remove it."
             )
         groups.append({"params": list(part()), "lr": rate})
-    apart = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in parameters if id(p) not in apart]
+    separate = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in parameters if id(p) not in separate]
     return [{"params": rest}, *groups] if rest else groups
 
 

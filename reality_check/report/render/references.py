@@ -13,7 +13,7 @@ from typing import Any
 
 from reality_check.config.classes import named_classes
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CLUSTERING, is_binary
+from reality_check.config.metrics import metric_of
 from reality_check.config.yaml_text import read_yaml
 from reality_check.results import ExperimentResults
 from reality_check.utils.config_files import configs_root
@@ -141,7 +141,7 @@ def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     if sampler in data["samplers"] and searched:
         yield f"search with the sampler {sampler}", data["samplers"][sampler]
     asked = value_at(config, "protocol.final_metrics") or []
-    if any(name in CLUSTERING or is_binary(name) for name in asked):
+    if any(metric_of(name).needs_faiss for name in asked):
         yield "software faiss: clusters and binary codes", data["faiss"]
 
 

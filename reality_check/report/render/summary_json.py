@@ -13,11 +13,11 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
+from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
 from reality_check.report.analysis import Analysis
 from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
-from reality_check.results import MethodResults, ResultRow
+from reality_check.results import ExperimentResults, MethodResults, ResultRow
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
@@ -98,17 +98,17 @@ def _metrics(summary: Summary) -> list[dict[str, Any]]:
     """The metrics of the results, with the names that tables print."""
     rows = (*summary.results.rows, *summary.results.baselines)
     names = dict.fromkeys([*METRICS, *(row.metric for row in rows)])
-    return [{"name": name, "title": _title(name), "primary": name == PRIMARY} for name in names]
+    return [
+        {"name": name, "title": _title(summary.results, name), "primary": name == PRIMARY}
+        for name in names
+    ]
 
 
-def _title(metric: str) -> str:
+def _title(results: ExperimentResults, metric: str) -> str:
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
-            return f"{_title(metric.removesuffix(ending))} ({ending[1:]} embeddings)"
-    try:
-        return title(metric)
-    except KeyError:
-        return metric  # unknown here, as from a later version: it keeps its name
+            return f"{_title(results, metric.removesuffix(ending))} ({ending[1:]} embeddings)"
+    return results.metric(metric).title
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
+from reality_check.config.metrics import METRICS, PRIMARY, metric_of
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import (
@@ -65,7 +65,7 @@ def other_note(summary: Summary) -> str:
     """What the table of other metrics holds."""
     plain = (
         ""
-        if all(map(is_fraction, summary.final_metrics))
+        if all(metric_of(name).percent for name in summary.final_metrics)
         else " (ratios, traces and distances as they are)"
     )
     return (

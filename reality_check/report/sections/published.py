@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reality_check.config.metrics import is_fraction, title
+from reality_check.config.metrics import metric_of, title
 from reality_check.config.published import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.summary import Summary
@@ -97,7 +97,7 @@ def _rows(
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
         measured = [
-            interval_text(value, is_fraction(metric)) if value is not None else NOTHING
+            interval_text(value, metric_of(metric).percent) if value is not None else NOTHING
             for metric, value in values.items()
         ]
         rows.append((*names, _ROWS[1], *measured, str(runs)))
@@ -131,6 +131,6 @@ def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
 def _difference(metric: str, figure: tuple[float, ...] | None, measured: Estimate | None) -> str:
     if figure is None or measured is None:
         return NOTHING
-    if not is_fraction(metric):
+    if not metric_of(metric).percent:
         return true_minus(measured.mean - figure[0], 3, plus=True)
     return points(measured.mean - figure[0] / 100, plus=True)

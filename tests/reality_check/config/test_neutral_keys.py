@@ -10,7 +10,7 @@ from reality_check.config.neutral_keys import is_result_neutral, is_table_neutra
 
 RUNS = {
     *("device", "studies", "slurm", "published_results"),
-    *("protocol.training.gpu", "methods.training.gpu", "methods.packed.file"),
+    *("protocol.described", "protocol.training.gpu", "methods.training.gpu", "methods.packed.file"),
     *(
         "dataset.path",
         "dataset.download",

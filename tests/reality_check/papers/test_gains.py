@@ -157,7 +157,7 @@ def test_a_file_is_read_whatever_its_suffix(table: Path, suffix: str) -> None:
         ("old,R@1", "old,R@2", "has 1 method with R@1"),
         (",5,0.4", ",²,", "n must be a valid integer"),
         ("ours", "", "the key 'method' is missing"),
-        ("mean,n,sd,sel", "mean,searches,sd,sel", "n=1 retrainings of searches=5"),
+        (CSV, "method,metric,mean,searches\nours,R@1,62.1,5\n", "n=1 retrainings of searches=5"),
     ],
 )
 def test_wrong_tables_are_refused(

@@ -29,19 +29,6 @@ def test_without_replacement_it_is_the_mean_over_all_subsets(values: list[float]
         assert found[n - 1] == pytest.approx(np.mean([max(s) for s in subsets]), abs=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
-@given(few, st.floats(0.1, 5), st.floats(-3, 3))
-def test_it_rises_to_the_maximum_and_moves_with_the_values(
-    values: list[float], scale: float, shift: float
-) -> None:
-    found = expected_best(values)
-    assert found[0] == pytest.approx(np.mean(values))
-    assert found[-1] == pytest.approx(max(values))
-    assert (np.diff(found) >= -1e-12).all()
-    moved = expected_best([scale * v + shift for v in values])
-    assert moved == pytest.approx(scale * found + shift)
-
-
 def test_many_trials_do_not_overflow() -> None:
     values = np.linspace(0, 1, 400)
     found = expected_best(values.tolist())

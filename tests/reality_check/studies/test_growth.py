@@ -24,7 +24,7 @@ from reality_check.studies.growth import (
     without_growth,
 )
 from reality_check.studies.output_folder import check_same_experiment, growth, lock_experiment
-from reality_check.studies.study import Study
+from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import TrialContext, TrialResult, note
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
@@ -190,7 +190,7 @@ def test_the_folder_tells_what_grows(tmp_path: Path) -> None:
 
 def made(storage: Any, made_of: list[Any]) -> Study:
     fixed: list[dict[str, Any]] = [{} for _ in made_of]
-    return Study(storage, "s", len(made_of), {}, "random", 1, 0, fixed=fixed, made_of=made_of)
+    return Study(storage, StudyPlan("s", len(made_of), 0, fixed=fixed, made_of=made_of))
 
 
 def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:

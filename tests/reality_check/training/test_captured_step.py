@@ -25,14 +25,6 @@ GRAPH = {"cuda_graph": "auto"}
 #: Each loss by itself: tests/pml_extensions/losses/test_gpu_graphs.py.
 LOSSES: dict[str, dict[str, Any]] = {
     "normalized": {"loss": "NormalizedSoftmaxLoss"},
-    "sampled": {
-        "loss": "ProxyNCAPlusPlusLoss",
-        "arguments": {
-            "class_sampler": {"class": "pml_extensions.losses.ClassSampler", "ratio": 1.0}
-        },
-    },
-    "heated": {"loss": "HeatedUpSoftmaxLoss", "arguments": {"normalization": "bn"}},
-    "gradml": {"loss": "GradMLLoss"},
     "ccl": {"loss": "reality_check.baseline_losses.CenterContrastiveLoss"},
     "pfml": {"loss": "reality_check.baseline_losses.PotentialFieldLoss"},
     "linear": {"loss": "reality_check.baseline_losses.LinearSoftmaxLoss"},

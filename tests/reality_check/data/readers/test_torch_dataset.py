@@ -118,6 +118,13 @@ def test_the_shipped_mnist_is_read_by_torchvision(
     assert data.samples.array().ravel().tolist() == list(range(18))
 
 
+def test_folders_of_earlier_versions_are_read_though_mnist_had_a_reader() -> None:
+    earlier = {"name": "mine", "reader": "mnist", "path": "/data", "download": False}
+    config = validate(NamedDataset, {"dataset": earlier}, "x").dataset
+    assert (config.name, config.dataset) == ("mine", "torchvision:MNIST")
+    assert validate(NamedDataset, {"dataset": config.plain()}, "x").dataset == config
+
+
 @pytest.mark.parametrize(
     ("kind", "text"),
     [
