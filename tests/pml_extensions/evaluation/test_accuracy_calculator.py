@@ -28,7 +28,7 @@ from sklearn import metrics as sklearn_metrics
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.evaluation import AccuracyCalculator, retrieval_metrics
+from pml_extensions.evaluation import AccuracyCalculator, _ranking
 
 COUNTED = (
     "mean_average_precision",
@@ -70,9 +70,9 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "counted":
             for device in ("", "_ON_CPU"):
-                patch.setattr(retrieval_metrics, f"_SORTED_ITEMS{device}", 0)
-            patch.setattr(retrieval_metrics, "_SORTED_GALLERY_ON_CPU", 0)
-            patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
+                patch.setattr(_ranking, f"_SORTED_ITEMS{device}", 0)
+            patch.setattr(_ranking, "_SORTED_GALLERY_ON_CPU", 0)
+            patch.setattr(_ranking, "_SORTED_SHARE", 0)
         yield
 
 

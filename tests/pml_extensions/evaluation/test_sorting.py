@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
+from pml_extensions.evaluation import RetrievalMetrics, _ranking, _strips
 from pml_extensions.evaluation._sorting import nearest_by_numpy, nearest_by_sorting
 
 SHAPES = [(1, 1, 1), (3, 7, 7), (5, 40, 1), (4, 90, 2), (30, 403, 9), (7, 1000, 6), (2, 300, 250)]
@@ -48,15 +48,15 @@ def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.Monkey
     x = torch.randint(0, values, (900, 16), generator=generator).float() * 2 + 1 - values
     found = []
     for items, size in itertools.product((0, 8192), (0, 10**6)):
-        monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", items)
-        monkeypatch.setattr(retrieval_metrics, "_SORTED_SHARE", 64 if items else 0)
-        monkeypatch.setattr(retrieval_metrics, "_HALVED_SIZE", size)
+        monkeypatch.setattr(_ranking, "_SORTED_ITEMS_ON_CPU", items)
+        monkeypatch.setattr(_ranking, "_SORTED_SHARE", 64 if items else 0)
+        monkeypatch.setattr(_ranking, "_HALVED_SIZE", size)
         metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 100))
         found.append(metrics.per_query(x, labels))
-    monkeypatch.setattr(retrieval_metrics, "_is_gpu", lambda device: True)
+    monkeypatch.setattr(_ranking, "_is_gpu", lambda device: True)
     monkeypatch.setattr(_strips, "free_memory", lambda device: 2**34)
     for items in (0, 8192):
-        monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", items)
+        monkeypatch.setattr(_ranking, "_SORTED_ITEMS", items)
         found.append(metrics.per_query(x, labels))
     for other in found[1:]:
         for name, scores in found[0].items():
