@@ -10,7 +10,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._ranking import Retrieval
 from pml_extensions.evaluation._scores import Scores, class_means
@@ -89,20 +89,20 @@ class RetrievalMetrics:
         recall_at: Sequence[int] = (),
         average: Average = "queries",
     ) -> None:
-        self.normalize = _common.one_of("normalize", normalize, (True, False))
+        self.normalize = checks.one_of("normalize", normalize, (True, False))
         if chunk_size is not None:
-            _common.positive_integer("chunk_size", chunk_size)
+            checks.positive_integer("chunk_size", chunk_size)
         self.chunk_size = chunk_size
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
             if str(name).startswith("recall_at_"):
                 raise ValueError(f"{name} is named by another argument: recall_at=({name[10:]},).")
-            _common.one_of("metrics", name, METRICS)
-        self.recall_at = tuple(_common.positive_integer("recall_at", k) for k in recall_at)
+            checks.one_of("metrics", name, METRICS)
+        self.recall_at = tuple(checks.positive_integer("recall_at", k) for k in recall_at)
         self.metrics = (*names, *(f"recall_at_{k}" for k in self.recall_at))
         if not self.metrics:
             raise ValueError("metrics and recall_at are both empty; name at least one metric.")
-        self.average = _common.one_of("average", average, ("queries", "classes"))
+        self.average = checks.one_of("average", average, ("queries", "classes"))
 
     def __call__(
         self,
