@@ -1,4 +1,4 @@
-"""A loss is one file and the package ``_shared``: both alone, elsewhere, give the golden numbers."""
+"""A loss is one file and the package ``_shared``: elsewhere, they give the golden numbers."""
 
 from __future__ import annotations
 
