@@ -50,11 +50,11 @@ def rank_by_sorting(
     """
     count, items = len(queries.classes), len(references.classes)
     on_cpu = queries.vectors.device.type == "cpu"
-    left, right, scale = queries, references, None
+    left, right, precision = queries, references, None
     if on_cpu and queries.offset is not None:
         deepest = max(int(task.own.max()), task.limit or 0)
         if deepest * _ROUNDED_SHARE <= items:
-            left, right, scale = _rounded(queries, references)
+            left, right, *precision = _rounded(queries, references)
     strip = left.vectors.new_empty(min(size, count), items) if on_cpu else None
 
     def rank(rows: slice, similarities: Tensor | None = None) -> None:
@@ -64,7 +64,7 @@ def rank_by_sorting(
             similarities = left.tile(rows).similarities(right, out)
         width = int(task.own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
-        doubt = None if scale is None else _Doubt(tile, references, scale)
+        doubt = None if precision is None else _Doubt(tile, references, *precision)
         _rank(tile, similarities, references.classes, task, width, found, excluded, doubt)
 
     if halved and strip is not None:
@@ -95,17 +95,23 @@ def _halved(side: Side, strip: Tensor) -> Iterator[slice]:
         yield rows
 
 
-def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float]:
-    """Return both in float32, around their mean and no longer than 1, and by what they are scaled.
+def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
+    """Return both in float32, whose products take half the time.
 
-    Products of float32 take half the time.
+    Returns:
+        Queries and references around their mean, no vector longer than 1, by what they are scaled,
+        and the most that two similarities may be apart and yet stand in the wrong order. A product
+        of D-dimensional vectors of length 1 is wrong by at most D half units in the last place;
+        16 more are for the rounding of vectors, offsets and sums.
     """
     centre = references.vectors.mean(dim=0)
     sides = (references,) if queries is references else (queries, references)
     centred = [side.vectors - centre for side in sides]
     squares = [torch.linalg.vecdot(vectors, vectors) for vectors in centred]
     # A power of two, so that nothing is rounded.
-    scale = 2.0 ** -math.frexp(math.sqrt(max(float(part.max()) for part in squares)))[1]
+    longest = math.sqrt(max(float(part.max()) for part in squares))
+    scale = 2.0 ** -math.frexp(longest)[1]
+    slack = 2 * (len(centre) + 16) * 2.0**-24 * (longest * scale) ** 2
     rounded = [
         Side(
             vectors.mul_(scale).float(),
@@ -115,7 +121,7 @@ def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float]:
         )
         for side, vectors, part in zip(sides, centred, squares, strict=True)
     ]
-    return rounded[0], rounded[-1], scale
+    return rounded[0], rounded[-1], scale, slack
 
 
 @dataclass
@@ -126,20 +132,13 @@ class _Doubt:
         queries: Those of the strip.
         references: All of them.
         scale: By what vectors were scaled.
+        slack: How far two similarities may be apart and yet stand in the wrong order.
     """
 
     queries: Side
     references: Side
     scale: float
-
-    @property
-    def most(self) -> float:
-        """How far two similarities may be apart and yet stand in the wrong order.
-
-        A product of vectors of length 1 is wrong by at most D half units in the last place; 16 more
-        are for the rounding of vectors, offsets and sums.
-        """
-        return 2 * (self.queries.vectors.shape[1] + 16) * 2.0**-24
+    slack: float
 
     def matches(self, columns: NDArray[np.int64]) -> NDArray[np.bool_]:
         """Return whether references, a row for each query, are of the query's class."""
@@ -231,7 +230,7 @@ def nearest_by_numpy(
         count: How many are sought.
         doubt: Says which of them are not exact enough, and their exact distances.
     """
-    slack = 0.0 if doubt is None else doubt.most
+    slack = 0.0 if doubt is None else doubt.slack
     rows, size = similarities.shape
     group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
     groups = size // group
