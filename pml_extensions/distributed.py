@@ -10,7 +10,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import distributed as pml_distributed
 from torch import Tensor
 
-from pml_extensions._common import world_size
+from pml_extensions._shared.numerics import world_size
 
 IndicesTuple = tuple[Tensor, ...]
 

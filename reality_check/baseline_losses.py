@@ -13,18 +13,9 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
-from pml_extensions._common import (
-    COINCIDENT,
-    Float32Loss,
-    IndicesTuple,
-    LossDict,
-    Number,
-    Phased,
-    embedding_shape,
-    positive,
-    root,
-    softplus,
-)
+from pml_extensions._shared.base_losses import Float32Loss, IndicesTuple, LossDict, Phased
+from pml_extensions._shared.checks import Number, embedding_shape, positive
+from pml_extensions._shared.numerics import COINCIDENT, root, softplus
 from pml_extensions.functional import pairwise_distances, unit_vectors
 from pml_extensions.losses import NormalizedSoftmaxLoss
 

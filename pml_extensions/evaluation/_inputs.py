@@ -10,7 +10,8 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from pml_extensions._common import at_least_float32, require_squares
+from pml_extensions._shared.checks import require_squares
+from pml_extensions._shared.numerics import at_least_float32
 
 
 def tensor(values: Tensor | ArrayLike, name: str) -> Tensor:

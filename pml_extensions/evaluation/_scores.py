@@ -29,6 +29,13 @@ class Scores:
         shape = (len(names), queries)
         self.values = torch.full(shape, torch.nan, dtype=torch.float64, device=device)
 
+    def limits(self, references: int) -> tuple[int | None, int]:
+        """Return up to which rank own references matter (None: R), and the same of the best."""
+        last = min(self.nearest or references, references)
+        limit = last if "mean_average_precision" in self.names else None
+        first_limit = last if "mean_reciprocal_rank" in self.names else max((*self.recall_at, 1))
+        return limit, first_limit
+
     def add(self, queries: Tensor, ranks: Tensor, own: Tensor) -> None:
         """Take the ranks of the ``own`` (Q,) references of ``queries`` (Q,), shape (Q, K)."""
         r, first = own.double(), ranks[:, 0]

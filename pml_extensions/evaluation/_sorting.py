@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import torch
@@ -15,6 +17,12 @@ from pml_extensions.evaluation._tiles import Found, Side, Task
 
 #: Most similarities of which the largest stands for all while the nearest are sought.
 _LARGEST_GROUP = 16
+#: Raw vectors are compared in float32 first where at most 1 / _ROUNDED_SHARE of all ranks matter.
+_ROUNDED_SHARE = 8
+#: Where more than 1 / _DOUBTFUL_SHARE of a strip is in doubt, all of it is computed in float64.
+_DOUBTFUL_SHARE = 32
+#: Numbers of vectors subtracted at once.
+_SUBTRACTED_ENTRIES = 2**16
 
 
 def rank_by_sorting(
@@ -25,6 +33,7 @@ def rank_by_sorting(
     size: int,
     found: Found,
     exclude: Tensor | None,
+    halved: bool = False,
 ) -> None:
     """Rank by the nearest of all references: for few of them, and for classes too large to count.
 
@@ -32,49 +41,123 @@ def rank_by_sorting(
         queries: Who asks.
         references: In the order of their positions.
         task: What is to be found.
-        widths: Members of the class of each query, or more.
+        widths: Members of the class of each query, or more; only a GPU, which would have to be
+            waited for, needs them.
         size: Queries taken at a time.
         found: Gets the result.
         exclude: The position of each query among the references, if it is to be left out.
+        halved: On a CPU, where the queries are the references: compute the similarity of two once.
     """
-    count = len(queries.classes)
-    strip = None
-    if queries.vectors.device.type == "cpu":
-        strip = queries.vectors.new_empty(min(size, count), len(references.classes))
+    count, items = len(queries.classes), len(references.classes)
+    on_cpu = queries.vectors.device.type == "cpu"
+    left, right, precision = queries, references, None
+    if on_cpu and queries.offset is not None:
+        deepest = max(int(task.own.max()), task.limit or 0)
+        if deepest * _ROUNDED_SHARE <= items:
+            left, right, *precision = _rounded(queries, references)
+    strip = left.vectors.new_empty(min(size, count), items) if on_cpu else None
 
-    def rank(rows: slice) -> None:
+    def rank(rows: slice, similarities: Tensor | None = None) -> None:
         tile = queries.tile(rows)
-        out = None if strip is None else strip[: len(tile.classes)]
-        similarities = tile.similarities(references, out)
+        if similarities is None:
+            out = None if strip is None else strip[: len(tile.classes)]
+            similarities = left.tile(rows).similarities(right, out)
+        width = int(task.own[tile.classes].max()) if on_cpu else max(widths[rows])
         excluded = None if exclude is None else exclude[rows]
-        # At least one, because a query without own references may come alone.
-        width = max(1, max(widths[rows]) - int(exclude is not None))
-        _rank(tile, similarities, references.classes, task, width, found, excluded)
+        doubt = None if precision is None else _Doubt(tile, references, *precision)
+        _rank(tile, similarities, references.classes, task, width, found, excluded, doubt)
 
-    in_strips(count, size, rank)
+    if halved and strip is not None:
+        for rows in _halved(left, strip):
+            rank(rows, strip[: rows.stop - rows.start])
+    else:
+        in_strips(count, size, rank)
 
 
-def rank_themselves_by_sorting(side: Side, task: Task, size: int, found: Found) -> None:
-    """Rank vectors among themselves, in the order of their positions, on a CPU.
+def _halved(side: Side, strip: Tensor) -> Iterator[slice]:
+    """Fill ``strip`` with the similarities of these rows to all, some rows after others.
 
     The similarity of two is computed once and waits for the later of both, so that a quarter of
     all similarities is kept at most.
     """
-    count = len(side.classes)
+    size, count = strip.shape
     waiting = defaultdict[int, list[NDArray[np.floating]]](list)
-    strip = side.vectors.new_empty(min(size, count), count)
     for start in range(0, count, size):
-        tile = side.tile(slice(start, start + size))
-        similarities = strip[: len(tile.classes)]
+        rows = slice(start, min(start + size, count))
+        similarities = strip[: rows.stop - start]
         # NumPy copies: threads would wait for each other longer than small copies take.
         values = similarities.numpy()
         for i, block in enumerate(waiting.pop(start, ())):
             values[:, i * size : (i + 1) * size] = block
-        tile.similarities(side.tile(slice(start, None)), out=similarities[:, start:])
+        side.tile(rows).similarities(side.tile(slice(start, None)), out=similarities[:, start:])
         for later in range(start + size, count, size):
             waiting[later].append(values[:, later : later + size].T.copy())
-        width = max(1, int(task.own[tile.classes].max()))
-        _rank(tile, similarities, side.classes, task, width, found, tile.positions)
+        yield rows
+
+
+def _rounded(queries: Side, references: Side) -> tuple[Side, Side, float, float]:
+    """Return both in float32, whose products take half the time.
+
+    Returns:
+        Queries and references around their mean, no vector longer than 1, by what they are scaled,
+        and the most that two similarities may be apart and yet stand in the wrong order. A product
+        of D-dimensional vectors of length 1 is wrong by at most D half units in the last place;
+        16 more are for the rounding of vectors, offsets and sums.
+    """
+    centre = references.vectors.mean(dim=0)
+    sides = (references,) if queries is references else (queries, references)
+    centred = [side.vectors - centre for side in sides]
+    squares = [torch.linalg.vecdot(vectors, vectors) for vectors in centred]
+    # A power of two, so that nothing is rounded.
+    longest = math.sqrt(max(float(part.max()) for part in squares))
+    scale = 2.0 ** -math.frexp(longest)[1]
+    slack = 2 * (len(centre) + 16) * 2.0**-24 * (longest * scale) ** 2
+    rounded = [
+        Side(
+            vectors.mul_(scale).float(),
+            (part * (scale**2 / -2)).float(),
+            side.classes,
+            side.positions,
+        )
+        for side, vectors, part in zip(sides, centred, squares, strict=True)
+    ]
+    return rounded[0], rounded[-1], scale, slack
+
+
+@dataclass
+class _Doubt:
+    """What float32 similarities of a strip of raw vectors, as in :func:`_rounded`, leave in doubt.
+
+    Attributes:
+        queries: Those of the strip.
+        references: All of them.
+        scale: By what vectors were scaled.
+        slack: How far two similarities may be apart and yet stand in the wrong order.
+    """
+
+    queries: Side
+    references: Side
+    scale: float
+    slack: float
+
+    def matches(self, columns: NDArray[np.int64]) -> NDArray[np.bool_]:
+        """Return whether references, a row for each query, are of the query's class."""
+        return self.references.classes.numpy()[columns] == self.queries.classes.numpy()[:, None]
+
+    def distances(self, rows: NDArray[np.int64], columns: NDArray[np.int64]) -> NDArray[np.float64]:
+        """Return |x - y|^2 / 2 of queries and references in float64, scaled."""
+        x, y = self.queries.vectors.numpy(), self.references.vectors.numpy()
+        if len(rows) * _DOUBTFUL_SHARE > len(x) * len(y):
+            squares = -2 * self.queries.similarities(self.references).numpy()[rows, columns]
+        else:
+            size = max(1, _SUBTRACTED_ENTRIES // x.shape[1])
+            squares = np.empty(len(rows))
+            for start in range(0, len(rows), size):
+                part = slice(start, start + size)
+                between = x.take(rows[part], axis=0) - y.take(columns[part], axis=0)
+                squares[part] = np.einsum("nd,nd->n", between, between)
+        distances: NDArray[np.float64] = squares * (self.scale**2 / 2)
+        return distances
 
 
 def _rank(
@@ -85,16 +168,23 @@ def _rank(
     width: int,
     found: Found,
     exclude: Tensor | None,
+    doubt: _Doubt | None,
 ) -> None:
     """Rank references of these classes for a tile of queries with at most ``width`` own ones."""
     if exclude is not None:
         similarities.scatter_(1, exclude.unsqueeze(1), -torch.inf)
     own = task.own[tile.classes]
     others = len(classes) - int(exclude is not None)
+    # At least one, because a query without own references may come alone.
+    width = max(1, min(width, others))
     depth = max(width, task.limit or 0)
     on_cpu = similarities.device.type == "cpu"
     count = min(others, depth if on_cpu else max(depth, task.first_limit))
-    matches = classes[_nearest(similarities, count)] == tile.classes.unsqueeze(1)
+    if on_cpu:
+        nearest = torch.from_numpy(nearest_by_numpy(similarities.numpy(), count, doubt))
+    else:
+        nearest = nearest_by_sorting(similarities, count)
+    matches = classes[nearest] == tile.classes.unsqueeze(1)
     place = torch.arange(1, count + 1, device=own.device)
     # Matches come first, in order; the others count as beyond every limit.
     beyond = len(classes) + 1
@@ -102,7 +192,12 @@ def _rank(
     ranks = torch.from_numpy(np.sort(ranks.numpy())) if on_cpu else ranks.sort(dim=1).values
     if on_cpu and task.first_limit > count:
         lost = ((ranks[:, 0] == beyond) & (own > 0)).nonzero().squeeze(1)
-        ranks[lost, 0] = _first(similarities[lost], classes == tile.classes[lost].unsqueeze(1))
+        similarities = similarities[lost]
+        if doubt is not None:
+            similarities = tile.tile(lost).similarities(doubt.references)
+            if exclude is not None:
+                similarities.scatter_(1, exclude[lost].unsqueeze(1), -torch.inf)
+        ranks[lost, 0] = _first(similarities, classes == tile.classes[lost].unsqueeze(1))
     found(tile.positions, ranks[:, :width], own)
 
 
@@ -114,29 +209,33 @@ def _first(similarities: Tensor, is_own: Tensor) -> Tensor:
     return 1 + ((similarities > best) | ((similarities == best) & is_earlier)).sum(dim=1)
 
 
-def _nearest(similarities: Tensor, count: int) -> Tensor:
-    """Return the columns of the ``count`` largest values of each row, ties in order of index."""
-    if similarities.device.type == "cpu":
-        return torch.from_numpy(nearest_by_numpy(similarities.numpy(), count))
-    return nearest_by_sorting(similarities, count)
-
-
 def nearest_by_sorting(similarities: Tensor, count: int) -> Tensor:
-    """Do as ``_nearest`` on any device; ``topk`` leaves open which of several equals it keeps."""
+    """Return the columns of the ``count`` largest values of each row, ties in order of index.
+
+    ``topk`` leaves open which of several equals it keeps.
+    """
     return similarities.sort(dim=1, descending=True, stable=True).indices[:, :count]
 
 
-def nearest_by_numpy(similarities: NDArray[np.floating], count: int) -> NDArray[np.int64]:
-    """Do as ``_nearest``, several times as fast as topk on a CPU.
+def nearest_by_numpy(
+    similarities: NDArray[np.floating], count: int, doubt: _Doubt | None = None
+) -> NDArray[np.int64]:
+    """Do as ``nearest_by_sorting``, several times as fast as topk on a CPU.
 
     The ``count``-th largest of the maxima of groups is at most the ``count``-th largest value,
     and few others reach it.
+
+    Args:
+        similarities: Shape (Q, M).
+        count: How many are sought.
+        doubt: Says which of them are not exact enough, and their exact distances.
     """
+    slack = 0.0 if doubt is None else doubt.slack
     rows, size = similarities.shape
     group = max(1, min(_LARGEST_GROUP, size // (4 * count)))
     groups = size // group
     maxima = similarities[:, : group * groups].reshape(rows, group, groups).max(axis=1)
-    bound = np.sort(maxima, axis=1)[:, groups - count]
+    bound = np.sort(maxima, axis=1)[:, groups - count] - slack
     flat = np.flatnonzero(~(similarities < bound[:, None]))
     first = np.searchsorted(flat, np.arange(rows + 1) * size)
     step = np.arange(np.diff(first).max())
@@ -144,8 +243,27 @@ def nearest_by_numpy(similarities: NDArray[np.floating], count: int) -> NDArray[
     distances = -similarities.reshape(-1).take(candidates)
     distances[first[:-1, None] + step >= first[1:, None]] = np.inf
     nearest = np.argsort(distances, axis=1)
-    ranked = np.take_along_axis(distances, nearest, axis=1)[:, : count + 1]
-    tied = (ranked[:, 1:] == ranked[:, :-1]).any(axis=1)
+    ranked = np.take_along_axis(distances, nearest, axis=1)
+    if doubt is None:
+        tied = (ranked[:, 1 : count + 1] == ranked[:, :count][:, : ranked.shape[1] - 1]).any(axis=1)
+    else:
+        # What comes after the last that is sought, and cannot be as near, does not matter.
+        reach = ranked[:, [count - 1]] + np.float32(slack)
+        close = (ranked[:, 1:] <= ranked[:, :-1] + np.float32(slack)) & (ranked[:, 1:] <= reach)
+        close &= ranked[:, 1:] < np.inf
+        tied = close.any(axis=1)
+        # The order within a run of close ones matters only if not all are of the query's class,
+        # or of others.
+        is_start = np.ones(ranked.shape, bool)
+        is_start[:, 1:] = ~close
+        run = is_start.cumsum().reshape(ranked.shape)
+        is_own = np.take_along_axis(doubt.matches(candidates % size), nearest, axis=1)
+        is_mixed = np.zeros(run[-1, -1] + 1, bool)
+        is_mixed[run[:, 1:][close & (is_own[:, 1:] != is_own[:, :-1])]] = True
+        row, rank = is_mixed[run].nonzero()
+        column = nearest[row, rank]
+        distances = distances.astype(np.float64)
+        distances[row, column] = doubt.distances(row, candidates[row, column] % size)
     # Candidates stand in order of index, as equal ones have to.
     nearest[tied] = np.argsort(distances[tied], axis=1, kind="stable")
     return np.take_along_axis(candidates, nearest[:, :count], axis=1) % size

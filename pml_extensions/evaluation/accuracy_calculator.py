@@ -14,7 +14,7 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils.inference import FaissKNN
 from torch import Tensor
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._scores import class_means
 from pml_extensions.evaluation.retrieval_metrics import METRICS, RetrievalMetrics
@@ -116,8 +116,8 @@ class AccuracyCalculator(pml.AccuracyCalculator):
             )
         values: dict[str, Any] = {}
         if rest:
-            _common.require_squares(x.float(), "query")
-            _common.require_squares(refs.float(), "reference")
+            checks.require_squares(x.float(), "query")
+            checks.require_squares(refs.float(), "reference")
             values |= super().get_accuracy(x, labels, refs, ref_labels, ref_includes_query, rest)
         self.curr_function_dict = chosen
         if counted:

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.evaluation._products import dot_products
 from pml_extensions.functional import without_autocast
@@ -57,7 +57,7 @@ def hamming_retrieval(
             query has a reference of its class.
     """
     task = _Task.of(embeddings, labels, reference, reference_labels)
-    ks, chunk_size = _ks(ks), _common.positive_integer("chunk_size", chunk_size)
+    ks, chunk_size = _ks(ks), checks.positive_integer("chunk_size", chunk_size)
     index = _inputs.import_faiss().IndexBinaryFlat(8 * task.references.shape[1])
     index.add(task.references.cpu().numpy())
     deepest = min(max(ks), task.candidates)
@@ -101,7 +101,7 @@ def expected_hamming_recall(
         ``recall_at_{k}`` for each K, means over queries.
     """
     task = _Task.of(embeddings, labels, reference, reference_labels)
-    ks, chunk_size = _ks(ks), _common.positive_integer("chunk_size", chunk_size)
+    ks, chunk_size = _ks(ks), checks.positive_integer("chunk_size", chunk_size)
     signs = _signs(task.references)
     order = _scored(task.relevant)
     totals = torch.zeros(len(ks), dtype=torch.float64)
@@ -192,7 +192,7 @@ def _scored(relevant: Tensor) -> Tensor:
 def _ks(ks: Sequence[int]) -> list[int]:
     if not isinstance(ks, Sequence) or len(ks) == 0:
         raise ValueError(f"ks must be a list of at least one whole number, but got {ks=}.")
-    return sorted({_common.positive_integer("each K of ks", k) for k in ks})
+    return sorted({checks.positive_integer("each K of ks", k) for k in ks})
 
 
 def _matches(index: Any, task: _Task, rows: Tensor, depth: int) -> Tensor:

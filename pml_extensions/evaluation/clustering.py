@@ -13,7 +13,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions
 
@@ -57,8 +57,8 @@ def kmeans_clusters(
         ValueError: ``embeddings`` is no matrix with finite squares, or a number is out of range.
     """
     x = _inputs.matrix(embeddings, "embeddings").float()
-    _common.require_squares(x, "embeddings")
-    num_clusters = _common.positive_integer("num_clusters", num_clusters)
+    checks.require_squares(x, "embeddings")
+    num_clusters = checks.positive_integer("num_clusters", num_clusters)
     if num_clusters > len(x):
         raise ValueError(f"num_clusters={num_clusters}, but there are only {len(x)} embeddings.")
     if isinstance(seed, bool) or not isinstance(seed, int) or not 0 <= seed < 2**31:
@@ -68,8 +68,8 @@ def kmeans_clusters(
         points.shape[1],
         num_clusters,
         seed=seed,
-        niter=_common.positive_integer("niter", niter),
-        nredo=_common.positive_integer("nredo", nredo),
+        niter=checks.positive_integer("niter", niter),
+        nredo=checks.positive_integer("nredo", nredo),
         # faiss would only warn below 39 a cluster; classes of this field have a handful.
         min_points_per_centroid=1,
     )
@@ -100,7 +100,7 @@ def normalized_mutual_information(
     """
     from sklearn.metrics import normalized_mutual_info_score
 
-    _common.one_of("average_method", average_method, AVERAGES)
+    checks.one_of("average_method", average_method, AVERAGES)
     pair = _partitions(labels, clusters)
     return float(normalized_mutual_info_score(*pair, average_method=average_method))
 
@@ -129,7 +129,7 @@ def adjusted_mutual_information(
     """
     from sklearn.metrics import adjusted_mutual_info_score
 
-    _common.one_of("average_method", average_method, AVERAGES)
+    checks.one_of("average_method", average_method, AVERAGES)
     pair = _partitions(labels, clusters)
     return float(adjusted_mutual_info_score(*pair, average_method=average_method))
 

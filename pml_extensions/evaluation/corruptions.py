@@ -20,7 +20,7 @@ import numpy as np
 from numpy.random import Generator
 from numpy.typing import NDArray
 
-from pml_extensions._common import one_of
+from pml_extensions._shared.checks import one_of
 from pml_extensions.evaluation import _image_operations as operations
 from pml_extensions.evaluation._image_batches import (
     Images,

@@ -16,7 +16,7 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions._common import positive_integer
+from pml_extensions._shared.checks import positive_integer
 from pml_extensions.evaluation._image_batches import check_images
 from pml_extensions.evaluation._inputs import integers, matrix, tensor
 from pml_extensions.functional import directions

@@ -10,19 +10,11 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
+from pml_extensions.evaluation._ranking import Retrieval
 from pml_extensions.evaluation._scores import Scores, class_means
-from pml_extensions.evaluation._sorting import rank_by_sorting, rank_themselves_by_sorting
-from pml_extensions.evaluation._strips import (
-    SORTED,
-    VALUES,
-    rank_by_values,
-    rows_at_once,
-    uploaded,
-)
-from pml_extensions.evaluation._tiles import Side, Task, rank_among_themselves, rank_in_gallery
-from pml_extensions.functional import directions, without_autocast, without_tf32
+from pml_extensions.functional import without_autocast, without_tf32
 
 Average = Literal["queries", "classes"]
 #: The metrics by name; ``recall_at_K`` is named by ``recall_at``.
@@ -33,29 +25,6 @@ METRICS = (
     "mean_average_precision",
     "mean_reciprocal_rank",
 )
-#: Side of a tile on a CPU.
-_CHUNK_SIZE = 1024
-#: (Query, own reference) pairs kept at once, 20 bytes each; queries of larger classes are sorted.
-_KEPT_PAIRS = 2**22
-#: Similarities held at once while sorting on a CPU.
-_SORTED_ENTRIES_ON_CPU = 2**19
-#: So few references are sorted, as are those of classes with more than 1 / _SORTED_SHARE of them.
-_SORTED_ITEMS = 4096
-_SORTED_ITEMS_ON_CPU = 8192
-_SORTED_GALLERY_ON_CPU = 32768
-_SORTED_SHARE = 64
-#: Larger classes are sorted on a GPU: too often two of so many similarities are equal in float32.
-_UNTIED_MEMBERS = 256
-#: Where a CPU sorts all of them, similarities of vectors of at least this size are computed once
-#: for both, in strips of so many rows, if no more have to wait for the later of both. Rows are then
-#: as wide as the largest class, which may hold 1 / _HALVED_SHARE of all.
-_HALVED_SIZE = 128
-_HALVED_ROWS = 256
-_HALVED_ENTRIES = 2**24
-_HALVED_SHARE = 16
-#: Numbers scaled to unit length at once.
-_NORMALIZED_ENTRIES = 2**22
-_NORMALIZED_ENTRIES_ON_CPU = 2**18
 
 
 class RetrievalResult(dict[str, float]):
@@ -120,20 +89,20 @@ class RetrievalMetrics:
         recall_at: Sequence[int] = (),
         average: Average = "queries",
     ) -> None:
-        self.normalize = _common.one_of("normalize", normalize, (True, False))
+        self.normalize = checks.one_of("normalize", normalize, (True, False))
         if chunk_size is not None:
-            _common.positive_integer("chunk_size", chunk_size)
+            checks.positive_integer("chunk_size", chunk_size)
         self.chunk_size = chunk_size
         names = [metrics] if isinstance(metrics, str) else list(metrics)
         for name in names:
             if str(name).startswith("recall_at_"):
                 raise ValueError(f"{name} is named by another argument: recall_at=({name[10:]},).")
-            _common.one_of("metrics", name, METRICS)
-        self.recall_at = tuple(_common.positive_integer("recall_at", k) for k in recall_at)
+            checks.one_of("metrics", name, METRICS)
+        self.recall_at = tuple(checks.positive_integer("recall_at", k) for k in recall_at)
         self.metrics = (*names, *(f"recall_at_{k}" for k in self.recall_at))
         if not self.metrics:
             raise ValueError("metrics and recall_at are both empty; name at least one metric.")
-        self.average = _common.one_of("average", average, ("queries", "classes"))
+        self.average = checks.one_of("average", average, ("queries", "classes"))
 
     def __call__(
         self,
@@ -277,9 +246,12 @@ class RetrievalMetrics:
             nearest: How many neighbours count; None: all.
         """
         scores = Scores(self.metrics, self.recall_at, len(x), x.device, nearest)
+        retrieval = Retrieval(
+            x, refs, self.normalize, self.chunk_size, includes_query or refs is None
+        )
         try:
             with without_autocast(x), without_tf32(x.device):
-                self._rank(x, labels, refs, ref_labels, scores, includes_query or refs is None)
+                retrieval.rank(labels, ref_labels, scores)
         except torch.OutOfMemoryError:
             raise torch.OutOfMemoryError(
                 f"{x.device} has not enough free memory to rank {len(ref_labels):,} references of "
@@ -293,164 +265,7 @@ class RetrievalMetrics:
                 _inputs.require_finite(refs, "reference")
         return arrays
 
-    def _rank(
-        self,
-        x: Tensor,
-        labels: Tensor,
-        refs: Tensor | None,
-        ref_labels: Tensor,
-        scores: Scores,
-        includes_query: bool,
-    ) -> None:
-        items, on_gpu = len(ref_labels), _is_gpu(x.device)
-        few = items <= self._sorted_items(on_gpu, by_tile=refs is None)
-        # Few labels are put in order before the host would have told a GPU to do so.
-        home = torch.device("cpu") if few else x.device
-        (ref_labels,) = uploaded(home, ref_labels)
-        classes, ref_class, members = ref_labels.unique(return_inverse=True, return_counts=True)
-        query_class, asked = ref_class, members
-        if refs is not None:
-            (labels,) = uploaded(home, labels)
-            query_class = _place(labels, classes)
-            asked = members.new_zeros(len(classes) + 1)
-            asked = asked.scatter_add_(0, query_class, torch.ones_like(query_class))[:-1]
-        # The host knows how large classes are, and with it every shape: it asks a GPU once.
-        members, asked = torch.stack((members, asked)).cpu()
-        own = members - int(includes_query)
-        if not bool(((asked > 0) & (own > 0)).any()):
-            raise ValueError(
-                "no query has a reference of its class other than itself, so there is nothing to "
-                "measure; each class needs at least two samples."
-            )
-        small = self._counted_classes(members, asked, items, few, on_gpu, by_tile=refs is None)
-        by_size = (members + torch.where(small, 0, items)).argsort(stable=True)
-        # Of each query in the order in which they are walked over.
-        widths = members[by_size].repeat_interleave(asked[by_size]).tolist()
-        start = torch.empty_like(members)
-        start[by_size] = members[by_size].cumsum(0) - members[by_size]
-        last = min(scores.nearest or items, items)
-        limit = last if "mean_average_precision" in self.metrics else None
-        first_limit = last if "mean_reciprocal_rank" in self.metrics else max((*self.recall_at, 1))
-        own, sizes, start = uploaded(home, own, members, start)
-        queries = order = start[ref_class].argsort(stable=True)
-        if refs is not None:
-            there = start[query_class.clamp(max=len(classes) - 1)]
-            queries = torch.where(query_class < len(classes), there, items).argsort(stable=True)
-            queries = queries[: len(widths)]
-        ref_class, query_class, queries, own, sizes, start = uploaded(
-            x.device, ref_class, query_class, queries, own, sizes, start
-        )
-        task = Task(own, sizes, start, limit, first_limit)
-        searched = x if refs is None else refs
-        size, found = self.chunk_size or _CHUNK_SIZE, scores.add
-        if not few:
-            # Counted classes stand first.
-            count = int(asked[small].sum())
-            counted, queries = queries[:count], queries[count:]
-            of_counted, widths = widths[:count], widths[count:]
-            references = self._side(searched, ref_class, order)
-            side = references.tile(slice(count))
-            if refs is not None:
-                side = self._side(x, query_class, counted)
-            if on_gpu:
-                rows = rows_at_once(references, VALUES, self.chunk_size)
-                tied = rank_by_values(
-                    side, references, task, of_counted, rows, found, includes_query
-                )
-                queries = torch.cat([tied, queries])
-                widths = of_counted[-1:] * len(tied) + widths
-            elif refs is None:
-                rank_among_themselves(references, task, count, size, found)
-            else:
-                rank_in_gallery(side, references, task, size, found, includes_query)
-            del references, side
-        if len(queries) == 0:
-            return
-        references = self._side(searched, ref_class)
-        if refs is None and len(queries) == items and _is_halved(x, members):
-            rank_themselves_by_sorting(references, task, min(size, _HALVED_ROWS), found)
-            return
-        if on_gpu:
-            size = rows_at_once(references, SORTED, self.chunk_size)
-        else:
-            size = max(1, min(size, _SORTED_ENTRIES_ON_CPU // items))
-        side = references.tile(queries) if refs is None else self._side(x, query_class, queries)
-        exclude = queries if includes_query else None
-        rank_by_sorting(side, references, task, widths, size, found, exclude)
-
-    def _sorted_items(self, on_gpu: bool, by_tile: bool) -> int:
-        """Return how many references are so few that all classes are sorted."""
-        # All ranks of all classes are what sorting is slowest at.
-        if on_gpu or "mean_average_precision" in self.metrics:
-            return _SORTED_ITEMS
-        return _SORTED_ITEMS_ON_CPU if by_tile else _SORTED_GALLERY_ON_CPU
-
-    def _counted_classes(
-        self,
-        members: Tensor,
-        asked: Tensor,
-        references: int,
-        few: bool,
-        on_gpu: bool,
-        by_tile: bool,
-    ) -> Tensor:
-        """Return the classes, smallest first, that are counted; the others are sorted.
-
-        Both give the same, and neither is always faster (``python benchmarks/evaluation.py``).
-        """
-        if few:
-            return torch.zeros_like(members, dtype=torch.bool)
-        if on_gpu:
-            all_ranks = "mean_average_precision" in self.metrics
-            return members <= (0 if all_ranks else _UNTIED_MEMBERS)
-        order = members.argsort(stable=True)
-        fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= members[order] * _SORTED_SHARE <= references
-        if by_tile:
-            fits &= members[order] <= (self.chunk_size or _CHUNK_SIZE)
-        small = torch.empty_like(fits)
-        small[order] = fits
-        return small
-
-    def _side(self, vectors: Tensor, classes: Tensor, rows: Tensor | None = None) -> Side:
-        """Return these rows, or all, as they are compared."""
-        if rows is None:
-            rows = torch.arange(len(vectors), device=vectors.device)
-        else:
-            vectors, classes = vectors[rows], classes[rows]
-        if not self.normalize:
-            # -|x - y|^2 / 2 = xy - xx/2 - yy/2
-            vectors = vectors.double()
-            return Side(vectors, vectors.square().sum(dim=1) / -2, classes, rows)
-        dtype = torch.float64 if vectors.dtype == torch.float64 else torch.float32
-        units = torch.empty(vectors.shape, dtype=dtype, device=vectors.device)
-        # Part by part, so that no further copy of the data is needed.
-        on_gpu = _is_gpu(vectors.device)
-        entries = _NORMALIZED_ENTRIES if on_gpu else _NORMALIZED_ENTRIES_ON_CPU
-        part = max(1, entries // vectors.shape[1])
-        for unit, raw in zip(units.split(part), vectors.split(part), strict=True):
-            unit.copy_(directions(raw.to(dtype)))
-        return Side(units, None, classes, rows)
-
-
-def _is_gpu(device: torch.device) -> bool:
-    return device.type != "cpu"
-
-
-def _is_halved(x: Tensor, members: Tensor) -> bool:
-    """Return whether all are best sorted at once, with one product for both directions."""
-    items, size = x.shape
-    if x.device.type != "cpu" or size < _HALVED_SIZE or items**2 > 4 * _HALVED_ENTRIES:
-        return False
-    return int(members.max()) * _HALVED_SHARE <= items
-
 
 def _columns(labels: Tensor | ArrayLike) -> list[Tensor]:
     y = _inputs.tensor(labels, "labels")
     return [y] if y.ndim != 2 else list(y.unbind(dim=1))
-
-
-def _place(labels: Tensor, classes: Tensor) -> Tensor:
-    """Return the place of each label among ``classes``, and their number for those that miss."""
-    place = torch.searchsorted(classes, labels.contiguous()).clamp(max=len(classes) - 1)
-    return torch.where(classes[place] == labels, place, len(classes))

@@ -9,7 +9,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions, paired_distances
 
@@ -103,7 +103,7 @@ def average_distance_to_proxy(
     p = _inputs.matrix(proxies, "proxies").to(x.device)
     if p.shape[1] != x.shape[1]:
         raise ValueError(f"embeddings have {x.shape[1]} dimensions, but proxies have {p.shape[1]}.")
-    _common.class_labels(y, len(p), check=True)
+    checks.class_labels(y, len(p), check=True)
     distances = [paired_distances(x[rows].double(), p[y[rows]].double()) for rows in _chunks(x)]
     sizes = y.bincount(minlength=len(p))
     sums = x.new_zeros(len(p), dtype=torch.float64).index_add_(0, y, torch.cat(distances))

@@ -9,8 +9,8 @@ import torch
 from numpy.typing import ArrayLike, NDArray
 from torch import Tensor
 
-from pml_extensions import _common
-from pml_extensions._common import at_least_float32
+from pml_extensions._shared import checks
+from pml_extensions._shared.numerics import at_least_float32
 from pml_extensions.evaluation import _inputs
 from pml_extensions.functional import directions
 
@@ -120,7 +120,7 @@ def verification_accuracy(
     limits = _vector(thresholds, "thresholds")
     if (np.diff(limits) <= 0).any():
         raise ValueError("thresholds must ascend, each larger than the one before.")
-    folds = _common.positive_integer("folds", folds)
+    folds = checks.positive_integer("folds", folds)
     if not 2 <= folds <= len(d):
         raise ValueError(f"folds must be 2 to {len(d)}, the number of pairs, but got {folds=}.")
     # From the first threshold above its distance on, a pair is called the same.
@@ -148,7 +148,7 @@ def _gains(
 
 
 def _convention(convention: str) -> None:
-    _common.one_of("convention", convention, tuple(THRESHOLDS))
+    checks.one_of("convention", convention, tuple(THRESHOLDS))
 
 
 def _two_matrices(

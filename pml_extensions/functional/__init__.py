@@ -1,6 +1,6 @@
 """Pure functions of tensors under the losses and metrics, each safe where the formula is not."""
 
-from pml_extensions._common import (
+from pml_extensions._shared.numerics import (
     paired_distances,
     pairwise_distances,
     unit_vectors,

@@ -5,7 +5,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from pml_extensions._common import unit_vectors
+from pml_extensions._shared.numerics import unit_vectors
 
 
 @torch.no_grad()

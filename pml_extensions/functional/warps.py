@@ -8,7 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from pml_extensions._common import Fused
+from pml_extensions._shared.numerics import Fused
 
 #: Any function of distances, element by element, that autograd can follow.
 Warp = Callable[[Tensor], Tensor]

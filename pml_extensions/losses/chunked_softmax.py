@@ -10,18 +10,9 @@ import torch
 from torch import Tensor
 from torch.utils.checkpoint import checkpoint
 
-from .._common import (
-    Logits,
-    Part,
-    Softmax,
-    Sums,
-    gradients,
-    logit_gradient,
-    plain_sums,
-    positive_integer,
-    softplus,
-    without_autocast,
-)
+from .._shared.checks import positive_integer
+from .._shared.numerics import gradients, softplus, without_autocast
+from .._shared.softmax import Logits, Part, Softmax, Sums, logit_gradient, plain_sums
 
 
 class ChunkedSoftmax(Softmax):
@@ -49,7 +40,7 @@ class ChunkedSoftmax(Softmax):
         return softplus(sums.others - sums.own)
 
     def sums(self, logits: Logits, x: Tensor, rows: Sequence[Tensor], labels: Tensor) -> Sums:
-        """Return the parts of the cross-entropy, as :class:`~pml_extensions._common.Softmax`."""
+        """Return the parts of the cross-entropy, as :class:`~pml_extensions.softmax.Softmax`."""
         if torch.compiler.is_compiling():
             return _traceable_sums(logits, self.chunk_size, labels, x, rows)
         own, others, total, *own_rows = _ChunkedSums.apply(

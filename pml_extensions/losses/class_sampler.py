@@ -12,7 +12,8 @@ from torch import Tensor
 
 from pml_extensions.functional.class_sampling import gather_rows, presence, sample_classes
 
-from .._common import is_recomputing, one_of, share, world_size
+from .._shared.checks import one_of, share
+from .._shared.numerics import is_recomputing, world_size
 
 RatioOf = Literal["all", "negatives"]
 

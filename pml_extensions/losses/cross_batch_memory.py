@@ -8,7 +8,7 @@ import torch
 from pytorch_metric_learning import losses as pml_losses
 from torch import Tensor
 
-from .._common import is_recomputing
+from .._shared.numerics import is_recomputing
 
 IndicesTuple = tuple[Tensor, ...]
 

@@ -13,16 +13,11 @@ from pytorch_metric_learning.utils import common_functions as c_f
 from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
 from torch import Tensor
 
-from .._common import (
-    Float32Loss,
+from .._shared.base_losses import Float32Loss, IndicesTuple, LossDict
+from .._shared.checks import at_least_one, embedding_shape, non_negative, one_of
+from .._shared.numerics import (
     Fused,
-    IndicesTuple,
-    LossDict,
-    at_least_one,
     differentiable_as,
-    embedding_shape,
-    non_negative,
-    one_of,
     paired_distances,
     pairwise_distances,
     unit_vectors,

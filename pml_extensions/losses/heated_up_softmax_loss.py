@@ -12,17 +12,9 @@ from torch import Tensor
 
 from pml_extensions.functional.batch_norm import batch_normalized
 
-from .._common import (
-    ProxyLoss,
-    at_least_float32,
-    embedding_shape,
-    fraction,
-    one_of,
-    positive,
-    projections,
-    unit_vectors,
-    without_autocast,
-)
+from .._shared.base_losses import ProxyLoss
+from .._shared.checks import embedding_shape, fraction, one_of, positive
+from .._shared.numerics import at_least_float32, projections, unit_vectors, without_autocast
 
 Normalization = Literal["l2", "bn", "none"]
 Bias = Literal[False, "unscaled", "scaled"]

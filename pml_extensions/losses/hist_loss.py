@@ -13,13 +13,9 @@ from torch import Tensor
 
 from pml_extensions.functional.batch_norm import batch_normalized
 
-from .._common import (
-    ProxyLoss,
-    non_negative,
-    positive,
-    positive_integer,
-    unit_vectors,
-)
+from .._shared.base_losses import ProxyLoss
+from .._shared.checks import non_negative, positive, positive_integer
+from .._shared.numerics import unit_vectors
 
 
 class HISTLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):

@@ -8,7 +8,9 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from torch import Tensor
 
-from .._common import ProxyLoss, positive, projections, unit_vectors
+from .._shared.base_losses import ProxyLoss
+from .._shared.checks import positive
+from .._shared.numerics import projections, unit_vectors
 
 
 class NormalizedSoftmaxLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):

@@ -10,7 +10,9 @@ from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from .._common import ProxyLoss, positive, projections, unit_vectors
+from .._shared.base_losses import ProxyLoss
+from .._shared.checks import positive
+from .._shared.numerics import projections, unit_vectors
 
 
 class ProxyNCAPlusPlusLoss(ProxyLoss, WeightRegularizerMixin, BaseMetricLossFunction):

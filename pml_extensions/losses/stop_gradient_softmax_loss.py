@@ -12,17 +12,13 @@ from pytorch_metric_learning.losses.mixins import WeightRegularizerMixin
 from pytorch_metric_learning.utils import common_functions as c_f
 from torch import Tensor
 
-from .._common import (
+from .._shared.base_losses import ProxyLoss
+from .._shared.checks import fraction, non_negative, one_of, positive, positive_or_infinite
+from .._shared.numerics import (
     Fused,
-    ProxyLoss,
     differentiable_as,
-    fraction,
     inverse_lengths,
-    non_negative,
-    one_of,
     plain_unit_vectors,
-    positive,
-    positive_or_infinite,
     softplus,
     without_autocast,
     world_size,

@@ -14,15 +14,13 @@ from torch import Tensor
 
 from pml_extensions.functional.warps import Warp, warp_own_distance
 
-from .._common import (
+from .._shared.base_losses import ProxyLoss
+from .._shared.checks import non_negative, positive, positive_or_infinite
+from .._shared.numerics import (
     Fused,
-    ProxyLoss,
     differentiable_as,
-    non_negative,
     paired_distances,
     pairwise_distances,
-    positive,
-    positive_or_infinite,
     root,
     softplus,
     without_autocast,

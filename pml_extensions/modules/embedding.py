@@ -11,7 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 
 
 def embedder(
@@ -38,9 +38,9 @@ def embedder(
     Raises:
         ValueError: An argument is out of range.
     """
-    in_features = _common.positive_integer("in_features", in_features)
-    embedding_size = _common.positive_integer("embedding_size", embedding_size)
-    _common.one_of("init", init, ("default", "kaiming_fan_out"))
+    in_features = checks.positive_integer("in_features", in_features)
+    embedding_size = checks.positive_integer("embedding_size", embedding_size)
+    checks.one_of("init", init, ("default", "kaiming_fan_out"))
     if skip_if_equal and in_features == embedding_size:
         return nn.Identity()
     layer = nn.Linear(in_features, embedding_size, bias=bias)
@@ -87,12 +87,12 @@ class MLPEmbedder(nn.Sequential):
         bias: bool = True,
         init: Literal["default", "kaiming_fan_out"] = "default",
     ) -> None:
-        _common.positive_integer("layers", layers)
-        _common.positive_integer("hidden_size", hidden_size)
-        _common.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
-        _common.fraction("dropout", dropout)
+        checks.positive_integer("layers", layers)
+        checks.positive_integer("hidden_size", hidden_size)
+        checks.one_of("hidden_normalization", hidden_normalization, tuple(_NORMALIZATIONS))
+        checks.fraction("dropout", dropout)
         parts: OrderedDict[str, nn.Module] = OrderedDict()
-        width = _common.positive_integer("in_features", in_features)
+        width = checks.positive_integer("in_features", in_features)
         for number in range(layers - 1):
             parts[f"dropout_{number}"] = nn.Dropout(dropout)
             parts[f"linear_{number}"] = nn.Linear(width, hidden_size)
@@ -140,7 +140,7 @@ def principal_components(features: Tensor, size: int) -> tuple[Tensor, Tensor]:
     """Return the mean (F,) of features (N, F) and their first components (size, F), by sklearn."""
     from sklearn.decomposition import PCA
 
-    _common.require_squares(features, "features")
+    checks.require_squares(features, "features")
     fitted = PCA(size, random_state=0).fit(features.cpu().numpy())
     mean, components = (
         torch.from_numpy(part).to(features) for part in (fitted.mean_, fitted.components_)

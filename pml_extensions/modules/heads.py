@@ -11,7 +11,7 @@ from functools import partial
 
 from torch import nn
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 from pml_extensions.modules.embedding import embedder
 from pml_extensions.modules.normalization import BatchNormNeck, UnitLength
 from pml_extensions.modules.pooling import (
@@ -39,9 +39,9 @@ def build_head(preset: str, in_channels: int, embedding_size: int) -> nn.Sequent
     Raises:
         ValueError: There is no such preset, or a width is out of range.
     """
-    _common.one_of("preset", preset, tuple(_PRESETS))
-    in_channels = _common.positive_integer("in_channels", in_channels)
-    embedding_size = _common.positive_integer("embedding_size", embedding_size)
+    checks.one_of("preset", preset, tuple(_PRESETS))
+    in_channels = checks.positive_integer("in_channels", in_channels)
+    embedding_size = checks.positive_integer("embedding_size", embedding_size)
     _, parts = _PRESETS[preset]
     return nn.Sequential(OrderedDict(parts(in_channels, embedding_size)))
 

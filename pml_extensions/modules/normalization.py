@@ -7,8 +7,8 @@ from numbers import Integral
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from pml_extensions import _common
-from pml_extensions._common import at_least_float32
+from pml_extensions._shared import checks
+from pml_extensions._shared.numerics import at_least_float32
 from pml_extensions.functional import unit_vectors, without_autocast
 
 
@@ -44,8 +44,8 @@ class BatchNormNeck(nn.BatchNorm1d):
         eps: float = 1e-5,
         momentum: float | None = 0.1,
     ) -> None:
-        num_features = _common.positive_integer("num_features", num_features)
-        super().__init__(num_features, _common.positive("eps", eps), momentum)
+        num_features = checks.positive_integer("num_features", num_features)
+        super().__init__(num_features, checks.positive("eps", eps), momentum)
         if not scale:
             self.register_parameter("weight", None)
         if not shift:
@@ -101,7 +101,7 @@ class ContinuousBNReLU(nn.Sequential):
 
     def __init__(self, n: int, num_features: int) -> None:
         super().__init__()
-        num_features = _common.positive_integer("num_features", num_features)
+        num_features = checks.positive_integer("num_features", num_features)
         for _ in range(_count(n)):
             self.append(BatchNormNeck(num_features, scale=True, shift=True))
             self.append(nn.ReLU())

@@ -5,8 +5,8 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
-from pml_extensions import _common
-from pml_extensions._common import at_least_float32
+from pml_extensions._shared import checks
+from pml_extensions._shared.numerics import at_least_float32
 
 
 class _GlobalPooling(nn.Module):
@@ -90,9 +90,9 @@ class GeneralizedMeanPooling(_GlobalPooling):
         self, p: float = 3.0, learn_p: bool = False, eps: float = 1e-6, signed: bool = False
     ) -> None:
         super().__init__()
-        exponent = _common.positive("p", p)
+        exponent = checks.positive("p", p)
         self.p = nn.Parameter(torch.tensor([exponent])) if learn_p else exponent
-        self.eps = _common.positive("eps", eps)
+        self.eps = checks.positive("eps", eps)
         self.signed = signed
 
     def _pool(self, maps: Tensor) -> Tensor:

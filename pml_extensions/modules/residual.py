@@ -6,7 +6,7 @@ from typing import Literal, TypeVar
 
 from torch import Tensor, nn
 
-from pml_extensions import _common
+from pml_extensions._shared import checks
 
 Trunk = TypeVar("Trunk", bound=nn.Module)
 
@@ -39,7 +39,7 @@ def remove_last_bn_relu(trunk: Trunk, mode: Literal["paper", "official"] = "pape
     Raises:
         ValueError: ``trunk`` is another network, or was treated before.
     """
-    official = _common.one_of("mode", mode, ("paper", "official")) == "official"
+    official = checks.one_of("mode", mode, ("paper", "official")) == "official"
     block = _last_block(trunk)
     last = _depth(block)
     _check_normalization(getattr(block, f"bn{last}"), f"bn{last}")

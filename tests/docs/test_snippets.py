@@ -18,7 +18,7 @@ from pytorch_metric_learning.losses import BaseMetricLossFunction
 from support.paths import ROOT
 
 from pml_extensions import losses
-from pml_extensions._common import ProxyLoss
+from pml_extensions._shared.base_losses import ProxyLoss
 
 DOCS = ROOT / "docs"
 AT_THE_ROOT = [ROOT / f"{name}.md" for name in ("README", "CHANGELOG", "CONTRIBUTING")]

@@ -28,7 +28,7 @@ from sklearn import metrics as sklearn_metrics
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.evaluation import AccuracyCalculator, retrieval_metrics
+from pml_extensions.evaluation import AccuracyCalculator, _ranking
 
 COUNTED = (
     "mean_average_precision",
@@ -70,9 +70,9 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "counted":
             for device in ("", "_ON_CPU"):
-                patch.setattr(retrieval_metrics, f"_SORTED_ITEMS{device}", 0)
-            patch.setattr(retrieval_metrics, "_SORTED_GALLERY_ON_CPU", 0)
-            patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
+                patch.setattr(_ranking, f"_SORTED_ITEMS{device}", 0)
+            patch.setattr(_ranking, "_SORTED_GALLERY_ON_CPU", 0)
+            patch.setattr(_ranking, "_SORTED_SHARE", 0)
         yield
 
 
@@ -569,78 +569,6 @@ def test_a_trainer_stops_and_saves_by_it(tmp_path: Path) -> None:
     expected = pmls(final, y, include=("mean_average_precision_at_r",), k="max_bin_count")
     assert value == pytest.approx(expected["mean_average_precision_at_r"], abs=1e-5)
     assert list((tmp_path / "models").glob("trunk_best*.pth"))
-
-
-class Streams(torch.utils.data.Dataset[Any]):
-    """Anchors, each with a positive of its own and a label."""
-
-    def __init__(self, anchors: Tensor, positives: Tensor) -> None:
-        self.anchors, self.positives = anchors, positives
-
-    def __len__(self) -> int:
-        return len(self.anchors)
-
-    def __getitem__(self, i: int) -> tuple[Tensor, Tensor, int]:
-        return self.anchors[i], self.positives[i], 5 + i
-
-
-def on_circle(*degrees: float) -> Tensor:
-    angles = torch.tensor(degrees, dtype=torch.float32).deg2rad()
-    return torch.stack([angles.cos(), angles.sin()], dim=1)
-
-
-def judge(name: str, **kwargs: Any) -> Any:
-    calculator = AccuracyCalculator(include=("precision_at_1",), device=CPU)
-    cls = getattr(testers, name)
-    return cls(accuracy_calculator=calculator, dataloader_num_workers=0, **kwargs)
-
-
-def test_a_tester_of_two_streams() -> None:
-    # The positives nearest to the four anchors are numbers 0, 2, 1 and 3.
-    data = {"val": Streams(on_circle(0, 20, 40, 80), on_circle(2, 45, 26, 70))}
-    result = judge("GlobalTwoStreamEmbeddingSpaceTester").test(data, 0, torch.nn.Identity())
-    assert result["val"]["precision_at_1_level0"] == 0.5
-
-
-#: Degrees on a circle, classes, and their parents.
-PLACES = {
-    "train": ((0, 5, 20, 24, 50, 56, 70, 77), (0, 0, 1, 1, 2, 2, 3, 3), (0, 0, 0, 0, 1, 1, 1, 1)),
-    "val": ((1, 51, 6, 23, 52.4, 71, 68, 55), (0, 0, 1, 1, 2, 2, 3, 3), (0, 0, 0, 0, 1, 1, 1, 1)),
-}
-
-
-@pytest.mark.parametrize(
-    ("name", "references", "train", "val"),
-    [
-        ("GlobalEmbeddingSpaceTester", None, 1, 1 / 8),
-        ("GlobalEmbeddingSpaceTester", ["train"], 1, 4 / 8),
-        ("GlobalEmbeddingSpaceTester", ["train", "val"], 3 / 8, 3 / 8),
-        ("WithSameParentLabelTester", None, 1, 1 / 8),
-        ("WithSameParentLabelTester", ["train"], 1, 4 / 8),
-        ("WithSameParentLabelTester", ["train", "val"], 4 / 8, 4 / 8),
-    ],
-)
-def test_testers_by_hand(name: str, references: Any, train: float, val: float) -> None:
-    data = {
-        split: c_f.EmbeddingDataset(on_circle(*degrees), torch.tensor([classes, parents]).t())
-        for split, (degrees, classes, parents) in PLACES.items()
-    }
-    splits = references and [(split, [*references]) for split in PLACES]
-    result = judge(name).test(data, 0, torch.nn.Identity(), splits_to_eval=splits)
-    values = {split: result[split]["precision_at_1_level0"] for split in result}
-    assert values == pytest.approx({"train": train, "val": val})
-
-
-def test_a_tester_with_pca() -> None:
-    x, y = DATA["clustered"]
-    shapes = []
-    with_pca = judge(
-        "GlobalEmbeddingSpaceTester",
-        pca=3,
-        end_of_testing_hook=lambda t: shapes.append(t.embeddings_and_labels["val"][0].shape),
-    )
-    with_pca.test({"val": c_f.EmbeddingDataset(x, y)}, 0, torch.nn.Identity())
-    assert shapes == [(len(x), 3)]
 
 
 def by_loops(x: Tensor, y: Tensor, k: int | None, includes_query: bool) -> dict[str, float]:

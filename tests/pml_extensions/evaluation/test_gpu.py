@@ -11,7 +11,7 @@ from simulated_cuda import Device, simulated_cuda
 from torch import Tensor
 
 from pml_extensions import evaluation
-from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
+from pml_extensions.evaluation import RetrievalMetrics, _ranking, _strips
 from pml_extensions.functional import allow_tf32, free_memory
 
 pytestmark = pytest.mark.gpu
@@ -119,7 +119,7 @@ ways = pytest.mark.parametrize("classes", [4, 300], ids="{} classes".format)
 
 @ways
 def test_strips_are_no_larger_than_memory(classes: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+    monkeypatch.setattr(_ranking, "_SORTED_ITEMS", 0)
     x, labels = noisy(1500, classes)
     expected = RetrievalMetrics()(x, labels)
     x, free = x.cuda(), 2**24
@@ -135,7 +135,7 @@ def test_strips_are_no_larger_than_memory(classes: int, monkeypatch: pytest.Monk
 def test_where_memory_runs_out_strips_are_smaller(
     classes: int, simulated_gpu: Device, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", 0)
+    monkeypatch.setattr(_ranking, "_SORTED_ITEMS", 0)
     monkeypatch.setattr(_strips, "free_memory", lambda device: 2**34)  # others take it next
     x, labels = noisy(1500, classes)
     expected = RetrievalMetrics()(x, labels)

@@ -19,7 +19,8 @@ from support import paths
 from support.examples import examples
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
+from pml_extensions.evaluation import RetrievalMetrics, _ranking, _strips
+from pml_extensions.evaluation._ranking import Retrieval
 
 NAMES = ("precision_at_1", "r_precision", "mean_average_precision_at_r")
 ALL = (*NAMES, "mean_average_precision", "mean_reciprocal_rank")
@@ -36,22 +37,22 @@ def way(request: pytest.FixtureRequest) -> Iterator[str]:
     """Run everything in all ways, between which the size of the data otherwise chooses."""
     with pytest.MonkeyPatch.context() as patch:
         if request.param == "sorted, halved":
-            patch.setattr(retrieval_metrics, "_HALVED_SIZE", 0)
-            patch.setattr(retrieval_metrics, "_HALVED_SHARE", 0)
+            patch.setattr(_ranking, "_HALVED_SIZE", 0)
+            patch.setattr(_ranking, "_HALVED_SHARE", 0)
         elif request.param != "sorted":
             for limit in SORTED_LIMITS:
-                patch.setattr(retrieval_metrics, limit, 0)
-            patch.setattr(retrieval_metrics, "_SORTED_SHARE", 0)
+                patch.setattr(_ranking, limit, 0)
+            patch.setattr(_ranking, "_SORTED_SHARE", 0)
         if request.param == "counted or sorted":
-            patch.setattr(retrieval_metrics, "_KEPT_PAIRS", 40)
+            patch.setattr(_ranking, "_KEPT_PAIRS", 40)
         if request.param == "by values, as on a GPU":
-            patch.setattr(retrieval_metrics, "_is_gpu", lambda device: True)
+            patch.setattr(_ranking, "_is_gpu", lambda device: True)
             patch.setattr(_strips, "free_memory", lambda device: 2**34)
-            patch.setattr(RetrievalMetrics, "_counted_classes", _all_classes)
+            patch.setattr(Retrieval, "_counted_classes", _all_classes)
         yield request.param
 
 
-def _all_classes(self: RetrievalMetrics, members: Tensor, *_: Any, **__: Any) -> Tensor:
+def _all_classes(self: Retrieval, members: Tensor, *_: Any, **__: Any) -> Tensor:
     return torch.ones_like(members, dtype=torch.bool)
 
 

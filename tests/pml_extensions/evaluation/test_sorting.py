@@ -9,7 +9,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from pml_extensions.evaluation import RetrievalMetrics, _strips, retrieval_metrics
+from pml_extensions.evaluation import RetrievalMetrics, _ranking, _sorting, _strips
 from pml_extensions.evaluation._sorting import nearest_by_numpy, nearest_by_sorting
 
 SHAPES = [(1, 1, 1), (3, 7, 7), (5, 40, 1), (4, 90, 2), (30, 403, 9), (7, 1000, 6), (2, 300, 250)]
@@ -48,16 +48,43 @@ def test_all_ways_agree(normalize: bool, values: int, monkeypatch: pytest.Monkey
     x = torch.randint(0, values, (900, 16), generator=generator).float() * 2 + 1 - values
     found = []
     for items, size in itertools.product((0, 8192), (0, 10**6)):
-        monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS_ON_CPU", items)
-        monkeypatch.setattr(retrieval_metrics, "_SORTED_SHARE", 64 if items else 0)
-        monkeypatch.setattr(retrieval_metrics, "_HALVED_SIZE", size)
+        monkeypatch.setattr(_ranking, "_SORTED_ITEMS_ON_CPU", items)
+        monkeypatch.setattr(_ranking, "_SORTED_SHARE", 64 if items else 0)
+        monkeypatch.setattr(_ranking, "_HALVED_SIZE", size)
         metrics = RetrievalMetrics(normalize, chunk_size=100, recall_at=(1, 3, 100))
         found.append(metrics.per_query(x, labels))
-    monkeypatch.setattr(retrieval_metrics, "_is_gpu", lambda device: True)
+    monkeypatch.setattr(_ranking, "_is_gpu", lambda device: True)
     monkeypatch.setattr(_strips, "free_memory", lambda device: 2**34)
     for items in (0, 8192):
-        monkeypatch.setattr(retrieval_metrics, "_SORTED_ITEMS", items)
+        monkeypatch.setattr(_ranking, "_SORTED_ITEMS", items)
         found.append(metrics.per_query(x, labels))
     for other in found[1:]:
         for name, scores in found[0].items():
             np.testing.assert_array_equal(other[name], scores, err_msg=name)
+
+
+@pytest.mark.parametrize("share", [1, 10**9], ids=["by differences", "by products"])
+@pytest.mark.parametrize("spread", [1.0, 1e-3, 1e-5, 0.0])
+@pytest.mark.parametrize("halved_size", [0, 10**6])
+def test_raw_vectors_closer_than_float32_can_tell_are_ranked_as_in_float64(
+    spread: float, share: int, halved_size: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    generator = torch.Generator().manual_seed(7)
+    labels = torch.randint(60, (600,), generator=generator)
+    groups = torch.randn(20, 256, generator=generator, dtype=torch.float64)[torch.arange(600) % 20]
+    x = 5 + groups + spread * torch.randn(600, 256, generator=generator, dtype=torch.float64)
+    x[::50] = x[7]  # equal ones rank by index
+    distances = torch.cdist(x, x, compute_mode="donot_use_mm_for_euclid_dist")
+    distances.fill_diagonal_(torch.inf)
+    hits = labels[distances.sort(dim=1, stable=True).indices[:, :-1]] == labels.unsqueeze(1)
+    first = 1 + hits.int().argmax(dim=1).double()
+    monkeypatch.setattr(_sorting, "_DOUBTFUL_SHARE", share)
+    monkeypatch.setattr(_ranking, "_HALVED_SIZE", halved_size)
+    monkeypatch.setattr(_ranking, "_HALVED_ROWS", 100)
+    metrics = RetrievalMetrics(normalize=False, metrics="r_precision", recall_at=(1, 30, 300))
+    found = metrics.per_query(x, labels)
+    own = labels.bincount()[labels] - 1
+    within = (hits & (torch.arange(599) < own.unsqueeze(1))).sum(dim=1) / own
+    np.testing.assert_allclose(found["r_precision"], within.numpy())
+    for k in (1, 30, 300):
+        np.testing.assert_array_equal(found[f"recall_at_{k}"], (first <= k).double().numpy())

@@ -146,14 +146,6 @@ class TestNormalizedSoftmax(NormalizedSoftmaxContract):
         assert loss.W.data_ptr() == loss.proxies.data_ptr()
 
 
-class TestNormalizedSoftmaxInChunks(NormalizedSoftmaxContract):
-    arguments: ClassVar = {"softmax": ChunkedSoftmax(2)}
-
-
-class TestNormalizedSoftmaxSampled(NormalizedSoftmaxContract, SampledContract):
-    arguments: ClassVar = {"class_sampler": ClassSampler(0.9)}
-
-
 class TestNormalizedSoftmaxSampledNegatives(NormalizedSoftmaxContract, SampledContract):
     arguments: ClassVar = {"class_sampler": ClassSampler(0.3, "negatives")}
     exempt: ClassVar = {
@@ -167,19 +159,10 @@ class TestNormalizedSoftmaxSparse(NormalizedSoftmaxContract, SampledContract):
     exempt: ClassVar = SPARSE_EXEMPT
 
 
-class ProxyNCAPlusPlusContract(OurProxyContract):
+class TestProxyNCAPlusPlus(OurProxyContract):
     loss = ProxyNCAPlusPlusLoss
     phase: ClassVar = {"scale": 1.1}
     wrong_phase: ClassVar = {"scale": -1.0}
-
-
-class TestProxyNCAPlusPlus(ProxyNCAPlusPlusContract):
-    pass
-
-
-class TestProxyNCAPlusPlusSparse(ProxyNCAPlusPlusContract, SampledContract):
-    arguments: ClassVar = SPARSE
-    exempt: ClassVar = SPARSE_EXEMPT
 
 
 class SGSLContract(OurProxyContract):
@@ -195,20 +178,7 @@ class TestSGSLPerBatch(SGSLContract):
     compile_backend = "inductor"
 
 
-class TestSGSLLatch(SGSLContract):
-    arguments: ClassVar = {"join_mode": "latch"}
-
-
-class TestSGSLAlwaysInChunks(SGSLContract):
-    arguments: ClassVar = {"join_mode": "always", "softmax": ChunkedSoftmax(2)}
-
-
-class TestSGSLSparse(SGSLContract, SampledContract):
-    arguments: ClassVar = {**SPARSE, "join_threshold": 4.0}
-    exempt: ClassVar = {**SPARSE_EXEMPT, **SGSLContract.exempt}
-
-
-class WarpedContract(OurProxyContract):
+class TestWarped(OurProxyContract):
     loss = WarpedSoftmaxLoss
     arguments: ClassVar = {"alpha": 2.5, "k1": 0.7, "k2": 1.3}
     phase: ClassVar = {"alpha": 1.7, "k1": 0.3, "k2": 3.7, "delta_multiplier": 4.7, "scale": 5.7}
@@ -217,19 +187,6 @@ class WarpedContract(OurProxyContract):
         "test_gradient_of_embeddings_is_the_derivative": NO_DERIVATIVE,
         "test_gradient_of_parameters_is_the_derivative": NO_DERIVATIVE,
     }
-
-
-class TestWarped(WarpedContract):
-    pass
-
-
-class TestWarpedInChunks(WarpedContract):
-    arguments: ClassVar = {**WarpedContract.arguments, "softmax": ChunkedSoftmax(2)}
-
-
-class TestWarpedSparse(WarpedContract, SampledContract):
-    arguments: ClassVar = {**WarpedContract.arguments, **SPARSE}
-    exempt: ClassVar = {**SPARSE_EXEMPT, **WarpedContract.exempt}
 
 
 class HeatedUpContract(OurProxyContract):
@@ -242,18 +199,9 @@ class TestHeatedUp(HeatedUpContract):
     arguments: ClassVar = {"bias": "scaled"}
 
 
-class TestHeatedUpInChunks(HeatedUpContract):
-    arguments: ClassVar = {"bias": "unscaled", "softmax": ChunkedSoftmax(2)}
-
-
 class TestHeatedUpBatchNorm(HeatedUpContract):
     arguments: ClassVar = {"normalization": "bn", "bn_shift": True}
     exempt: ClassVar = {"test_samples_are_independent": "the batch gives mean and variance"}
-
-
-class TestHeatedUpSparse(HeatedUpContract, SampledContract):
-    arguments: ClassVar = {"bias": "scaled", **SPARSE}
-    exempt: ClassVar = SPARSE_EXEMPT
 
 
 class HISTContract(OurProxyContract):
@@ -266,10 +214,6 @@ class HISTContract(OurProxyContract):
 
 class TestHIST(HISTContract):
     pass
-
-
-class TestHISTInChunks(HISTContract):
-    arguments: ClassVar = {"hidden_size": 11, "softmax": ChunkedSoftmax(2)}
 
 
 class TestHISTSparse(HISTContract, SampledContract):
@@ -299,11 +243,6 @@ class TestGradMLDisjoint(GradMLContract):
 class TestGradMLAll(GradMLContract):
     def make_loss(self, **kwargs: Any) -> Any:
         return GradMLLoss(quadruples="all", w=0.5, **kwargs)
-
-
-class TestGradMLAllOddPower(GradMLContract):
-    def make_loss(self, **kwargs: Any) -> Any:
-        return GradMLLoss(quadruples="all", k=1.0, **kwargs)
 
 
 # -- on a GPU, real or simulated ------------------------------------------------------------------

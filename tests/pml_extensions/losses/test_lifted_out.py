@@ -1,4 +1,4 @@
-"""A loss is one file and ``_common.py``: both alone, elsewhere, give the golden numbers."""
+"""A loss is one file and the package ``_shared``: elsewhere, they give the golden numbers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,14 @@ import pytest
 import torch
 from support.paths import GOLDEN, ROOT
 
-FILES = ("_common.py", "losses/normalized_softmax_loss.py", "losses/grad_ml_loss.py")
+FILES = (
+    *(
+        f"_shared/{name}.py"
+        for name in ("__init__", "base_losses", "checks", "numerics", "softmax")
+    ),
+    "losses/normalized_softmax_loss.py",
+    "losses/grad_ml_loss.py",
+)
 CASES: dict[str, Any] = {
     name: case
     for name, case in json.loads(GOLDEN.read_text(encoding="utf-8"))["cases"].items()
@@ -25,7 +32,7 @@ CASES: dict[str, Any] = {
 @pytest.fixture
 def elsewhere(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     """A package with these files alone, where ours cannot be imported."""
-    for folder in ("elsewhere", "elsewhere/losses"):
+    for folder in ("elsewhere", "elsewhere/losses", "elsewhere/_shared"):
         (tmp_path / folder).mkdir()
         (tmp_path / folder / "__init__.py").touch()
     for name in FILES:

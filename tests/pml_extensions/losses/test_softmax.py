@@ -13,7 +13,8 @@ import torch.nn.functional as F
 from support.tensors import Outputs
 from torch import Tensor
 
-from pml_extensions._common import Softmax, pairwise_distances, softplus, unit_vectors
+from pml_extensions._shared.numerics import pairwise_distances, softplus, unit_vectors
+from pml_extensions._shared.softmax import Softmax
 from pml_extensions.functional import Power, Warp
 from pml_extensions.losses import ChunkedSoftmax, StopGradientSoftmaxLoss, WarpedSoftmaxLoss
 

@@ -1,0 +1,282 @@
+"""What losses inherit before PML's base classes, which are not imported here.
+
+Modules and metrics do without PML.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING, Any, ClassVar
+
+import torch
+from torch import Tensor
+
+from .checks import class_labels, embedding_shape, one_of, positive_integer
+from .numerics import at_least_float32, unit_vectors, without_autocast, world_size
+from .softmax import Logits, Softmax
+
+if TYPE_CHECKING:
+    from pytorch_metric_learning.losses import BaseMetricLossFunction as _Before
+else:
+    _Before = torch.nn.Module
+
+IndicesTuple = tuple[Tensor, ...] | None
+LossDict = dict[str, dict[str, Any]]
+
+
+class Float32Loss(_Before):
+    """Computes in float32 under autocast and for float16 and bfloat16 embeddings.
+
+    That includes regularisers and reducers: PML adds up sub-losses in the embeddings' dtype.
+    float64 stays float64. A ``distance`` is refused: the equations fix theirs.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        if kwargs.get("distance") is not None:
+            raise ValueError(
+                f"{type(self).__name__} takes no distance, because its equation fixes one; "
+                "remove that argument."
+            )
+        if type(kwargs.get("reducer")).__name__ == "DivisorReducer":
+            raise ValueError(
+                f"{type(self).__name__} names no divisor for DivisorReducer; write MeanReducer(), "
+                "which divides by the number of entries."
+            )
+        super().__init__(**kwargs)
+
+    def forward(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None = None,
+        indices_tuple: IndicesTuple = None,
+        ref_emb: Tensor | None = None,
+        ref_labels: Tensor | None = None,
+    ) -> Tensor:
+        """Return the loss, reduced by the reducer.
+
+        Args:
+            embeddings: Shape (N, D).
+            labels: Shape (N,).
+            indices_tuple: What a miner returned.
+            ref_emb: Embeddings to compare with, shape (M, D); not all losses take them.
+            ref_labels: Shape (M,).
+
+        Returns:
+            What the reducer returns: a float32 scalar (float64 if the embeddings are) for PML's.
+        """
+        # PML tells "no reference" by identity, which the cast must not break.
+        x = _float32(embeddings)
+        if ref_emb is not None:
+            # By the graph, because a comparison of values waits for a GPU.
+            parts = getattr(ref_emb.grad_fn, "next_functions", ((None,),))
+            of_all = len(ref_emb) == world_size() * len(embeddings) > len(embeddings)
+            if of_all and None is not parts[0][0] is embeddings.grad_fn:
+                raise ValueError(
+                    "DistributedLossWrapper(efficient=True) of PML loses the gradient of pairs "
+                    "across ranks; write pml_extensions.distributed.DistributedLossWrapper(loss)."
+                )
+            ref_emb = x if ref_emb is embeddings else _float32(ref_emb)
+        with without_autocast(x):
+            loss: Tensor = super().forward(x, labels, indices_tuple, ref_emb, ref_labels)
+        return loss
+
+
+def _float32(x: Tensor) -> Tensor:
+    return x.float() if x.dtype in (torch.float16, torch.bfloat16) else x
+
+
+class Phased:
+    """Numbers that can change between the phases of a training, each with its check.
+
+    They are plain floats, exact whatever the dtype of the module, and part of the checkpoint.
+    """
+
+    phase_checks: ClassVar[Mapping[str, Callable[[str, Any], float]]] = {}
+
+    def set_phase(self, **values: float) -> None:
+        """Change the named numbers from the next forward pass on; the others stay.
+
+        Args:
+            **values: New numbers by name.
+
+        Raises:
+            ValueError: A name is unknown or a value is not allowed; then nothing is changed.
+        """
+        for name, number in self._checked(values).items():
+            setattr(self, name, number)
+
+    def _checked(self, values: Mapping[str, Any]) -> dict[str, float]:
+        unknown = [name for name in values if name not in self.phase_checks]
+        if unknown:
+            raise ValueError(
+                f"{type(self).__name__} has no phase value {unknown[0]!r}; "
+                f"the names are {', '.join(self.phase_checks)}."
+            )
+        return {name: self.phase_checks[name](name, value) for name, value in values.items()}
+
+    def get_extra_state(self) -> Tensor:
+        """Return the numbers of the phase for a checkpoint, exact."""
+        return torch.tensor(
+            [getattr(self, name) for name in self.phase_checks], dtype=torch.float64
+        )
+
+    def set_extra_state(self, state: Tensor) -> None:
+        """Take over the numbers of the phase from a checkpoint."""
+        for name, number in zip(self.phase_checks, state.tolist(), strict=True):
+            setattr(self, name, number)
+
+
+class ProxyLoss(Phased, Float32Loss):
+    """A loss with a parameter ``proxies`` of shape (num_classes, embedding_size).
+
+    A subclass writes its equation as ``features`` of the embeddings, ``logits`` of features and
+    classes, and ``sample_losses`` where it is no softmax of these. They get float32 or float64
+    tensors and run without autocast; no parameter ever changes its dtype.
+
+    Args:
+        num_classes: Number of classes C.
+        embedding_size: Dimension D of the embeddings.
+        phase: Numbers by name, those of ``phase_checks``.
+        class_sampler: Draws the classes that a training step compares with, such as
+            ``ClassSampler(0.1)``; evaluation mode takes all classes. None: all.
+        softmax: How sums over classes are taken, such as ``ChunkedSoftmax()``, whose memory does
+            not grow with batch x classes. None: from the matrix of all logits.
+        check_labels: True raises ValueError for a label out of range, on a GPU by waiting for it.
+            None does so on the CPU and leaves it to an assertion on the device elsewhere. False
+            checks nothing.
+        **kwargs: PML's ``reducer``, ``weight_init_func``, ``weight_regularizer``,
+            ``embedding_regularizer`` and their weights.
+
+    Raises:
+        ValueError: An argument is out of range.
+    """
+
+    sub_losses: ClassVar[tuple[str, ...]] = ("loss",)
+    proxies: torch.nn.Parameter
+    logits: Logits
+
+    def __init__(
+        self,
+        num_classes: int,
+        embedding_size: int,
+        phase: Mapping[str, float],
+        class_sampler: Any = None,
+        softmax: Any = None,
+        check_labels: bool | None = None,
+        **kwargs: Any,
+    ) -> None:
+        super().__init__(**kwargs)
+        self.num_classes = positive_integer("num_classes", num_classes)
+        self.embedding_size = positive_integer("embedding_size", embedding_size)
+        self.set_phase(**phase)
+        self.proxies = torch.nn.Parameter(torch.empty(self.num_classes, self.embedding_size))
+        self.weight_init_func(self.proxies)
+        self.class_sampler = _object("class_sampler", class_sampler, "fewest", "ClassSampler(0.1)")
+        self.softmax = _object("softmax", softmax, "sums", "ChunkedSoftmax()") or Softmax()
+        self.check_labels = one_of("check_labels", check_labels, (None, True, False))
+        names = ["num_classes", "embedding_size", *self.phase_checks]
+        self.add_to_recordable_attributes(list_of_names=names, is_stat=False)
+
+    def get_logits(self, embeddings: Tensor) -> Tensor:
+        """Return the logits of the softmax: larger is more similar.
+
+        Args:
+            embeddings: Shape (N, embedding_size).
+
+        Returns:
+            Shape (N, num_classes), float32 (float64 if the embeddings are).
+        """
+        embedding_shape(embeddings, self.embedding_size)
+        with without_autocast(embeddings):
+            x = self.features(at_least_float32(embeddings))
+            return self.logits(x, *(p.to(x) for p in self.class_parameters()))
+
+    def features(self, embeddings: Tensor) -> Tensor:
+        """Return what the logits are made of, shape (N, D): the embeddings, unless overridden."""
+        return embeddings
+
+    def features_in_training(self, embeddings: Tensor) -> Tensor:
+        """Return the same for the loss, where running statistics may move."""
+        return self.features(embeddings)
+
+    def compute_loss(
+        self,
+        embeddings: Tensor,
+        labels: Tensor | None,
+        indices_tuple: IndicesTuple,
+        ref_emb: Tensor | None,
+        ref_labels: Tensor | None,
+    ) -> LossDict:
+        """Return PML's loss dictionary; called by ``forward``.
+
+        Raises:
+            ValueError: This call cannot be meant.
+        """
+        if labels is None:
+            raise ValueError(f"labels are required by {type(self).__name__}, but none were given.")
+        if ref_emb is not embeddings or ref_labels is not labels:
+            raise ValueError(f"{type(self).__name__} takes no ref_emb; leave it out.")
+        embedding_shape(embeddings, self.embedding_size)
+        labels = class_labels(labels, self.num_classes, self.check_labels)
+        losses = self.sample_losses(embeddings, labels)
+        if len(embeddings) == 0:
+            # The mean of nothing is NaN; PML's zero loss keeps the graph.
+            return self.zero_losses()
+        if indices_tuple is not None:
+            from pytorch_metric_learning.utils import loss_and_miner_utils as lmu
+
+            weights = lmu.convert_to_weights(indices_tuple, labels, dtype=embeddings.dtype)
+            losses = {name: values * weights for name, values in losses.items()}
+        indices = torch.arange(len(embeddings), device=embeddings.device)
+        loss_dict = {
+            name: {"losses": values, "indices": indices, "reduction_type": "element"}
+            for name, values in losses.items()
+        }
+        self.add_weight_regularization_to_loss_dict(loss_dict, self.proxies)
+        return loss_dict
+
+    def sample_losses(self, embeddings: Tensor, labels: Tensor) -> dict[str, Tensor]:
+        """Return each sub-loss of the samples, shape (N,), by name: the softmax of ``logits``."""
+        y, rows = self.classes(embeddings, labels, *self.class_parameters())
+        x = self.features_in_training(embeddings)
+        return {"loss": self.softmax.cross_entropy(self.logits, x, rows, y)}
+
+    def class_parameters(self) -> tuple[Tensor, ...]:
+        """Return the class-wise parameters, those that ``logits`` takes."""
+        return (self.proxies,)
+
+    def classes(
+        self, x: Tensor, labels: Tensor, *parameters: Tensor
+    ) -> tuple[Tensor, tuple[Tensor, ...]]:
+        """Return labels and rows of class-wise parameters for the classes of this step."""
+        rows: Sequence[Tensor] = parameters
+        if self.class_sampler is not None and self.training:
+            labels, rows = self.class_sampler(labels, parameters)
+        return labels, tuple(row.to(x) for row in rows)
+
+    def _sub_loss_names(self) -> list[str]:
+        return list(self.sub_losses)
+
+    @torch.no_grad()
+    def set_proxies_to_class_means(self, embeddings: Tensor, labels: Tensor) -> None:
+        """Start the proxies at the unit-length mean of each class (paper 003's code, for SOP).
+
+        Args:
+            embeddings: Of the training images before training, shape (M, embedding_size).
+            labels: Shape (M,); classes without a sample keep their proxy.
+
+        Raises:
+            ValueError: A shape or a label is out of range.
+        """
+        embedding_shape(embeddings, self.embedding_size)
+        labels = class_labels(labels, self.num_classes, check=True).to(self.proxies.device)
+        x = embeddings.to(self.proxies)
+        sums = torch.zeros_like(self.proxies).index_add_(0, labels, x)
+        seen = torch.bincount(labels, minlength=self.num_classes) > 0
+        self.proxies.copy_(torch.where(seen.unsqueeze(1), unit_vectors(sums), self.proxies))
+
+
+def _object(name: str, value: Any, method: str, example: str) -> Any:
+    if value is not None and not hasattr(value, method):
+        raise ValueError(f"{name} must be an object such as {example}, but got {name}={value!r}.")
+    return value

@@ -1,0 +1,113 @@
+"""Checks of arguments: each error says what was given and what is allowed."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Number:
+    """A check of a number: called with a name and a value, it returns the value or raises.
+
+    Args:
+        allowed: What the number must be, in words.
+        holds: Whether it is.
+    """
+
+    allowed: str
+    holds: Callable[[float], bool]
+
+    def __call__(self, name: str, value: Any) -> float:
+        """Return ``value`` as a float, or raise ValueError if it is no number that is allowed."""
+        try:
+            number = None if isinstance(value, (bool, str)) else float(value)
+        except (TypeError, ValueError):
+            number = None
+        if number is None or not self.holds(number):
+            allowed = "a number" if number is None else self.allowed
+            raise ValueError(f"{name} must be {allowed}, but got {name}={value!r}.")
+        return number
+
+
+positive = Number("finite and greater than 0", lambda x: 0 < x < math.inf)
+positive_or_infinite = Number("greater than 0", lambda x: x > 0)
+non_negative = Number("finite and at least 0", lambda x: 0 <= x < math.inf)
+at_least_one = Number("finite and at least 1", lambda x: 1 <= x < math.inf)
+fraction = Number("at least 0 and below 1", lambda x: 0 <= x < 1)
+share = Number("above 0 and at most 1", lambda x: 0 < x <= 1)
+
+
+def positive_integer(name: str, value: Any) -> int:
+    """Return ``value`` as an int, or raise ValueError if it is not a whole number above 0."""
+    try:
+        number = operator.index(value)
+    except TypeError:
+        number = 0
+    if isinstance(value, bool) or number < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1, but got {name}={value!r}.")
+    return number
+
+
+def one_of(name: str, value: Any, allowed: Sequence[Any]) -> Any:
+    """Return ``value``, or raise ValueError if it is none of ``allowed``."""
+    # Identity for booleans: 0 == False, but 0 is not what the signature offers.
+    if not any(
+        value is option or (isinstance(value, str) and value == option) for option in allowed
+    ):
+        options = ", ".join(repr(option) for option in allowed)
+        raise ValueError(f"{name} must be one of {options}, but got {name}={value!r}.")
+    return value
+
+
+def class_labels(labels: Tensor, num_classes: int, check: bool | None = None) -> Tensor:
+    """Return ``labels`` as int64, or raise ValueError if they are not integers 0..num_classes-1.
+
+    On a GPU reading the range would wait for the device, so there, and under torch.compile, it is
+    an assertion that the device makes, unless ``check`` is True; False checks nothing.
+    """
+    if labels.dtype.is_floating_point or labels.dtype.is_complex or labels.dtype == torch.bool:
+        raise ValueError(f"labels must be integers, but their dtype is {labels.dtype}.")
+    labels = labels.long()
+    if check is False or len(labels) == 0:
+        return labels
+    lowest, highest = labels.aminmax()
+    if torch.compiler.is_compiling() or (check is None and labels.device.type != "cpu"):
+        valid = (lowest >= 0) & (highest < num_classes)
+        torch._assert_async(valid, f"a label is not in 0..{num_classes - 1}")
+    elif lowest < 0 or highest >= num_classes:
+        wrong = lowest if lowest < 0 else highest
+        raise ValueError(
+            f"num_classes={num_classes}, but a label is {int(wrong)}; labels must be "
+            f"0..{num_classes - 1} (data sets that count from 1 need remapping)."
+        )
+    return labels
+
+
+def embedding_shape(embeddings: Tensor, embedding_size: int | None = None) -> None:
+    """Raise ValueError unless ``embeddings`` are floating-point vectors of the expected size."""
+    expected = "embedding_size" if embedding_size is None else embedding_size
+    if embeddings.ndim != 2 or expected not in ("embedding_size", embeddings.shape[1]):
+        raise ValueError(
+            f"embeddings must have shape (batch_size, {expected}), "
+            f"but got {tuple(embeddings.shape)}."
+        )
+    if not embeddings.dtype.is_floating_point:
+        raise ValueError(f"embeddings must be floating point, but got {embeddings.dtype}.")
+
+
+def require_squares(x: Tensor, name: str) -> None:
+    """Raise ValueError if squared distances of finite ``x``, summed in its dtype, overflow."""
+    # Four times the sum is more than that of all distances to one point between them.
+    if not math.isfinite(x.square().sum().mul_(4)):
+        raise ValueError(
+            f"{name} must have finite squares, but those of values up to "
+            f"{float(x.abs().max()):.3g} overflow in {x.dtype}; divide all by one number, or look "
+            "for what made them so large (a training that diverged)."
+        )
