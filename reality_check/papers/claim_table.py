@@ -13,7 +13,7 @@ from typing import get_args
 from reality_check.config.claims import Claim
 from reality_check.config.compose import load_experiment
 from reality_check.config.differences import differing_keys
-from reality_check.config.metrics import is_fraction, title
+from reality_check.config.metrics import metric_of, title
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
@@ -21,9 +21,9 @@ from reality_check.registry.pack import campaign_of
 from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
 from reality_check.report.planning import mean_scatter
+from reality_check.report.sections.untrained import not_above_untrained
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import counted, hours_text, listed, p_text, points, true_minus
-from reality_check.report.untrained import not_above_untrained
 from reality_check.statistics import CONFIDENCE, Shares
 from reality_check.studies.campaign import Campaign
 from reality_check.utils.config_files import shipped_files
@@ -232,7 +232,7 @@ def criterion(claim: Claim) -> str:
 def _margin(claim: Claim) -> str:
     if isinstance(claim.margin, str):
         return claim.margin
-    if not is_fraction(claim.metrics[0]):
+    if not metric_of(claim.metrics[0]).percent:
         return f"{claim.margin:g}"
     return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
 
@@ -266,7 +266,7 @@ def _evidence(claim: Claim, finding: Finding) -> str:
     difference = finding.difference
     if difference is None or difference.low is None or difference.high is None:
         return finding.why
-    scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
+    scale, unit = (100, " points") if metric_of(finding.first.metric).percent else (1, "")
     values = (difference.mean, difference.low, difference.high)
     numbers = [true_minus(scale * value, plus=True) for value in values]
     decided = p_text(finding.p) if finding.p is not None else finding.why
