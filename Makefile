@@ -2,6 +2,7 @@
 # make test      sets up everything in .venv; linter, type checker, import rules and the fast tests
 # make test-all  the same with the slow tests: kills, servers, clusters, browser, LaTeX, figures
 # make test-gpu  the tests for GPUs, on a simulated one where there is none; part of make test-all
+# make figures   the papers' figures, drawn again, in figures/
 # make gpu       measures the GPU of this machine, at most ten minutes: runs/gpu/gpu.md and gpu.json
 # make minimum   the fast tests with the oldest versions that setup.cfg allows; needs Python 3.10
 # make docs      the documentation as a site, in site/
@@ -27,14 +28,14 @@ QUICKLY := --quiet --no-compile
 # Where this is set, each of the many processes that tests start would compile all modules anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-all test-gpu gpu minimum lint style types docs clean
+.PHONY: demo test test-all test-gpu figures gpu minimum lint style types docs clean
 
 demo: $(VENV)/.installed
 	$(BIN)/reality-check run quickstart --out runs/quickstart --workers $(WORKERS)
 
 test: SELECTED := -m "not slow"
 test: BESIDE := types
-test-all: SELECTED := -m "not gpu" --hypothesis-profile=thorough
+test-all: SELECTED := -m "not gpu" --hypothesis-profile=thorough tests examples
 test-all: BESIDE := types test-gpu
 test-all: PROCESSES = $(shell expr $(CORES) + 2)
 test test-all: style
@@ -47,6 +48,9 @@ test test-all: style
 # A process of its own: the simulated device replaces parts of torch.
 test-gpu: $(VENV)/.installed-dev
 	$(BIN)/python -m pytest -p simulated_cuda.plugin -m gpu
+
+figures: $(VENV)/.installed-dev
+	$(BIN)/python -m examples.paper_figures
 
 gpu: $(VENV)/.installed-dev
 	$(BIN)/python benchmarks/gpu.py

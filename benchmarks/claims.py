@@ -30,7 +30,7 @@ import numpy as np
 from calibration import Population, read, row
 
 from reality_check.papers.gains import Noise, judge_gains, noise_of, pooled
-from reality_check.papers.paper_table import PaperTable, TableRow
+from reality_check.papers.printed_tables import PrintedTable, TableRow
 
 METHODS = 6
 BUDGETS = (10, 50)
@@ -72,7 +72,7 @@ KINDS = (
 class Made:
     """A table, and the true theta of each method."""
 
-    table: PaperTable
+    table: PrintedTable
     truth: dict[str, float]
     seed_sd: float | None
 
@@ -89,10 +89,15 @@ def make(methods: Sequence[Population], kind: Kind, spread: float, seed: int) ->
         shift = truth[name] - who.theta(kind.budget)
         scores = shift + _printed(who, kind, draw)
         printed = float(scores.std(ddof=1)) if kind.prints_sd else None
-        own = TableRow(name, "MAP@R", float(scores.mean()), len(scores), printed, networks=FOLDS)
-        rows.append(replace(own, on_test=kind.on_test, trials=kind.budget))
+        rows.append(
+            TableRow(
+                method=name, metric="MAP@R", mean=float(scores.mean()), n=len(scores), sd=printed,
+                trials=kind.budget, networks=FOLDS,
+                selected_on="test" if kind.on_test else "validation",
+            )
+        )  # fmt: skip
     sd = None if kind.prints_sd else training_sd(one)
-    return Made(PaperTable("made up", "", tuple(rows)), truth, sd)
+    return Made(PrintedTable("made up", "", tuple(rows)), truth, sd)
 
 
 def _printed(who: Population, kind: Kind, draw: np.random.Generator) -> np.ndarray:

@@ -38,10 +38,10 @@ from pml_extensions.evaluation import RetrievalMetrics, RetrievalResult
 from pml_extensions.functional import allow_tf32
 from pml_extensions.losses import ChunkedSoftmax, ClassSampler, NormalizedSoftmaxLoss
 from reality_check.config.metrics import PRIMARY
-from reality_check.config.training import LEVERS, GpuSettings, Optimizer, Optimizers
+from reality_check.config.training import GpuSettings
 from reality_check.evaluation.metrics import embed
 from reality_check.models.network import autocast
-from reality_check.training.gpu_speed import Choice, probe, seconds_of_a_step
+from reality_check.training.captured_step import CHECKS, WARM_UP
 from reality_check.training.module import TrainingModule
 from reality_check.training.trainer import Trainer
 from reality_check.utils.environment import describe_gpu
@@ -243,43 +243,32 @@ def steps(bench: Bench, name: str) -> None:
 
 
 def settings(bench: Bench, name: str, fold: Trainer) -> None:
-    """Whole steps, optimisers included, with each setting that may help, and the probe's choice."""
-    part = Optimizer(name="Adam", lr=1e-6)  # RMSprop, which papers have, cannot be fused
-    optimizers = Optimizers(trunk=part, embedder=part, loss=part)
-    update = {"optimizers": optimizers, "gpu": GpuSettings(cuda_graph="auto")}
-    changed = fold.task.training.model_copy(update=update)
-    task = dataclasses.replace(fold.task, training=changed)
-    shape = training.input_shape(fold.train_set, changed.augmentation)
-    batches = list(fold.batches.take(4))
+    """Whole steps, optimisers included, with each setting that may help."""
+    shape = training.input_shape(fold.train_set, fold.task.training.augmentation)
+    in_turn = itertools.cycle(list(fold.batches.take(4)))
 
     def rate(gpu: dict[str, Any]) -> float:
-        how = changed.model_copy(update={"gpu": GpuSettings(probe=False, **gpu)})
-        timed = dataclasses.replace(task, training=how)
-        module = TrainingModule(timed, fold.train_set.num_classes, shape, GPU)
+        how = fold.task.training.model_copy(
+            update={"gpu": GpuSettings(**{"cuda_graph": False, **gpu})}
+        )
+        task = dataclasses.replace(fold.task, training=how)
+        module = TrainingModule(task, fold.train_set.num_classes, shape, GPU)
         module.train()
-        seconds = seconds_of_a_step(module, batches)
+        for _ in range(WARM_UP + CHECKS):
+            module.step(*next(in_turn))
+        seconds = bench.seconds(lambda: module.step(*next(in_turn)))
         if module.remarks():
             raise RuntimeError(module.remarks()[0])
         return BATCH / seconds
 
     floor: Row | None = None
-    compiled = [{"compile": True}] * (name == "resnet18-64")  # it takes a minute
-    for one in ({}, *({lever: True} for lever in LEVERS), *compiled):
-        words = ", ".join(one) or "plain"
-        how = functools.partial(rate, one)
-        row = bench.measure("networks", f"{name}, steps, {words}", "images/s", how, floor)
+    compiled = ["compile"] * (name == "resnet18-64")  # it takes a minute
+    for key in ("plain", "cuda_graph", "channels_last", *compiled):
+        gpu = {} if key == "plain" else {key: True}
+        how = functools.partial(rate, gpu)
+        row = bench.measure("networks", f"{name}, steps, {key}", "images/s", how, floor)
         floor = floor or row
         torch.cuda.empty_cache()
-
-    def probed() -> float:
-        begun = time.perf_counter()
-        choices.append([*probe(task, fold.train_set, GPU)][-1])
-        return time.perf_counter() - begun
-
-    choices: list[Choice] = []
-    bench.measure("networks", f"{name}, the probe", "s", probed)
-    if choices:
-        bench.rows[-1] = dataclasses.replace(bench.rows[-1], note=str(choices[0]))
 
 
 def validations(bench: Bench, name: str, fold: Trainer) -> None:
@@ -391,8 +380,8 @@ def heads(bench: Bench) -> None:
         update={"max_epochs": 1 if bench.tiny else 10, "patience": None}
     )
 
-    def seconds(levers: dict[str, bool]) -> float:
-        how = rules.model_copy(update={"gpu": GpuSettings(probe=False, **levers)})
+    def seconds(gpu: dict[str, bool]) -> float:
+        how = rules.model_copy(update={"gpu": GpuSettings(**{"cuda_graph": False, **gpu})})
         with tempfile.TemporaryDirectory() as folder:
             fold = features.trainer(made, sets[0], sets[1], Path(folder), GPU, how)
             begun = time.perf_counter()
@@ -403,12 +392,11 @@ def heads(bench: Bench) -> None:
             raise RuntimeError(fold.module.remarks()[0])
         return spent
 
-    fused: dict[str, bool] = {"fused_optimizers": True}
     floor: Row | None = None
     bench.measure("heads", f"{count:,} x {features.WIDTH}, warm-up", "s", lambda: seconds({}))
-    for levers in ({}, fused, {"cuda_graph": True}, {**fused, "cuda_graph": True}):
-        name = f"{count:,} x {features.WIDTH}, a training, {', '.join(levers) or 'plain'}"
-        how = functools.partial(seconds, levers)
+    for gpu in ({}, {"cuda_graph": True}):
+        name = f"{count:,} x {features.WIDTH}, a training, {', '.join(gpu) or 'plain'}"
+        how = functools.partial(seconds, gpu)
         row = bench.measure(
             "heads", name, "s", lambda how=how: statistics.median(how() for _ in range(3)), floor
         )

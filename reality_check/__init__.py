@@ -28,19 +28,23 @@ from reality_check.utils.errors import UsageError
 if TYPE_CHECKING:
     from reality_check.api import load_network, load_results, run, track
     from reality_check.config import Experiment, load_experiment
+    from reality_check.config.described import Description, describe
     from reality_check.evaluation.trained_network import TrainedNetwork
     from reality_check.launch.parallelism import Parallelism
-    from reality_check.results import ExperimentResults, Record, ResultRow
+    from reality_check.results import ExperimentResults, MethodRecords, Record, ResultRow
 
 __all__ = [
+    "Description",
     "Experiment",
     "ExperimentResults",
+    "MethodRecords",
     "Parallelism",
     "Record",
     "ResultRow",
     "TrainedNetwork",
     "UsageError",
     "__version__",
+    "describe",
     "load_experiment",
     "load_network",
     "load_results",
@@ -52,7 +56,10 @@ __all__ = [
 _HOMES = {
     "Experiment": "config",
     "load_experiment": "config",
+    "Description": "config.described",
+    "describe": "config.described",
     "ExperimentResults": "results",
+    "MethodRecords": "results",
     "Record": "results",
     "ResultRow": "results",
     "TrainedNetwork": "evaluation.trained_network",

@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 import itertools
 from collections.abc import Callable, Sequence
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -12,7 +13,7 @@ from reality_check.config.metrics import Stage
 from reality_check.config.published import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import sources_of
-from reality_check.papers.published_tables import comparable_tables
+from reality_check.papers.published_comparison import comparable_tables
 from reality_check.registry.joining import joined
 from reality_check.registry.pack import (
     campaign_of,
@@ -22,9 +23,16 @@ from reality_check.registry.pack import (
     write_folder,
 )
 from reality_check.report.collect import collect
-from reality_check.report.combine import combine, describe, differences, folder_labels, groups
+from reality_check.report.combine import (
+    Source,
+    combine,
+    describe,
+    differences,
+    folder_labels,
+    groups,
+)
 from reality_check.report.leaderboard import leaderboard_html
-from reality_check.report.pooling import Source
+from reality_check.report.own_columns import compute_columns
 from reality_check.report.writing import pack_pages, write_grouped_report, write_report
 from reality_check.results import ExperimentResults
 from reality_check.studies.campaign import Campaign, read_campaign, recorded_campaign
@@ -105,9 +113,9 @@ def run(
         if device == "auto":  # of jobs
             device = "cpu" if ready.experiment.slurm.gpus == 0 else "cuda"
         campaign = Campaign(ready.experiment, folder)
-        campaign.baselines().note("data", ready.describe_data(device))
-        campaign.baselines().note("parameters", ready.trained_parameters())
-        campaign.baselines().note("inputs", ready.describe_inputs())
+        campaign.baselines().set_attribute("data", ready.describe_data(device))
+        campaign.baselines().set_attribute("parameters", ready.trained_parameters())
+        campaign.baselines().set_attribute("inputs", ready.describe_inputs())
         if ready.experiment.storage is None:
             # The folder is held by this run alone. In a container that was started anew, workers of
             # the one before could not be seen to be gone for some minutes.
@@ -116,6 +124,7 @@ def run(
         if not campaign.is_complete():
             _work(campaign, parallelism, look, log)
         tracking.finish(campaign)
+        compute_columns(campaign, partial(collect, campaign, importance=False), log)
         return _write(campaign)
 
 
@@ -127,10 +136,11 @@ def _work(
 ) -> None:
     """Have workers do all that is left."""
     from reality_check.launch.local import LocalWorkers
-    from reality_check.launch.slurm import SlurmWorkers
 
     workers: LocalWorkers | SlurmWorkers
     if parallelism.launcher == "slurm":
+        from reality_check.launch.slurm import SlurmWorkers  # needs submitit
+
         workers = SlurmWorkers(campaign, parallelism, log)
     else:
         workers = LocalWorkers(campaign.out_dir, parallelism)
@@ -175,7 +185,7 @@ def report(out_dir: str | Path, compare_published: bool = False) -> ExperimentRe
     Args:
         out_dir: of the experiment.
         compare_published: whether published tables of the same data set are compared with the
-            results (:mod:`reality_check.papers.published_tables`).
+            results (:mod:`reality_check.papers.published_comparison`).
 
     Raises:
         UsageError: this is not an output folder of reality-check, its records are not there, or
@@ -355,7 +365,7 @@ def _load_network(folder: Path, method: str, reproduction: int, fold: int | None
         )
     prepared = PreparedExperiment(campaign.experiment)
     wanted, stage = prepared.method(method), Stage.FINAL if fold is None else Stage.REPRODUCTIONS
-    inputs = campaign.noted("inputs")
+    inputs = campaign.attribute("inputs")
     shape = prepared.input_shape(method) if inputs is None else described_input(inputs[method])
     try:
         network = load_kept(folder, wanted, (stage, reproduction, fold or 0), shape)

@@ -5,7 +5,7 @@ The campaign fills these classes from the storage; the report only reads them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypedDict
@@ -13,7 +13,8 @@ from typing import TYPE_CHECKING, Any, TypedDict
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import PRIMARY, STAGES, title
+from reality_check.config.described import Description
+from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
 
 if TYPE_CHECKING:
     from reality_check.config.published import PublishedResults
@@ -97,13 +98,13 @@ class TrialRecord:
     state: str
     value: float | None = None
     params: dict[str, Any] = field(default_factory=dict)
-    fold_values: tuple[float, ...] = ()
-    fold_epochs: tuple[int, ...] = ()
-    cut_short: tuple[tuple[int, ...], ...] = ()
+    fold_values: Sequence[float] = ()
+    fold_epochs: Sequence[int] = ()
+    cut_short: Sequence[Sequence[int]] = ()
     diverged: str | None = None
     seconds: float | None = None
     attempts: int = 1
-    curves: tuple[tuple[tuple[int, float], ...], ...] = ()
+    curves: Sequence[Sequence[tuple[int, float]]] = ()
     search: int = 0
     retrained: int | None = None
 
@@ -167,45 +168,22 @@ class Cost:
 
 
 @dataclass(frozen=True)
-class Energy:
-    """What one stage of one method used of electricity, by the counters of one kind of part.
+class ColumnValue:
+    """A cell of a column of the user's own: what a function returned for one method.
 
     Attributes:
-        method: its name; ``""`` for the baselines, which belong to none.
-        stage: one of :data:`STAGES`, or ``"baselines"``.
-        part: ``"gpus"``, ``"processors"`` or ``"memory"``.
-        kilowatt_hours: of all that ran on the part while a worker was at this work; where several
-            workers were at work, a share of it.
-        hours: of workers, in which these counters were read.
+        name: of the column, as the YAML has it.
+        description: its title, unit and direction.
+        value: ``None`` for an empty cell.
+        problem: why the function has no value; empty where it returned one, or ``None``.
+        code: fingerprint of the function, or the version of its package.
     """
 
-    method: str
-    stage: str
-    part: str
-    kilowatt_hours: float
-    hours: float
-
-
-@dataclass(frozen=True)
-class EmbeddingMap:
-    """Where the t-SNE of a method puts test images; see
-    :mod:`reality_check.evaluation.embedding_map`.
-
-    Attributes:
-        points: float32 (N, 2).
-        labels: int64 (N,), the class of each, 0..C-1.
-        class_names: of the C test classes.
-        stage: ``"reproductions"`` or ``"final"``.
-        reproduction: its number.
-        perplexity: of the t-SNE.
-    """
-
-    points: NDArray[np.float32]
-    labels: NDArray[np.int64]
-    class_names: tuple[str, ...]
-    stage: str
-    reproduction: int
-    perplexity: float
+    name: str
+    description: Description
+    value: float | None = None
+    problem: str = ""
+    code: str = ""
 
 
 @dataclass(frozen=True)
@@ -226,9 +204,27 @@ class MethodResults:
     normalize_embeddings: bool = True
     gallery: Path | None = None  # a PNG of test images and their neighbours, where asked for
     origin: str = ""  # its output folder, in a report of several
-    map: EmbeddingMap | None = None  # of test images, where one was asked for
     #: Of one network, that a training changes: those of a part without learning rate are not.
     trained_parameters: int | None = None
+    columns: tuple[ColumnValue, ...] = ()  # of the user's own
+
+
+@dataclass(frozen=True)
+class MethodRecords:
+    """What a column of the user's own is a function of: all that was recorded of one method.
+
+    Attributes:
+        method: its trials, reproductions and final trainings, with their scores in validation,
+            parameters and seconds.
+        rows: its lines of ``results.csv``: the scores of its reproductions on the test classes.
+        costs: the hours of each of its stages, by kind of device.
+        out_dir: the output folder, from which :func:`reality_check.load_network` loads networks.
+    """
+
+    method: MethodResults
+    rows: tuple[ResultRow, ...]
+    costs: tuple[Cost, ...]
+    out_dir: Path
 
 
 @dataclass(frozen=True)
@@ -289,15 +285,11 @@ class ExperimentResults:
         config: the resolved experiment as plain nested data, as in ``experiment.yaml``.
         queries: the scores of every test query; ``None`` where none were kept.
         costs: what the trainings took.
-        energy: the electricity they used, where the machines have counters.
-        energy_missing: why other counters were not read, a sentence each.
         versions: of Python and of the packages that decide results, by name, when the search began.
         published: tables of papers to be compared with the results, beyond the one that the
             experiment itself repeats (``config["published_results"]``).
         folders: the output folders of a report of several, or of one group of it; empty for one.
         noun: what one of the samples is called.
-        searches: of each method, with ``protocol.search.looks``: those of the look that the
-            experiment ended at, or goes on to; ``None`` without looks.
     """
 
     name: str
@@ -312,19 +304,26 @@ class ExperimentResults:
     config: dict[str, Any] = field(default_factory=dict)
     queries: QueryScores | None = None
     costs: tuple[Cost, ...] = ()
-    energy: tuple[Energy, ...] = ()
-    energy_missing: tuple[str, ...] = ()
     versions: dict[str, str] = field(default_factory=dict)
     published: tuple[PublishedResults, ...] = ()
     folders: tuple[Folder, ...] = ()
     noun: str = "image"
-    searches: int | None = None
 
     @property
     def selected_by(self) -> str:
         """The title of the validation metric that chose epochs and trials."""
+        metric = self.metric(self._protocol.get("selects_by", PRIMARY))
+        return f"-{metric.title}" if metric.sign < 0 else metric.title
+
+    @property
+    def _protocol(self) -> dict[str, Any]:
         protocol = self.config.get("protocol")
-        return title(protocol.get("selects_by", PRIMARY) if isinstance(protocol, dict) else PRIMARY)
+        return protocol if isinstance(protocol, dict) else {}
+
+    def metric(self, name: str) -> Metric:
+        """Return a metric; title, unit and direction of an own one are those that were recorded."""
+        described = self._protocol.get("described", {})
+        return metric_of(name, {one: Description(**said) for one, said in described.items()})
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """A method's part of ``config``; empty where there is none."""

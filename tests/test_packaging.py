@@ -78,6 +78,7 @@ def test_the_source_archive_builds_the_package_and_has_no_tests(built: Built) ->
     with tarfile.open(built.sdist) as archive:
         names = {name.partition("/")[2] for name in archive.getnames()}
     assert {"LICENSE", "README.md", "CHANGELOG.md", "pyproject.toml", "setup.cfg"} <= names
+    assert "examples/paper_figures/__main__.py" in names
     assert not [name for name in names if re.match(r"(tests|docs|benchmarks|shared|runs)\b", name)]
     assert not [name for name in names if name.endswith((".pdf", ".pt", ".pth", ".npz", ".db"))]
 

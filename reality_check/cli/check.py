@@ -74,7 +74,7 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     from reality_check.launch.cost import estimate_cost
     from reality_check.launch.prepare import check_experiment, fingerprints
     from reality_check.registry.packed_methods import check_packed, packs_of
-    from reality_check.report.planning import looks_sentence, resolution_sentence
+    from reality_check.report.planning import resolution_sentence
     from reality_check.report.treatment import open_schedules
     from reality_check.training.methods import search_space
     from reality_check.training.preflight import with_trials
@@ -113,8 +113,6 @@ def print_check(experiment: Experiment, like: Shares | None = None) -> None:
     compared = sum(method.control_of is None for method in experiment.methods)
     if compared > 1:
         print(resolution_sentence(experiment.protocol, compared, like))
-    if sentence := looks_sentence(experiment.protocol, compared, like):
-        print(sentence)
 
 
 def _describe(checked: LossCheck) -> str:

@@ -76,10 +76,9 @@ def add_parser(commands: Commands) -> None:
 def run(options: argparse.Namespace) -> int:
     from reality_check.papers.gain_text import plain, sentences, write_figure
     from reality_check.papers.gains import judge_gains, noise_of
-    from reality_check.papers.paper_table import load_table
+    from reality_check.papers.printed_tables import load_table
 
-    on_test = None if options.selected_on is None else options.selected_on == "test"
-    table = load_table(options.table).of(options.metric, on_test)
+    table = load_table(options.table).of(options.metric, options.selected_on)
     noise = noise_of(table, options.seed_sd, options.classes)
     gains = judge_gains(table, noise, options.proposed)
     if options.json:

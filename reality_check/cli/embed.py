@@ -1,4 +1,4 @@
-"""``reality-check embed``: images or tensors through a frozen trunk, once, into a file."""
+"""``reality-check embed``: images or tensors through a frozen trunk, once, into a folder."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ if TYPE_CHECKING:
     from reality_check.launch.embed import Embedding
 
 _DETAILS = """\
-Embeds every sample of DATA once and writes an .npz file of the features, with
+Embeds every sample of DATA once and writes a folder of .npy files: features,
 labels, names and origin. Comparing losses on them takes minutes:
-`dataset: FILE.npz` with `model: identity` and `protocol: features`. After an
+`dataset: FOLDER` with `model: identity` and `protocol: features`. After an
 interruption, the same command resumes.
 
 Without --weights, trunks of torchvision and timm get their published weights;
 all others get random ones or those that their own code loads.
 
 examples:
-  reality-check embed ./birds --trunk timm:vit_small_patch14_dinov2 --out birds.npz
-  reality-check embed cub200 dataset.path=/my/CUB_200_2011 --trunk resnet50 --out cub.npz
-  reality-check embed omniglot --trunk my_models.MyTrunk --weights mine.pth --out o.npz
+  reality-check embed ./birds --trunk timm:vit_small_patch14_dinov2 --out birds_features
+  reality-check embed cub200 dataset.path=/my/CUB_200_2011 --trunk resnet50 --out cub_features
+  reality-check embed omniglot --trunk my_models.MyTrunk --weights mine.pth --out features
 
 exit status: 0 written or already there, 2 an input cannot be used
 """
@@ -34,7 +34,7 @@ _CROP = 224
 
 
 def add_parser(commands: Commands) -> None:
-    title = "embed images or tensors with a frozen trunk, into a file of features"
+    title = "embed images or tensors with a frozen trunk, into a folder of features"
     command = add_command(commands, "embed", run, title, _DETAILS)
     command.add_argument(
         "data",
@@ -52,7 +52,7 @@ def add_parser(commands: Commands) -> None:
         metavar="NAME",
         help="timm:NAME, torchvision:NAME, or the import path of a torch.nn.Module",
     )
-    command.add_argument("--out", required=True, metavar="FILE", help="the .npz file to write")
+    command.add_argument("--out", required=True, metavar="FOLDER", help="the folder to write")
     command.add_argument(
         "--weights", metavar="WEIGHTS", help="imagenet, none, a tag, or the path of a file"
     )
@@ -73,11 +73,7 @@ def add_parser(commands: Commands) -> None:
         "--resize", type=positive, metavar="PIXELS", help="short side before the crop"
     )
     command.add_argument(
-        "--batch-size",
-        type=positive,
-        default=64,
-        metavar="N",
-        help="samples per batch (default: 64)",
+        "--batch-size", type=positive, default=64, metavar="N", help="samples (default: 64)"
     )
     command.add_argument(
         "--device", default="auto", help="auto, cpu, mps, cuda or cuda:N (default: auto)"
@@ -104,7 +100,7 @@ def run(options: argparse.Namespace) -> int:
     from reality_check.config.overrides import parse_override, set_value
     from reality_check.data import ImageSet, load_dataset
     from reality_check.data.source_images import described
-    from reality_check.launch.embed import embed_to_file
+    from reality_check.launch.embed import embed_to_folder
     from reality_check.utils.processes import keep_freed_memory
 
     plain = {"dataset": _dataset(options.data), "model": {}}
@@ -123,7 +119,7 @@ def run(options: argparse.Namespace) -> int:
     if isinstance(data, ImageSet) and how.crop_size is None:
         how = replace(how, crop_size=_crop_size(how.model, data))
     keep_freed_memory(all_of_it=True)
-    samples, width = embed_to_file(data, how, out, print, described(config))
+    samples, width = embed_to_folder(data, how, out, print, described(config))
     print(f"{out}: {samples:,} x {width:,} {how.dtype}")
     print(f"Next: dataset: {out} with model: identity and protocol: features in a YAML")
     return DONE

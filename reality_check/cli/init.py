@@ -19,7 +19,7 @@ overwritten, and an existing my_losses.py is kept.
 examples:
   reality-check init
   reality-check init arcface_or_mine.yaml
-  reality-check init --features birds.npz
+  reality-check init --features birds_features
 
 Then: reality-check check FILE, and reality-check run FILE.
 """

@@ -22,7 +22,6 @@ from reality_check.config.named import expand
 from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import dump_yaml
-from reality_check.papers.tables import markdown_table, paper_tables
 from reality_check.report.deviations import against_reference, own_ranges
 from reality_check.report.text import counted
 from reality_check.utils.config_files import paper_files
@@ -49,12 +48,10 @@ _ARGUMENTS = "arguments of its own (and what it is)"
 _GIVEN = {"num_classes", "embedding_size", "channels"}
 
 
-def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = False) -> None:
+def print_listing(what: str, overrides: Sequence[str] = ()) -> None:
     """Print a list of names, or a resolved experiment."""
-    if markdown and what != _PAPERS:
-        raise UsageError(f"--markdown goes with {_PAPERS}, not with {what!r}; leave it out.")
     if what == _PAPERS:
-        _print_papers(markdown)
+        _print_papers()
     elif what in _GROUPS:
         _print_group(what)
     elif what == _SCHEMA:
@@ -63,8 +60,6 @@ def print_listing(what: str, overrides: Sequence[str] = (), markdown: bool = Fal
         _print_trunks()
     elif what in _KINDS:
         _print_classes(_KINDS[what])
-    elif what == "figures":
-        _print_figures()
     elif Path(what).exists() or what in config_files("experiments") or what in paper_files():
         experiment = load_experiment(what, overrides)
         for line in _summary(experiment):
@@ -82,7 +77,7 @@ def _print_part(name: str, overrides: Sequence[str]) -> None:
     """
     groups = [group for group in _GROUPS if name in config_files(group)]
     if not groups:
-        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, "figures", _SCHEMA]
+        words = [*_GROUPS, _TRUNKS, _PAPERS, *_KINDS, _SCHEMA]
         known = [*words, *(one for group in _GROUPS for one in config_files(group)), *paper_files()]
         raise UsageError(
             f"there is nothing named {name!r} to show; write one of {', '.join(words)}, the name "
@@ -154,19 +149,19 @@ def _print_group(group: str) -> None:
     print_table(table)
 
 
-def _print_papers(markdown: bool) -> None:
-    if markdown:
-        print(markdown_table(), end="")
-        return
+def _print_papers() -> None:
     counts = ("methods", "networks", "gaps")
     table = name_table("name", "item", "data", *counts, right=counts)
-    for name, (experiment, published) in paper_tables().items():
-        numbers = len(experiment.methods), count_trainings(experiment), len(published.gaps)
-        table.add_row(name, published.item, experiment.dataset.name, *map(str, numbers))
+    for name in sorted(paper_files()):
+        experiment = load_experiment(name)
+        printed = experiment.published_results
+        assert printed is not None, name
+        numbers = len(experiment.methods), count_trainings(experiment), len(printed.gaps)
+        table.add_row(name, printed.item, experiment.dataset.name, *map(str, numbers))
     print_table(table)
     print(
-        "networks: how many are trained. gaps: what is not as in the paper; the report and\n"
-        "`reality-check show NAME` say what. docs/papers.md has the published figures."
+        "networks: how many are trained. gaps: differences from the paper, which the report and\n"
+        "`reality-check show NAME` list; `show NAME` has the published figures, too."
     )
 
 
@@ -196,17 +191,6 @@ def _print_trunks() -> None:
         "And the networks of torchvision and timm, such as resnet50, where they are installed,\n"
         "and classes of your own by import path: docs/trunks.md."
     )
-
-
-def _print_figures() -> None:
-    """Print all figures with their sources and what they need."""
-    from reality_check.papers.figures import FIGURES
-
-    table = name_table("name", "source", "what it shows", "trains on")
-    for figure in FIGURES.values():
-        table.add_row(figure.name, figure.source, figure.shows, figure.needs or "nothing")
-    print_table(table)
-    print("reality-check figure FIGURE draws one.")
 
 
 def _add_plugins(table: Table, kind: str) -> None:

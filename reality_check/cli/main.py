@@ -1,3 +1,4 @@
+# PYTHON_ARGCOMPLETE_OK
 """The command ``reality-check``: parses, calls, prints."""
 
 from __future__ import annotations
@@ -13,9 +14,7 @@ from reality_check._version import __version__
 from reality_check.cli import (
     check,
     claim,
-    completion,
     embed,
-    figure,
     init,
     registry,
     report,
@@ -61,17 +60,17 @@ _ADDERS = (
     track.add_parser,
     worker.add_parser,
     embed.add_parser,
-    figure.add_parser,
     verdicts.add_parser,
     claim.add_parser,
-    completion.add_parser,
 )
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run one command; return its exit status (0 done, 1 failed, 2 wrong usage, 130 stopped)."""
-    if "_ARGCOMPLETE" in os.environ:  # a shell asks
-        completion.answer(build_parser())
+    if "_ARGCOMPLETE" in os.environ:  # a shell asks how a line may continue
+        import argcomplete
+
+        argcomplete.autocomplete(build_parser())
     printable_output()
     given = list(sys.argv[1:] if arguments is None else arguments)
     options = _parse(given)

@@ -5,8 +5,9 @@ from __future__ import annotations
 import argparse
 import re
 from collections.abc import Callable
-from typing import NoReturn, TypeAlias
+from typing import Any, NoReturn, TypeAlias
 
+from reality_check.utils.config_files import config_files, paper_files
 from reality_check.utils.exit_status import USAGE
 from reality_check.utils.text import nearest
 
@@ -62,16 +63,24 @@ def add_command(
 
 def add_experiment(command: Parser) -> None:
     """Let a command take an experiment and changes to it."""
-    command.add_argument(
+    argument: Any = command.add_argument(
         "experiment",
         metavar="EXPERIMENT",
         help="a YAML file, or a name from `reality-check show experiments`",
     )
+    argument.completer = complete_experiment
     add_overrides(
         command,
         "overrides: any key of `reality-check show EXPERIMENT`, e.g. protocol=mlrc, "
         "protocol.search.trials=8, methods.contrastive.samples_per_class=2",
     )
+
+
+def complete_experiment(prefix: str, **_: Any) -> list[str]:
+    """Return what a shell offers for an experiment: names, and YAML files."""
+    from argcomplete.completers import FilesCompleter
+
+    return [*config_files("experiments"), *paper_files(), *FilesCompleter([".yaml"])(prefix)]
 
 
 def add_overrides(command: Parser, text: str) -> None:

@@ -33,9 +33,6 @@ and bootstraps over the test classes need, and then rewrites the report. A run
 does this by itself; use this command if files are missing or damaged. Nothing
 is trained, and no recorded result changes.
 
-With --map it also draws a t-SNE of up to 2,000 test samples (one reproduction
-of each method, a few seconds each); every later report shows it.
-
 example: reality-check score runs/quickstart
 """
 
@@ -65,9 +62,6 @@ def add_score_parser(commands: Commands) -> None:
     command = add_command(commands, "score", run_score, title, _SCORE_DETAILS)
     command.add_argument(
         "dir", type=Path, metavar="DIR", help="output folder, e.g. runs/quickstart"
-    )
-    command.add_argument(
-        "--map", action="store_true", help="also draw a t-SNE of test samples for each method"
     )
 
 
@@ -113,7 +107,7 @@ def _report_folders(options: argparse.Namespace) -> int:
 def run_score(options: argparse.Namespace) -> int:
     from reality_check.api import report
     from reality_check.config.source_code import use_sources
-    from reality_check.launch.rescore import draw_maps, rescore
+    from reality_check.launch.rescore import rescore
     from reality_check.studies.campaign import recorded_campaign
     from reality_check.training.prepared_experiment import PreparedExperiment
     from reality_check.utils.processes import keep_freed_memory
@@ -121,17 +115,13 @@ def run_score(options: argparse.Namespace) -> int:
     keep_freed_memory()
     use_sources(options.dir)
     campaign = recorded_campaign(options.dir)
-    prepared = PreparedExperiment(campaign.experiment)
-    done = rescore(campaign, prepared, print)
-    problems = [*done.problems]
-    if options.map:
-        problems += draw_maps(campaign, prepared, print)
+    done = rescore(campaign, PreparedExperiment(campaign.experiment), print)
     report(options.dir)
     diverged = f", {done.diverged} diverged" if done.diverged else ""
     print(
         f"{done.scored} reproductions scored again, {done.there} had their scores already"
         f"{diverged}. Report: {options.dir / 'report.html'}"
     )
-    for problem in problems:
+    for problem in done.problems:
         print(f"reality-check: {problem}", file=sys.stderr)
-    return FAILED if problems else DONE
+    return FAILED if done.problems else DONE

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import argparse
+from typing import Any
 
-from reality_check.cli.parsing import Commands, add_command, add_overrides
+from reality_check.cli.parsing import Commands, add_command, add_overrides, complete_experiment
 from reality_check.utils.exit_status import DONE
 
 _DETAILS = """\
@@ -24,21 +25,19 @@ Classes of installed packages are listed with the package's name.
 def add_parser(commands: Commands) -> None:
     title = "list losses, data sets, protocols, ..., or print a resolved experiment"
     command = add_command(commands, "show", run, title, _DETAILS)
-    command.add_argument(
+    argument: Any = command.add_argument(
         "what",
         metavar="WHAT",
         help="datasets, models, methods, protocols, experiments, papers, losses, trunks, miners, "
-        "distances, reducers, regularizers, optimizers, figures, schema (JSON, for editors), "
+        "distances, reducers, regularizers, optimizers, schema (JSON, for editors), "
         "or the name of an experiment, data set, model, method or protocol (its resolved YAML)",
     )
-    command.add_argument(
-        "--markdown", action="store_true", help="with papers: print the table of docs/papers.md"
-    )
+    argument.completer = complete_experiment
     add_overrides(command, "overrides, as for run")
 
 
 def run(options: argparse.Namespace) -> int:
     from reality_check.cli.listings import print_listing
 
-    print_listing(options.what, options.overrides, options.markdown)
+    print_listing(options.what, options.overrides)
     return DONE

@@ -127,13 +127,13 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
     named = {"yaml": file.name, "module": MODULE, "cls": CLASS, "schema": SCHEMA}
     texts = {file: YAML.format(**named, **parts)}
     kind = "images" if features is None else "features"
-    told = [f"wrote {file}: what is compared, on which {kind}, with which budget"]
+    messages = [f"wrote {file}: what is compared, on which {kind}, with which budget"]
     if loss.exists():
-        told.append(f"left {loss} as it is; the YAML names its {CLASS}")
+        messages.append(f"left {loss} as it is; the YAML names its {CLASS}")
     else:
         texts[loss] = LOSS.format(cls=CLASS)
-        told.append(f"wrote {loss}: a loss to change into your own")
-    told.append(f"wrote {schema}: your editor completes the YAML from it")
+        messages.append(f"wrote {loss}: a loss to change into your own")
+    messages.append(f"wrote {schema}: your editor completes the YAML from it")
     try:
         folder.mkdir(parents=True, exist_ok=True)
         texts[schema] = json.dumps(json_schema(folder), indent=1)
@@ -144,7 +144,7 @@ def write_starter(file: Path, features: str | None = None) -> list[str]:
             f"{file} cannot be written ({error.strerror}: {error.filename}); name a file in a "
             "folder of yours."
         ) from None
-    return told
+    return messages
 
 
 def _check_features(name: str) -> None:

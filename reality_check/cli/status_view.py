@@ -19,7 +19,7 @@ from reality_check.cli.live_view import overview
 from reality_check.cli.tables import name_table
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign
-from reality_check.studies.output_folder import place
+from reality_check.studies.output_folder import stage_name
 from reality_check.studies.progress import Row, status, unit_name
 from reality_check.utils.text import duration
 
@@ -90,14 +90,14 @@ def _where(entry: dict[str, Any]) -> str:
 def _sentences(state: dict[str, Any]) -> list[str]:
     lines = []
     for stage in state["stages"]:
-        name = f"{stage['method']}, {place(stage['stage'], stage['search'])}"
+        name = f"{stage['method']}, {stage_name(stage['stage'], stage['search'])}"
         if stage["lost"]:
             times = "once" if stage["lost"] == 1 else f"{stage['lost']} times"
             lines.append(f"{name}: lost a worker {times}; {stage['retried']} trials retried.")
         if stage["diverged"]:
             lines.append(f"{name}: {stage['diverged']} diverged, and count with value 0.")
     for failure in state["failures"]:
-        stage = place(failure["stage"], failure["search"])
+        stage = stage_name(failure["stage"], failure["search"])
         lines.append(f"Stopped: {failure['method']}, {stage}: {failure['reason']}")
     if state["hours"]:
         used = [
@@ -105,17 +105,8 @@ def _sentences(state: dict[str, Any]) -> list[str]:
             for kind, hours in state["hours"].items()
         ]
         lines.append(f"Used, including lost attempts: {', '.join(used)}.")
-    if state["looks"] is not None:
-        lines.append(_looks(**state["looks"]))
     lines.append(_last_line(state))
     return lines
-
-
-def _looks(planned: list[int], searches: int, stopped_early: bool) -> str:
-    number = f"look {planned.index(searches) + 1} of {len(planned)}"
-    if stopped_early:
-        return f"Stopped at {number}, after {searches} of {planned[-1]} searches of each method."
-    return f"Work up to {number}: {searches} of {planned[-1]} searches of each method."
 
 
 _HOURS = {"cuda": "GPU hours", "cpu": "hours of CPU processes"}

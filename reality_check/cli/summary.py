@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from reality_check.cli.tables import name_table, print_table
 from reality_check.config.metrics import CATEGORIES, PRIMARY
-from reality_check.report.looks import stop_sentence
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.sections.verdict import ONE_SEARCH, leaders
 from reality_check.report.summary import Basis, Summary
@@ -17,7 +16,7 @@ from reality_check.statistics import Estimate
 def print_summary(results: ExperimentResults) -> None:
     """Print means with their intervals, and who leads where."""
     summary = Summary(results)
-    print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.units}:")
+    print(f"MAP@R on the test classes in %, mean and 95 % interval over n {summary.basis.repeats}:")
     categories = [c for c in CATEGORIES if any(row.category == c for row in results.rows)]
     table = name_table("method", *categories)
     for method in results.methods:
@@ -29,8 +28,6 @@ def print_summary(results: ExperimentResults) -> None:
     print_table(table)
     for leader, where in leaders(summary).items():
         print(f"{leader} ({listed(where)}).")
-    if stopped := stop_sentence(results):
-        print(stopped)
     if summary.basis is Basis.SETTINGS:
         print(ONE_SEARCH)
     if note := untrained_note(summary):

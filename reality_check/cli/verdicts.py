@@ -37,8 +37,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def run(options: argparse.Namespace) -> int:
-    from reality_check.papers.tables import replications
-    from reality_check.papers.verdicts import claim_rows, markdown, tally
+    from reality_check.papers.claim_table import claim_rows, markdown, replications, tally
 
     listed = replications() if options.markdown or not options.runs else []
     rows = claim_rows(listed, options.runs, lambda sentence: print(sentence, file=sys.stderr))

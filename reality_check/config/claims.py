@@ -12,7 +12,7 @@ from typing import Literal
 from pydantic import ConfigDict, Field, field_validator, model_validator
 from typing_extensions import Self
 
-from reality_check.config.metrics import METRICS, PRIMARY, check_name, is_fraction
+from reality_check.config.metrics import METRICS, PRIMARY, check_name, metric_of
 from reality_check.config.types import Name
 from reality_check.config.values import Strict
 
@@ -44,7 +44,7 @@ class Claim(Strict):
     With d the first method's mean minus the second's, ``above`` says d > 0, ``not_below`` says
     d > -margin and ``equal`` says -margin < d < margin; for ``above`` a difference that is
     certainly within the margin refutes the claim. How it is decided:
-    :mod:`reality_check.papers.claims`.
+    :mod:`reality_check.papers.claim_tests`.
     """
 
     model_config = ConfigDict(allow_inf_nan=True)  # told in a sentence of its own
@@ -106,7 +106,7 @@ class Claim(Strict):
         assert number is not None
         if isinstance(self.margin, str):
             return number / 100 * abs(score)
-        return number / 100 if is_fraction(metric) else number
+        return number / 100 if metric_of(metric).percent else number
 
     def comparisons(self) -> Iterator[tuple[Measured, Measured]]:
         """What is compared with what, in the order of pairs, categories and metrics."""

@@ -9,8 +9,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.plugins import find_plugin, plugin_of_module, plugins
-from reality_check.config.source_code import fingerprint, own_file
+from reality_check.config.plugins import find_plugin, plugins
+from reality_check.config.source_code import fingerprint, own_files
 from reality_check.utils.errors import UsageError, users_code
 from reality_check.utils.text import nearest, one_line
 
@@ -94,13 +94,15 @@ def find_class(name: str, kind: str) -> Any:
                 f"{error.name.split('.')[0]}.py."
             ) from None
     if not hasattr(module, attribute):
-        names = [key for key, value in vars(module).items() if inspect.isclass(value)]
+        kinds = "functions" if kind == "metric" else "classes"
+        is_listed = inspect.isfunction if kind == "metric" else inspect.isclass
+        names = [key for key, value in vars(module).items() if is_listed(value)]
         hides = (
-            "" if own_file(module_name) else " That is no file of yours: give yours another name."
+            "" if own_files(module_name) else " That is no file of yours: give yours another name."
         )
         shown = ", ".join(names[:_MOST_LISTED]) + (", ..." if len(names) > _MOST_LISTED else "")
         raise UsageError(
-            f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its classes: "
+            f"{kind} {name!r}: the module {module_name} has no {attribute!r}; its {kinds}: "
             f"{shown or 'none'}.{nearest(attribute, names)}{hides}"
         )
     target = getattr(module, attribute)
@@ -134,6 +136,11 @@ def _find_registered(name: str, kind: str) -> Any:
     if name in names:
         return getattr(importlib.import_module(names[name]), name)
     example = name if name.isidentifier() else "MyClass"
+    if kind == "column":
+        raise UsageError(
+            f"no installed package has a column named {name!r}; write an import path such as "
+            f"my_report.{example}.{nearest(name, plugins(kind))}"
+        )
     if kind not in PLURALS:
         raise UsageError(
             f"the class of the argument {kind!r} is {name!r}, without the module that it is in; "
@@ -281,26 +288,21 @@ def named_classes(arguments: Any) -> Iterator[tuple[str, str]]:
 
 
 def own_module(name: str) -> str | None:
-    """The user's own module that an import path of a YAML leads into; ``None`` if it is none."""
+    """Return the user's own module that an import path of a YAML leads into, if it is one."""
     module = name.rpartition(".")[0]
-    if not module or ":" in name or plugin_of_module(module) is not None:
-        return None
-    return module if own_file(module) is not None else None
+    return module if module and ":" not in name and own_files(module) else None
 
 
 def source_fingerprint(name: str, kind: str) -> str | None:
-    """What a result depends on in the code of a class that is not named plainly.
+    """Return what a result depends on in the code of a class that is not named plainly.
 
     Returns:
-        :meth:`~reality_check.config.plugins.Plugin.fingerprint` of a class of a plugin's package,
-        however it is named; else of an import path
-        :func:`reality_check.config.source_code.fingerprint`, and of other names ``None``.
+        :func:`reality_check.config.source_code.fingerprint` of an import path, or of the module
+        that a plugin's name leads into; of other names ``None``.
     """
-    plugin = plugin_of_module(name.rpartition(".")[0]) if "." in name else find_plugin(kind, name)
-    if plugin is not None:
-        return plugin.fingerprint()
-    if "." not in name:
-        return None
+    module = name.rpartition(".")[0]
+    if not module:
+        plugin = find_plugin(kind, name)
+        return None if plugin is None else fingerprint(plugin.module)
     find_class(name, kind)
-    module, _, attribute = name.rpartition(".")
-    return fingerprint(module, attribute)
+    return fingerprint(module)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Literal
+from collections.abc import Mapping
+from typing import Annotated, Any, Literal
 
-from pydantic import AfterValidator, Field
+from pydantic import AfterValidator, BeforeValidator, Field
 
 from reality_check.config.types import (
     DataName,
@@ -76,17 +77,6 @@ class OmniglotData(FilesData):
     check_counts: Whole = True
 
 
-class MnistData(Strict):
-    """MNIST or Fashion-MNIST from their idx files: 10 classes, 28 x 28."""
-
-    name: DataName
-    reader: Literal["mnist", "fashion_mnist"]
-    path: DataPath
-    """Folder of the four idx files."""
-    download: Download = False
-    check_counts: Whole = True
-
-
 class CUB200Data(FilesData):
     """CUB-200-2011: the folder CUB_200_2011 as it is in its archive."""
 
@@ -130,7 +120,7 @@ class TensorsData(Strict):
     name: DataName
     reader: Annotated[Literal["tensors", "npz"], AfterValidator(lambda _: "tensors")]
     path: DataPath
-    """The .npz, .npy, .safetensors or .parquet file, or the folder of save_to_disk."""
+    """The .npz, .npy, .safetensors or .parquet file, or the folder of embed or save_to_disk."""
     x: str | None = None
     """Name of the samples; null finds x, X, features, embeddings, vectors, images or data."""
     y: str | None = None
@@ -156,7 +146,7 @@ class TorchDatasetData(Strict):
     dataset: str
     """Import path, such as my_data.Birds, or torchvision:NAME or pml:NAME."""
     arguments: Annotated[Fixed, MayDiffer("runs", ("root", "path"))] = Field(default_factory=dict)
-    """Keyword arguments of its constructor."""
+    """Keyword arguments of its constructor; ~ and ${VARIABLE} in root and path are expanded."""
     size: Annotated[int, Field(ge=8, le=1024)] | None = None
     """Side of the squares that images are resized to, in pixels; null: all have one size."""
 
@@ -176,12 +166,26 @@ class FunctionData(Strict):
     """Keyword arguments of the function."""
 
 
+_TORCHVISION = {"mnist": "MNIST", "fashion_mnist": "FashionMNIST"}
+
+
+def _from_earlier_versions(values: Any) -> Any:
+    """Read the folders of earlier versions, whose MNIST had readers of its own."""
+    if not isinstance(values, Mapping) or values.get("reader") not in _TORCHVISION:
+        return values
+    return {
+        "name": values.get("name"),
+        "reader": "torch_dataset",
+        "dataset": f"torchvision:{_TORCHVISION[values['reader']]}",
+        "arguments": {"root": values.get("path")},
+    }
+
+
 Dataset = Annotated[
     GlyphsData
     | ImageFolderData
     | CsvData
     | OmniglotData
-    | MnistData
     | CUB200Data
     | Cars196Data
     | OnlineProductsData
@@ -190,6 +194,7 @@ Dataset = Annotated[
     | TorchDatasetData
     | FunctionData,
     Field(discriminator="reader"),
+    BeforeValidator(_from_earlier_versions),
 ]
 
 

@@ -1,9 +1,12 @@
-"""In which values two plain configurations differ."""
+"""In which values two plain configurations differ, and in which of them two runs may not."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from typing import Any
+
+#: The fingerprint of the weights of all pretrained networks, the common one first.
+WEIGHTS = "pretrained weights"
 
 
 def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
@@ -21,6 +24,35 @@ def differing_keys(one: Any, other: Any, path: str = "") -> Iterator[str]:
             yield from differing_keys(left, right, f"{path}.{label}")
     elif one != other or isinstance(one, bool) != isinstance(other, bool):
         yield path
+
+
+def conflicting_keys(
+    one: Mapping[str, Any],
+    other: Mapping[str, Any],
+    may_differ: Callable[[str], bool],
+    classes: Collection[str] = (),
+) -> list[str]:
+    """Return the dotted keys that keep the results of two experiments from being joined.
+
+    Args:
+        one: an experiment as plain data, with the fingerprints of its ``code``.
+        other: likewise. A fingerprint that only one of them has is that of a class of its methods.
+        may_differ: whether a key may differ.
+        classes: whose fingerprints may differ too.
+    """
+    keys = []
+    for key in differing_keys(one, other):
+        name = key.removeprefix("code.")
+        if may_differ(key) or key == "code":
+            continue
+        if name != key:
+            found = [(plain.get("code") or {}).get(name) for plain in (one, other)]
+            if name == WEIGHTS:
+                found = [value and value.split(", ")[0] for value in found]
+            if None in found or found[0] == found[1] or name in classes:
+                continue
+        keys.append(key)
+    return keys
 
 
 def value_at(data: Any, dotted: str, absent: Any = None) -> Any:

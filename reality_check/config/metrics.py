@@ -1,17 +1,24 @@
-"""Metrics that an experiment may ask for beside the protocol's three: names, titles and units.
+"""The table of metrics: what an experiment can ask for, and how reports print it.
 
-They are measured on the test classes only, when a reproduction is scored (``final_metrics`` of the
-protocol); nothing is ever selected by them.
+``final_metrics`` of the protocol are measured on the test classes only, when a reproduction is
+scored. Nothing here computes: ``function`` of a row names what does, and :func:`find_metric` reads
+names without importing it.
 """
 
 from __future__ import annotations
 
-import difflib
 import enum
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, replace
 
+from reality_check.config.described import Description
+from reality_check.config.plugins import find_plugin, plugins
 from reality_check.utils.text import nearest
+
+#: What a diverged training counts as where an own metric selects: below all that it can have. By
+#: the metrics of this package, which are fractions, it counts as 0.
+DIVERGED = -1e9
 
 #: Names of the three protocol metrics (as in pytorch-metric-learning) and how tables print them.
 METRICS = {
@@ -61,26 +68,6 @@ def stage_of(category: str) -> Stage:
     return Stage.FINAL if category == "complete" else Stage.REPRODUCTIONS
 
 
-#: Those of one name, and how tables print them.
-RETRIEVAL = {"mean_average_precision": "MAP", "mean_reciprocal_rank": "MRR"}
-CLUSTERING = {"NMI": "NMI", "AMI": "AMI", "F1": "F1"}
-SEPARABILITY = "separability"
-#: Of raw embeddings, whatever a method's own geometry is: the names of
-#: :class:`pml_extensions.evaluation.ClassSeparability`, and how tables print them.
-RAW_SCATTER = {
-    "separability_raw": "separability, raw (ratio)",
-    "trace_between_raw": "tr S_b, raw (trace)",
-    "trace_within_raw": "tr S_w, raw (trace)",
-}
-VERIFICATION = "verification_accuracy"
-#: Mean distance of the images of a network's training classes to their proxies, raw.
-AVG_DTP = "AvgDTP"
-#: What the names of metrics of the images of the trainval classes begin with.
-TRAINVAL = "trainval_"
-
-#: What the names of metrics of binary codes begin with.
-BINARY = "binary_"
-
 #: The names of :data:`pml_extensions.evaluation.CORRUPTIONS`, written out because its import takes
 #: seconds.
 CORRUPTIONS = (
@@ -95,123 +82,180 @@ CORRUPTIONS = (
     "defocus_blur",
 )
 
-_NAMED = {
-    **RETRIEVAL,
-    **CLUSTERING,
-    SEPARABILITY: "separability (ratio)",
-    **RAW_SCATTER,
-    VERIFICATION: "verification",
-    AVG_DTP: AVG_DTP,
-    **{BINARY + name: f"binary {title}" for name, title in METRICS.items()},
-}
-_RECALL = re.compile(r"(?:binary_)?recall_at_([1-9][0-9]{0,5})")
+
+@dataclass(frozen=True)
+class Metric:
+    """One metric that an experiment can ask for.
+
+    Attributes:
+        name: as YAMLs, records and packs have it.
+        title: how tables print it.
+        function: what computes it: a key of :data:`reality_check.evaluation.metrics.FUNCTIONS`, or
+            for an own metric its import path, or its name in an installed package.
+        higher_is_better: the direction; ``None`` where neither is better.
+        percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.
+        both_geometries: whether it is measured on unit vectors and on raw ones, not only once.
+        selects: whether epochs and trials can be selected by it.
+        needs_faiss: whether faiss computes it.
+        images: which ones it is measured on: ``test``, ``trainval``, ``training`` (those a network
+            was trained on), ``pairs`` (of a list), or one of :data:`CORRUPTIONS`.
+        on_test_images: the name of the same metric on the test images as they are.
+        depth: the K of ``recall_at_K``.
+        pairs: the list of pairs of ``verification_LIST``.
+        is_own: whether it is the user's own, or an installed package's.
+    """
+
+    name: str
+    title: str
+    function: str
+    higher_is_better: bool | None = True
+    percent: bool = True
+    both_geometries: bool = True
+    selects: bool = False
+    needs_faiss: bool = False
+    images: str = "test"
+    on_test_images: str = ""
+    depth: int | None = None
+    pairs: str = ""
+    is_own: bool = False
+
+    @property
+    def sign(self) -> int:
+        """What a value is multiplied by so that a higher one is the better one."""
+        return -1 if self.higher_is_better is False else 1
+
+    @property
+    def diverged(self) -> float:
+        """What a diverged training counts as where the metric selects."""
+        return DIVERGED if self.is_own else 0.0
+
+
+#: Every metric of a single name. Raw scatter is of raw embeddings, whatever a method's geometry is.
+_TABLE = (
+    *(Metric(name, title, "retrieval", selects=True) for name, title in METRICS.items()),
+    Metric("mean_average_precision", "MAP", "retrieval", selects=True),
+    Metric("mean_reciprocal_rank", "MRR", "retrieval", selects=True),
+    *(Metric(name, name, "clusters", needs_faiss=True) for name in ("NMI", "AMI", "F1")),
+    Metric("separability", "separability (ratio)", "separability", percent=False),
+    *(
+        Metric(name, title, "raw_scatter", percent=False, both_geometries=False)
+        for name, title in {
+            "separability_raw": "separability, raw (ratio)",
+            "trace_between_raw": "tr S_b, raw (trace)",
+            "trace_within_raw": "tr S_w, raw (trace)",
+        }.items()
+    ),
+    Metric("verification_accuracy", "verification", "verification"),
+    # Mean distance of the images of a network's training classes to their proxies, raw.
+    Metric("AvgDTP", "AvgDTP", "proxies", None, False, both_geometries=False, images="training"),
+    *(
+        Metric(
+            f"binary_{name}", f"binary {title}", "codes", both_geometries=False, needs_faiss=True
+        )
+        for name, title in METRICS.items()
+    ),
+)
+_BY_NAME = {metric.name: metric for metric in _TABLE}
+
+_RECALL = re.compile(r"(binary_)?recall_at_([1-9][0-9]{0,5})")
+_ON_OTHER_IMAGES = re.compile(rf"({'|'.join((*CORRUPTIONS, 'trainval'))})_(.+)")
 _OF_PAIRS = re.compile(r"verification_(?!accuracy$)(.+?)(_se)?")
-_CORRUPTED = re.compile(rf"({'|'.join(CORRUPTIONS)})_(.+)")
 
 
-def recall_depth(name: str) -> int | None:
-    """The K of ``recall_at_K`` or ``binary_recall_at_K``; ``None`` for any other name."""
-    match = _RECALL.fullmatch(name)
-    return int(match[1]) if match else None
+def find_metric(name: str, described: Mapping[str, Description] | None = None) -> Metric | None:
+    """Return the metric of a name; ``None`` where there is none. Nothing is imported.
 
-
-def pair_list(name: str) -> str | None:
-    """The list of pairs of ``verification_LFW`` or its standard error, ``verification_LFW_se``."""
-    match = _OF_PAIRS.fullmatch(name)
-    return match and match[1]
-
-
-def corrupted(name: str) -> tuple[str, str] | None:
-    """Corruption and metric of ``dropout_precision_at_1``; ``None`` for any other name.
-
-    Any of the protocol's three metrics and ``recall_at_K`` can be asked for on test images that
-    were corrupted (:data:`CORRUPTIONS`).
+    Args:
+        name: of the table; ``recall_at_K``; ``CORRUPTION_precision_at_1``, ``trainval_...`` or
+            ``verification_LIST``; or of an own metric.
+        described: what a run recorded of own metrics; others have their functions' names as titles.
     """
-    match = _CORRUPTED.fullmatch(name)
-    if match is None or not (
-        match[2] in METRICS or (recall_depth(match[2]) and not is_binary(match[2]))
-    ):
+    if name in _BY_NAME:
+        return _BY_NAME[name]
+    if match := _RECALL.fullmatch(name):
+        like = _BY_NAME[f"{match[1] or ''}precision_at_1"]
+        title = like.title.replace("P@1", f"R@{match[2]}")
+        return replace(like, name=name, title=title, depth=int(match[2]))
+    if match := _ON_OTHER_IMAGES.fullmatch(name):
+        return _on_other_images(name, match[1], find_metric(match[2]))
+    if match := _OF_PAIRS.fullmatch(name):
+        better = None if match[2] else True
+        like = Metric(name, name.replace("_", " "), "verification", better)
+        return replace(like, images="pairs", pairs=match[1])
+    if described and name in described:
+        return _own_metric(name, described[name])
+    is_path = "." in name and all(part.isidentifier() for part in name.split("."))
+    if is_path or name in plugins("metric"):
+        return _own_metric(name, Description(name.rpartition(".")[2][:60]))
+    return None
+
+
+def _on_other_images(name: str, images: str, metric: Metric | None) -> Metric | None:
+    """Return a metric of corrupted images, or of those of the trainval classes, if there is one."""
+    groups = ("separability", "raw_scatter") if images == "trainval" else ("retrieval",)
+    if metric is None or metric.images != "test" or metric.function not in groups:
         return None
-    return match[1], match[2]
+    where = " on trainval" if images == "trainval" else f" ({images.replace('_', ' ')})"
+    title = f"{metric.title}{where}"
+    return replace(
+        metric, name=name, title=title, selects=False, images=images, on_test_images=metric.name
+    )
 
 
-def of_trainval(names: Iterable[str]) -> list[str]:
-    """What is asked for of the images of the trainval classes, by the name that test images have.
+def _own_metric(name: str, described: Description) -> Metric:
+    unit = f" ({described.unit})" if described.unit else ""
+    return Metric(
+        name,
+        f"{described.title}{unit}",
+        function=name,
+        higher_is_better=described.higher_is_better,
+        percent=False,
+        both_geometries=False,
+        selects=True,
+        is_own=True,
+    )
 
-    Only separability and its parts can be: ``trainval_separability``.
+
+def metric_of(name: str, described: Mapping[str, Description] | None = None) -> Metric:
+    """Return the metric of a name in a record, also of the geometry that is not the method's.
+
+    One that is not known here, as from a later version, is printed by its name.
     """
-    bases = (name.removeprefix(TRAINVAL) for name in names if name.startswith(TRAINVAL))
-    return [name for name in bases if name == SEPARABILITY or name in RAW_SCATTER]
+    base = re.sub("_(raw|normalized)$", "", name)
+    return find_metric(name, described) or find_metric(base, described) or Metric(name, name, "")
+
+
+def title(name: str, described: Mapping[str, Description] | None = None) -> str:
+    """Return how tables print a metric: ``recall_at_2`` as ``R@2``."""
+    return metric_of(name, described).title
+
+
+def names_on(images: str, names: Iterable[str]) -> list[str]:
+    """Return the metrics that are measured on such images, by the name on test images."""
+    found = (metric_of(name) for name in names)
+    return [one.on_test_images or one.name for one in found if one.images == images]
 
 
 def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:
-    """The metrics asked for on each kind of corrupted images, in the order given."""
-    metrics: dict[str, list[str]] = {}
-    for corruption, metric in filter(None, map(corrupted, names)):
-        metrics.setdefault(corruption, []).append(metric)
-    return metrics
+    """Return the metrics asked for on each kind of corrupted images, in the order given."""
+    kinds = dict.fromkeys(metric_of(name).images for name in names)
+    return {kind: names_on(kind, names) for kind in kinds if kind in CORRUPTIONS}
 
 
-def clean(names: Iterable[str]) -> list[str]:
-    """Those of the metrics that are measured on the test images as they are."""
-    return [
-        name
-        for name in names
-        if not (name == AVG_DTP or corrupted(name) or pair_list(name) or of_trainval([name]))
-    ]
-
-
-def is_binary(name: str) -> bool:
-    """Whether the metric is one of binary codes, which are the same in both geometries."""
-    return name.startswith(BINARY)
-
-
-def depends_on_geometry(name: str) -> bool:
-    """Whether there are two of the metric: of unit vectors, and of raw ones."""
-    return not is_binary(name) and name.removeprefix(TRAINVAL) not in (AVG_DTP, *RAW_SCATTER)
-
-
-def other_geometry(normalize: bool) -> str:
-    """What names end in of metrics in the geometry that is not the method's."""
-    return "_raw" if normalize else "_normalized"
-
-
-def is_fraction(name: str) -> bool:
-    """Whether the metric lies in 0..1 and is printed in percent; else it is a plain number."""
-    name = name.removeprefix(TRAINVAL)
-    return name not in (SEPARABILITY, AVG_DTP, *RAW_SCATTER)
-
-
-def is_ranked(name: str) -> bool:
-    """Whether more of the metric is better."""
-    return name != AVG_DTP and not name.endswith("_se")
-
-
-def title(name: str) -> str:
-    """How tables print a metric, those of the protocol too: ``recall_at_2`` as ``R@2``."""
-    if name in METRICS:
-        return METRICS[name]
-    changed = corrupted(name)
-    if changed is not None:
-        return f"{title(changed[1])} ({changed[0].replace('_', ' ')})"
-    if pair_list(name):
-        return name.replace("_", " ")
-    if of_trainval([name]):
-        return f"{title(name.removeprefix(TRAINVAL))} on trainval"
-    depth = recall_depth(name)
-    if depth is None:
-        return _NAMED[name]
-    return f"binary R@{depth}" if is_binary(name) else f"R@{depth}"
+def own_metrics(names: Iterable[str]) -> list[str]:
+    """Return those that are not of this package, each once."""
+    return [name for name in dict.fromkeys(names) if metric_of(name).is_own]
 
 
 def check_selects(name: str) -> str:
-    """The name of a metric, if epochs and trials can be selected by it."""
-    if name in METRICS or name in RETRIEVAL or (recall_depth(name) and not is_binary(name)):
+    """Return the name of a metric, if epochs and trials can be selected by it."""
+    found = find_metric(name)
+    if found is not None and found.selects:
         return name
-    known = (*METRICS, *RETRIEVAL, "recall_at_K")
+    known = [*(metric.name for metric in _TABLE if metric.selects), "recall_at_K"]
     raise ValueError(
-        f"nothing can be selected by {name!r}; write one of {', '.join(known)}."
-        f"{nearest(name, known)}"
+        f"nothing can be selected by {name!r}; write one of {', '.join(known)}, or the import path "
+        f"of an own metric.{nearest(name, known)}"
     )
 
 
@@ -222,31 +266,23 @@ def check_name(name: str) -> None:
             f"{name!r} is one of the protocol's three metrics, which are always measured; leave it "
             "out"
         )
-    special = recall_depth(name) or corrupted(name) or pair_list(name)
-    if name in _NAMED or special or of_trainval([name]):
+    known = find_metric(name)
+    if known is not None:
+        find_plugin("metric", name, [] if known.is_own else [("reality_check", name)])
         return
-    known = [
-        *_NAMED,
-        "trainval_separability",
-        "recall_at_K",
-        "binary_recall_at_K",
-        "CORRUPTION_precision_at_1",
-        "verification_LIST",
-    ]
-    raise ValueError(f"there is no metric {name!r}; known: {', '.join(known)}.{_hint(name)}")
+    listed = ", ".join(known for known in _BY_NAME if known not in METRICS)
+    raise ValueError(
+        f"there is no metric {name!r}; known: {listed}, trainval_separability, recall_at_K, "
+        "binary_recall_at_K, CORRUPTION_precision_at_1, verification_LIST, or the import path of "
+        f"an own one such as my_metrics.silhouette.{_hint(name)}"
+    )
 
 
 def _hint(name: str) -> str:
-    """The nearest valid name as a question, whatever the case in which the user wrote."""
-    spelled = {valid.lower(): valid for valid in (*_NAMED, *METRICS)}
-    depth = re.search(r"\d*$", name)[0].lstrip("0")  # type: ignore[index]
-    recalls = [f"{prefix}recall_at_{depth or 1}" for prefix in ("", BINARY)]
-    spelled |= {TRAINVAL + of: TRAINVAL + of for of in (SEPARABILITY, *RAW_SCATTER)}
-    spelled |= {recall: recall for recall in recalls if recall_depth(recall)}
-    spelled |= {
-        f"{corruption}_{metric}": f"{corruption}_{metric}"
-        for corruption in CORRUPTIONS
-        for metric in METRICS
-    }
-    close = difflib.get_close_matches(name.lower(), spelled, n=1, cutoff=0.5)
-    return f" Did you mean {spelled[close[0]]!r}?" if close else ""
+    """Return the nearest valid name as a question, whatever the case in which the user wrote."""
+    depth = re.search(r"\d*$", name)[0].lstrip("0") or "1"  # type: ignore[index]
+    others = (f"{images}_{base}" for images in (*CORRUPTIONS, "trainval") for base in _BY_NAME)
+    names = [*_BY_NAME, *plugins("metric"), f"recall_at_{depth}", f"binary_recall_at_{depth}"]
+    spelled = {valid.lower(): valid for valid in (*names, *filter(find_metric, others))}
+    found = nearest(name.lower(), spelled)
+    return f" Did you mean {spelled[found.split(chr(39))[1]]!r}?" if found else ""

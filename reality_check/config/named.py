@@ -179,8 +179,9 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
     """
     place = find_path(path, beside)
     reader = _READERS.get(place.suffix.lower())
-    if place.is_dir():  # Hugging Face's save_to_disk leaves dataset_info.json or dataset_dict.json
-        reader = "tensors" if any(place.glob("dataset_*.json")) else "image_folder"
+    if place.is_dir():  # dataset_*.json: of Hugging Face's save_to_disk; *.npy: of our embed
+        saved = any(place.glob("dataset_*.json")) or any(place.glob("*.npy"))
+        reader = "tensors" if saved else "image_folder"
     if reader is None:
         return None
     name = re.sub(r"[^A-Za-z0-9_.+-]", "_", place.resolve().stem).lstrip("_.+-")

@@ -6,23 +6,19 @@ installed::
     [project.entry-points."reality_check.losses"]
     SharpLoss = "sharp_losses.sharp:SharpLoss"
 
-The groups are ``reality_check.losses``, ``reality_check.trunks``, ``reality_check.datasets``
-(functions that return an :class:`reality_check.data.ImageSet`) and ``reality_check.trackers``.
-A package is imported when one of its names is used or shown, not before.
+The groups are those of losses, metrics, trunks, trackers and data sets, functions that return an
+:class:`reality_check.data.ImageSet`. A package is imported when one of its names is used or shown,
+not before.
 """
 
 from __future__ import annotations
 
-import hashlib
-import importlib.util
 import re
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import lru_cache
-from importlib.machinery import ModuleSpec
 from importlib.metadata import EntryPoint, entry_points
-from pathlib import Path
 from typing import Any
 
 from reality_check.utils.errors import UsageError, reason
@@ -30,15 +26,16 @@ from reality_check.utils.errors import UsageError, reason
 #: The entry point group of each kind.
 GROUPS = {
     "loss": "reality_check.losses",
+    "metric": "reality_check.metrics",
     "dataset": "reality_check.datasets",
     "trunk": "reality_check.trunks",
     "tracker": "reality_check.trackers",
+    "column": "reality_check.columns",
 }
 #: What a kind is called in messages.
-WORDS = {"loss": "loss", "dataset": "data set", "trunk": "trunk", "tracker": "tracker"}
+WORDS = {kind: kind for kind in GROUPS} | {"dataset": "data set"}
 #: A YAML takes names with a dot for import paths, and with a colon for those of a library.
 _USABLE = re.compile(r"[A-Za-z0-9][A-Za-z0-9_+-]*")
-_CODE = (".py", ".so", ".pyd")
 
 
 @dataclass(frozen=True)
@@ -95,24 +92,6 @@ class Plugin:
             "package, or use another name."
         )
 
-    def fingerprint(self) -> str:
-        """The package, its version and the SHA-256 of its code, on which a result depends.
-
-        Raises:
-            UsageError: the package cannot be imported.
-        """
-        spec = _package_spec(self.module)
-        if spec is None:
-            self.load()  # says why
-        files = _code_files(spec)
-        if not files:
-            return self.title  # in an archive: the version has to do
-        digest = hashlib.sha256()
-        for name, file in files:
-            digest.update(f"{name}\0{file.stat().st_size}\0".encode())
-            digest.update(file.read_bytes())
-        return f"{self.title}, sha256:{digest.hexdigest()}"
-
 
 def plugins(kind: str) -> dict[str, list[Plugin]]:
     """What installed packages add, by name; a name that several claim has several entries."""
@@ -166,42 +145,3 @@ def find_plugin(kind: str, name: str, others: Iterable[tuple[str, str]] = ()) ->
 def is_usable(name: str) -> bool:
     """Whether a YAML can hold the name of a plugin."""
     return _USABLE.fullmatch(name) is not None
-
-
-def plugin_of_module(module: str) -> Plugin | None:
-    """A plugin of the package that a module belongs to, whatever its name."""
-    for kind in GROUPS:
-        for plugin in (one for same_name in plugins(kind).values() for one in same_name):
-            spec = _package_spec(plugin.module)
-            root = plugin.module if spec is None else spec.name
-            if module == root or module.startswith(f"{root}."):
-                return plugin
-    return None
-
-
-def _package_spec(module: str) -> ModuleSpec | None:
-    """The outermost package or module that has code: namespaces are shared with others."""
-    parts = module.split(".")
-    for depth in range(1, len(parts) + 1):
-        try:
-            spec = importlib.util.find_spec(".".join(parts[:depth]))
-        except Exception:  # a parent that cannot be imported; `load` says so
-            return None
-        if spec is None or spec.origin is not None:
-            return spec
-    return None
-
-
-def _code_files(spec: ModuleSpec | None) -> list[tuple[str, Path]]:
-    """The files of a package or module with their names in it, sorted."""
-    if spec is None or spec.origin is None:
-        return []
-    if spec.submodule_search_locations is None:
-        file = Path(spec.origin)
-        return [(file.name, file)] if file.is_file() else []
-    return sorted(
-        (file.relative_to(root).as_posix(), file)
-        for root in map(Path, spec.submodule_search_locations)
-        for file in root.rglob("*")
-        if file.suffix in _CODE and file.is_file()
-    )

@@ -6,19 +6,33 @@ iterations), all learning rates are per optimiser step.
 
 from __future__ import annotations
 
-import itertools
 import math
 from collections import Counter
 from pathlib import Path
 from typing import Annotated, Any, Literal
 
-from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    BeforeValidator,
+    Field,
+    ValidationInfo,
+    WithJsonSchema,
+    field_validator,
+    model_validator,
+)
 from typing_extensions import Self
 
 from reality_check.config.claims import Category
-from reality_check.config.metrics import PRIMARY, Stage, check_name, check_selects, pair_list, title
+from reality_check.config.described import Description
+from reality_check.config.metrics import (
+    METRICS,
+    PRIMARY,
+    Stage,
+    check_name,
+    check_selects,
+    metric_of,
+)
 from reality_check.config.training import Training
-from reality_check.config.types import TABLE_NEUTRAL, Fixed, Name, PositiveInt
+from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, Fixed, Name, PositiveInt
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.utils.errors import UsageError
@@ -111,9 +125,6 @@ class Search(Strict):
     """Trials for each value that a method searches, in place of trials."""
     repeats: Annotated[PositiveInt, TABLE_NEUTRAL] = 1
     """Independent searches of each method; a verdict is about their means."""
-    looks: Annotated[list[PositiveInt], Field(min_length=1)] | None = None
-    """Numbers of searches after which the campaign ends if one method is above all others; see
-    docs/inference.md. By default all repeats are made."""
     sampler: str = "tpe"
     """Optuna's sampler: tpe (Bayesian), gp (Gaussian process), cmaes, random; qmc (Sobol's points),
     or the import path of one."""
@@ -148,29 +159,7 @@ class Search(Strict):
                 )
             self.startup_trials = self.trials
         self._check_subsets()
-        self._check_looks()
         return self
-
-    def _check_looks(self) -> None:
-        if self.looks is None:
-            return
-        if self.budget is not None:
-            raise ValueError(
-                f"looks={self.looks} are numbers of independent searches, but budget={self.budget} "
-                "is about one search; write repeats and budget: null, or no looks"
-            )
-        sizes = self.sizes
-        if sizes[0] < LEAST_LOOK or any(a >= b for a, b in itertools.pairwise(sizes)):
-            raise ValueError(
-                f"looks={self.looks} of repeats={self.repeats}: looks are rising numbers of "
-                f"searches, at least {LEAST_LOOK}, since fewer are not tested, and less than "
-                "repeats; write for example repeats: 10 and looks: [5], or no looks"
-            )
-
-    @property
-    def sizes(self) -> list[int]:
-        """The numbers of searches at which a campaign can end."""
-        return [*(self.looks or ()), self.repeats]
 
     def _check_subsets(self) -> None:
         if self.budget is None:
@@ -222,9 +211,6 @@ class Search(Strict):
         """How many trials of a method are retrained: one a search, or the best of one."""
         return self.retrain_best or self.repeats
 
-
-#: Searches of each method at the first look: two say nothing about their own spread.
-LEAST_LOOK = 3
 
 #: In so many of all subsets, at most, the best trial may be one that is not retrained.
 LEFT_OUT = 0.02
@@ -305,21 +291,14 @@ class Protocol(Strict):
     """Lists of pairs of test images, by name: {LFW: {file: pairs.txt}} for verification_LFW."""
     final_metrics: Annotated[list[str], TABLE_NEUTRAL] = Field(default_factory=list)
     """Metrics measured in addition to MAP@R, RP and P@1; nothing is selected by them."""
+    described: Annotated[
+        dict[str, Description], RESULT_NEUTRAL, WithJsonSchema({"type": "object"})
+    ] = Field(default_factory=dict)
+    """Written by a run: titles, units and directions of own metrics."""
     gallery: Annotated[int, Field(ge=0, le=50), TABLE_NEUTRAL] = 0
     """Test images whose nearest neighbours the report shows for each method."""
     published: PublishedSetup = Field(default_factory=PublishedSetup)
     """What the published protocol used; only compared, in the report."""
-
-    @field_validator("reproductions", mode="before")
-    @classmethod
-    def _no_looks(cls, value: Any) -> Any:
-        if isinstance(value, dict):
-            raise ValueError(
-                "reproductions is a number: more retrainings of a winner say nothing about another "
-                "search, so looks are at searches; write reproductions: 2 and for example search: "
-                "{repeats: 10, looks: [5]}"
-            )
-        return value
 
     @field_validator("categories")
     @classmethod
@@ -335,7 +314,7 @@ class Protocol(Strict):
     def _known_metrics(cls, value: list[str], info: ValidationInfo) -> list[str]:
         for name in value:
             check_name(name)
-            listed = pair_list(name)
+            listed = metric_of(name).pairs
             if listed and listed not in info.data.get("pairs", [listed]):
                 raise ValueError(
                     f"{name!r} needs a list; write pairs: {{{listed}: {{file: PATH}}}}"
@@ -376,10 +355,11 @@ class Protocol(Strict):
     def objective(self, stage: Stage) -> str:
         """What the values of a stage's trials are."""
         if stage is Stage.BASELINES:
-            return f"best test {title(PRIMARY)} without training"
+            return f"best test {METRICS[PRIMARY]} without training"
         if stage is Stage.FINAL:
-            return f"test {title(PRIMARY)}"
-        return f"validation {title(self.selects_by)}"
+            return f"test {METRICS[PRIMARY]}"
+        metric = metric_of(self.selects_by, self.described)
+        return f"validation {'-' if metric.sign < 0 else ''}{metric.title}"
 
     @property
     def stages(self) -> tuple[Stage, ...]:

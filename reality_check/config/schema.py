@@ -21,6 +21,7 @@ from reality_check.config.metrics import METRICS, Stage
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.published import PublishedResults
+from reality_check.config.report import Report
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training
 from reality_check.config.types import RESULT_NEUTRAL, TABLE_NEUTRAL, MayDiffer, Name
@@ -64,6 +65,8 @@ class Experiment(Strict):
     By default studies.db in the output folder."""
     slurm: Annotated[Slurm, RESULT_NEUTRAL] = Field(default_factory=Slurm)
     """What one worker's job asks of a SLURM cluster."""
+    report: Annotated[Report, RESULT_NEUTRAL] = Field(default_factory=Report)
+    """What the report shows beyond what every report shows."""
     studies: Annotated[str | None, RESULT_NEUTRAL] = None
     """Written by a run: what begins the names of its studies in a shared storage."""
     code: Annotated[dict[str, str], MayDiffer("runs", ("data set from",))] = Field(
@@ -98,7 +101,6 @@ class Experiment(Strict):
             ),
             self._check_phases,
             self._check_starts,
-            self._check_looks,
             self._check_claims,
             self._check_fixed,
             partial(self._check_published, names),
@@ -153,29 +155,6 @@ class Experiment(Strict):
                         f"the searches wait for each other ({' -> '.join(trail)}); remove one "
                         "starts_from"
                     )
-
-    def _check_looks(self) -> None:
-        """A campaign that may end early has one question, who is best, and one set of methods."""
-        looks = self.protocol.search.looks
-        if looks is None:
-            return
-        packed = [method.name for method in self.methods if method.packed is not None]
-        if packed:
-            raise ValueError(
-                f"method {packed[0]!r} comes from a pack with all its searches, but "
-                f"protocol.search.looks={looks} adds searches to all methods alike; remove it, or "
-                "the looks"
-            )
-        if sum(method.control_of is None for method in self.methods) < 2:
-            raise ValueError(
-                f"protocol.search.looks={looks} end a comparison early, but there is one method; "
-                "add another, or remove the looks"
-            )
-        if self.claims:
-            raise ValueError(
-                f"claims have tests of their own, which protocol.search.looks={looks} do not "
-                "allow for; remove one of them"
-            )
 
     def _check_published(self, names: list[str]) -> None:
         for name in self.published_results.methods() if self.published_results else ():

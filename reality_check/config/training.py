@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping, Sequence
 from typing import Annotated, Any, Literal
 
-from pydantic import Field, ValidationInfo, field_validator, model_validator
+from pydantic import BeforeValidator, Field, ValidationInfo, field_validator, model_validator
 from typing_extensions import Self
 
 from reality_check.config.classes import find_class
@@ -227,43 +227,28 @@ def check_steps(schedule: Any) -> None:
         raise ValueError(f"at must list epochs in rising order, each once; got {schedule.at}")
 
 
-#: What a probe may choose: numbers change by rounding, as they do from one GPU to another.
-LEVERS = ("channels_last", "cudnn_benchmark", "fused_optimizers", "cuda_graph")
-_Lever = bool | Literal["auto"]
-
-
 class GpuSettings(Strict):
-    """What makes steps of training on a GPU faster, and changes nothing else but rounding.
+    """What makes steps of training on a GPU faster, and changes results by rounding only.
 
-    What is ``auto`` is chosen by ``probe``, which times some steps of each method before its first
-    training; the output folder keeps the choice. Without a probe it is off, save for
-    ``channels_last`` in half precision. On a CPU all of it means nothing.
+    On a CPU it has no effect.
     """
 
-    probe: bool = True
-    """Whether what is auto is chosen by timing steps of each method; else it is off."""
-    channels_last: _Lever = "auto"
+    cuda_graph: bool | Literal["auto"] = "auto"
+    """auto, true: a step's operations are recorded once and started as one, where that gives what
+    plain steps give; false: never."""
+    channels_last: Annotated[bool, BeforeValidator(lambda v: False if v == "auto" else v)] = False
     """Whether convolutions use the channels-last memory layout."""
-    cudnn_benchmark: _Lever = "auto"
-    """Whether cuDNN tries several algorithms of each convolution."""
-    fused_optimizers: _Lever = "auto"
-    """Whether optimisers of torch that can do so use one operation."""
-    cuda_graph: _Lever = "auto"
-    """Whether a step's operations are recorded once and started as one."""
     compile: bool = False
     """Whether torch.compile compiles the network."""
 
-    @property
-    def left_open(self) -> tuple[str, ...]:
-        """What is left to a probe."""
-        return tuple(name for name in LEVERS if self.probe and getattr(self, name) == "auto")
-
     def described(self) -> str:
-        """What is on, for people; nothing is left to choose."""
-        names = {name: name.replace("_", " ") for name in type(self).model_fields}
-        names |= {"cudnn_benchmark": "cudnn.benchmark", "channels_last": "channels_last"}
-        names |= {"cuda_graph": "CUDA graph", "compile": "torch.compile"}
-        return ", ".join(names[k] for k, on in self if on is True and k != "probe") or "plain"
+        """Return what is on, as reports name it."""
+        names = {
+            "CUDA graph": self.cuda_graph,
+            "channels_last": self.channels_last,
+            "torch.compile": self.compile,
+        }
+        return ", ".join(name for name, on in names.items() if on) or "plain"
 
 
 class Training(Strict):
@@ -324,14 +309,6 @@ class Training(Strict):
                 "which both phases share"
             )
         return self
-
-    def on_device(self, kind: str) -> GpuSettings:
-        """What holds on a device of that kind, with nothing left to choose."""
-        if kind != "cuda":
-            return GpuSettings(probe=False, **dict.fromkeys(LEVERS, False))
-        without = {**dict.fromkeys(LEVERS, False), "channels_last": self.autocast != "none"}
-        left = {name: without[name] for name in LEVERS if getattr(self.gpu, name) == "auto"}
-        return self.gpu.model_copy(update={"probe": False, **left})
 
     def iterations(self, images: int) -> int:
         """Iterations of an epoch with so many training images; at least 1."""

@@ -34,11 +34,27 @@ _ELSEWHERE = (
     "lo hi lower upper lwo hihg hgih hig"
 )
 
+#: Stands for every value of a key that changed no result.
+ANY = object()
+
 #: By class and key, what earlier versions had: the default, with which their files name it still,
 #: and what to say of any other value.
 GONE: dict[tuple[str, str], tuple[Any, str]] = {
     ("GpuSettings", "fold_batchnorm"): (False, "gained nothing on a GPU and is gone"),
+    ("GpuSettings", "probe"): (ANY, ""),
+    ("GpuSettings", "cudnn_benchmark"): (ANY, ""),
+    ("GpuSettings", "fused_optimizers"): (ANY, ""),
+    ("Search", "looks"): (None, "ended searches early and is gone; all repeats are made"),
 }
+
+
+def is_gone(dotted: str, value: Any) -> bool:
+    """Whether a value that an earlier version wrote is the default of a key that is gone."""
+    last = dotted.rpartition(".")[2]
+    return any(
+        key == last and (default is ANY or value == default)
+        for (_, key), (default, _) in GONE.items()
+    )
 
 
 class Strict(BaseModel):
@@ -70,7 +86,9 @@ class Strict(BaseModel):
             return values
         meant = {key: _as_meant(value, cls.model_fields.get(key)) for key, value in values.items()}
         for (name, key), (default, why) in GONE.items():
-            if name == cls.__name__ and meant.pop(key, default) != default:
+            if name != cls.__name__ or key not in meant:
+                continue
+            if meant.pop(key) != default and default is not ANY:
                 raise ValueError(f"{key} {why}; remove the key")
         return meant
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -12,7 +12,7 @@ import numpy as np
 from reality_check.data.images import Images
 from reality_check.data.tensors import Tensors
 
-_CHUNK = 64
+_CHUNK = 16
 #: Tensors with one checksum together.
 _TENSORS = 1024
 
@@ -31,28 +31,22 @@ def image_digest(pixels: np.ndarray) -> np.ndarray:
 
 def image_digests(images: Images) -> np.ndarray:
     """Return the sha256 of the pixels of each of N images: uint8, shape (N, 32)."""
-    digests = np.empty((len(images), 32), np.uint8)
-
-    def fill(first: int) -> None:
-        for row in range(first, min(first + _CHUNK, len(images))):
-            digests[row] = image_digest(images.image(row))
-
-    _on_all_cores(fill, range(0, len(images), _CHUNK))
-    return digests
+    return _on_all_cores(lambda row: image_digest(images.image(row)), range(len(images)))
 
 
 def tensor_digests(tensors: Tensors) -> np.ndarray:
     """Return the sha256 of the bytes of every 1,024 samples: uint8, shape (parts, 32)."""
-    parts = range(0, len(tensors), _TENSORS)
-    digests = np.empty((len(parts), 32), np.uint8)
 
-    def fill(first: int) -> None:
-        digests[first // _TENSORS] = image_digest(tensors.contiguous(first, first + _TENSORS))
+    def digest(first: int) -> np.ndarray:
+        return image_digest(tensors.contiguous(first, first + _TENSORS))
 
-    _on_all_cores(fill, parts)
-    return digests
+    return _on_all_cores(digest, range(0, len(tensors), _TENSORS))
 
 
-def _on_all_cores(fill: Callable[[int], None], parts: Iterable[int]) -> None:
+def _on_all_cores(digest: Callable[[int], np.ndarray], firsts: Sequence[int]) -> np.ndarray:
+    def chunk(start: int) -> list[np.ndarray]:
+        return [digest(first) for first in firsts[start : start + _CHUNK]]
+
     with ThreadPoolExecutor(usable_cores()) as threads:
-        list(threads.map(fill, parts))
+        chunks = threads.map(chunk, range(0, len(firsts), _CHUNK))
+        return np.array([one for part in chunks for one in part]).reshape(-1, 32)

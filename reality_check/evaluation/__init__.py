@@ -1,1 +1,1 @@
-"""Scores of a network: metrics, categories, scores of every query, galleries, maps."""
+"""Scores of a network: metrics, categories, scores of every query, galleries."""

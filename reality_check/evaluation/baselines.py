@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from pml_extensions.modules.embedding import principal_components
-from reality_check.config.metrics import METRICS, by_corruption, clean
+from reality_check.config.metrics import METRICS, by_corruption, names_on
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data.sample_set import SampleSet
@@ -64,10 +64,10 @@ def score_baselines(
     if raw != RAW_VECTORS or model.trunk != "identity":  # else that is the raw input
         forwards["untrained trunk"] = network.features
     forwards["untrained embedder"] = network
-    scores = {}
+    scores, on_test = {}, names_on("test", extra_metrics)
     for name, forward in forwards.items():
         embeddings = embed(forward, network, images.evaluation_batches())
-        scores[name] = evaluate(embeddings, test.labels, True, clean(extra_metrics), test.queries)
+        scores[name] = evaluate(embeddings, test.labels, True, on_test, test.queries)
     networks = [network] * len(forwards)
     for corruption, names in by_corruption(extra_metrics).items():
         changed = embed_corrupted(list(forwards.values()), networks, images, corruption)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from pml_extensions.modules import MLPEmbedder
-from reality_check.config.metrics import METRICS, by_corruption, clean
+from reality_check.config.metrics import METRICS, by_corruption, names_on
 from reality_check.config.model import EMBEDDER, Model
 from reality_check.data.pairs import Pairs
 from reality_check.data.tensors import InputShape
@@ -129,7 +129,7 @@ def score_networks(
         The metrics by category, and the embeddings of the images as they are by each network.
     """
     embeddings = [embed_images(network, images, device) for network in networks]
-    scores = score(embeddings, clean(extra_metrics))
+    scores = score(embeddings, names_on("test", extra_metrics))
     for corruption, names in by_corruption(extra_metrics).items():
         changed = embed_corrupted(networks, networks, images, corruption)
         of_changed = score(changed, [name for name in names if name not in METRICS])

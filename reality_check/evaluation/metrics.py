@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import functools
+import inspect
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -23,19 +26,12 @@ from pml_extensions.evaluation import (
 )
 from pml_extensions.evaluation.verification import Convention, Verification
 from pml_extensions.functional import directions
-from reality_check.config.metrics import (
-    BINARY,
-    METRICS,
-    RAW_SCATTER,
-    RETRIEVAL,
-    SEPARABILITY,
-    VERIFICATION,
-    depends_on_geometry,
-    is_binary,
-    other_geometry,
-    recall_depth,
-)
+from reality_check.config.classes import find_class
+from reality_check.config.metrics import METRICS, Metric, metric_of
 from reality_check.data.pairs import Pairs
+from reality_check.utils.checkpoints import random_states, restore_random_states, seed_everything
+from reality_check.utils.errors import UsageError, users_code
+from reality_check.utils.text import one_line
 
 
 class Metrics(dict[str, float]):
@@ -51,14 +47,6 @@ class Metrics(dict[str, float]):
     ) -> None:
         super().__init__(means)
         self.per_query = dict(per_query)
-
-
-#: Scores of k-means clusters, from classes and clusters.
-_CLUSTERING: dict[str, Callable[[Tensor, Tensor], float]] = {
-    "NMI": normalized_mutual_information,
-    "AMI": adjusted_mutual_information,
-    "F1": lambda labels, clusters: pairwise_f1(labels, clusters).f1,
-}
 
 
 #: Pairs of one class that a verification takes, and as many of two: as Labeled Faces in the Wild.
@@ -127,16 +115,39 @@ def evaluate_both_geometries(
     """
     raw = embeddings if raw is None else raw
     own, other = (embeddings, raw) if normalize else (raw, embeddings)
-    suffix = other_geometry(normalize)
-    of_raw = [name for name in extra_metrics if name in RAW_SCATTER]
-    of_own = [name for name in extra_metrics if name not in RAW_SCATTER]
-    geometric = [name for name in extra_metrics if depends_on_geometry(name)]
-    other_metrics = evaluate(other, labels, not normalize, geometric, queries, pairs)
+    metrics = [metric_of(name) for name in extra_metrics]
+    of_raw = [one.name for one in metrics if one.function == "raw_scatter"]
+    of_own = [one.name for one in metrics if one.function != "raw_scatter"]
+    of_both = [one.name for one in metrics if one.both_geometries]
+    other_metrics = evaluate(other, labels, not normalize, of_both, queries, pairs)
     own_metrics = evaluate(own, labels, normalize, of_own, queries, pairs)
+    suffix = "_raw" if normalize else "_normalized"
     suffixed = {name + suffix: value for name, value in other_metrics.items()}
-    scatter = _raw_scatter(raw, labels) if of_raw else {}
+    scatter = _raw_scatter(Sample(raw.cpu(), labels, normalize), []) if of_raw else {}
     suffixed |= {name: scatter[name] for name in of_raw}
     return Metrics({**own_metrics, **suffixed}, own_metrics.per_query)
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What metrics are computed from.
+
+    Attributes:
+        embeddings: (N, D), on the CPU: faiss's k-means and binary index are there.
+        labels: (N,).
+        normalize: whether metrics are those of unit vectors.
+        queries: bool (N,): which rows are queries, the others are references; None: all are both.
+    """
+
+    embeddings: Tensor
+    labels: NDArray
+    normalize: bool
+    queries: NDArray | None = None
+
+    @functools.cached_property
+    def points(self) -> Tensor:
+        """The embeddings in the geometry that is measured."""
+        return directions(self.embeddings) if self.normalize else self.embeddings
 
 
 def evaluate(
@@ -157,59 +168,129 @@ def evaluate(
 
     Raises:
         Diverged: an embedding or its square is not finite.
+        UsageError: an own metric failed.
     """
     require_finite(embeddings)
-    plain = [name for name in extra_metrics if not is_binary(name)]
-    binary = [name for name in extra_metrics if is_binary(name)]
+    by_function: dict[str, list[Metric]] = {}
+    for metric in map(metric_of, extra_metrics):
+        by_function.setdefault(metric.function, []).append(metric)
+    ranked = by_function.pop("retrieval", [])
     retrieval = RetrievalMetrics(
         normalize=normalize,
-        metrics=[*METRICS, *(name for name in plain if name in RETRIEVAL)],
-        recall_at=[depth for name in plain if (depth := recall_depth(name))],
+        metrics=[*METRICS, *(one.name for one in ranked if not one.depth)],
+        recall_at=[one.depth for one in ranked if one.depth],
     )
-    sides = _sides(embeddings, labels, queries)
-    per_query = retrieval.per_query(*sides)
+    per_query = retrieval.per_query(*_sides(embeddings, labels, queries))
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
-    if not values.keys() >= set(extra_metrics):
-        embeddings = embeddings.cpu()  # faiss's k-means and binary index are those of the CPU
-    if any(name in _CLUSTERING for name in plain):
-        values |= _clustering(embeddings, labels, normalize, plain)
-    if SEPARABILITY in plain:
-        values[SEPARABILITY] = class_separability(embeddings, labels, normalize).ratio
-    if VERIFICATION in plain:
-        values[VERIFICATION] = _verify(embeddings, verification_pairs(labels), normalize).accuracy
+    if by_function or pairs:
+        sample = Sample(embeddings.cpu(), labels, normalize, queries)
+    for function, metrics in by_function.items():
+        values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
     verified = {}
     for name, listed in (pairs or {}).items():
-        found = _verify(embeddings.cpu(), listed, normalize)
+        found = _verify(sample, listed)
         verified[f"verification_{name}"] = found.accuracy
         verified[f"verification_{name}_se"] = found.std / math.sqrt(len(found.fold_accuracies) - 1)
-    if any(name in RAW_SCATTER for name in plain):
-        values |= _raw_scatter(embeddings, labels)
-    if binary:
-        values |= _binary(_sides(embeddings, labels, queries), binary)
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
 
 
-def _clustering(
-    embeddings: Tensor, labels: np.ndarray, normalize: bool, names: Sequence[str]
-) -> dict[str, float]:
-    """Only what is asked for: with many classes AMI takes longer than all the rest."""
-    classes = torch.from_numpy(labels)
-    points = directions(embeddings) if normalize else embeddings
-    clusters = kmeans_clusters(points, len(classes.unique()))
-    return {name: _CLUSTERING[name](classes, clusters) for name in names if name in _CLUSTERING}
+def own_metric(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Call an own metric with unit vectors or raw ones, whatever the method's geometry is.
+
+    It is called with the embeddings, float32 (N, D), and their labels, int64 (N,), on the CPU. One
+    with parameters ``references`` and ``reference_labels`` gets the queries, and there what they
+    are compared with: the same ones, where all are both. Its random numbers are the same in every
+    call, and the training's stay as they are.
+
+    Raises:
+        UsageError: it raised, or did not return one finite number.
+    """
+    (metric,) = metrics
+    function = find_class(metric.function, "metric")
+    what = f"metric {metric.name!r}"
+    x, y = sample.points.float().clone(), torch.from_numpy(np.array(sample.labels, np.int64))
+    with users_code(f"{what} cannot be called"):
+        parameters = set(inspect.signature(function).parameters)
+    references = {}
+    if parameters & {"references", "reference_labels"}:
+        sides = {"references": x.clone(), "reference_labels": y.clone()}
+        if sample.queries is not None:
+            is_query = torch.from_numpy(sample.queries)
+            sides = {name: side[~is_query] for name, side in sides.items()}
+            x, y = x[is_query], y[is_query]
+        references = {name: side for name, side in sides.items() if name in parameters}
+    states = random_states(torch.device("cpu"))
+    seed_everything(0)
+    try:
+        with users_code(f"{what} failed on {len(x)} embeddings"), torch.no_grad():
+            returned = function(x, y, **references)
+    finally:
+        restore_random_states(states, torch.device("cpu"))
+    try:
+        value = math.nan if isinstance(returned, str | bool) else float(returned)
+    except (TypeError, ValueError, RuntimeError):
+        value = math.nan
+    if not math.isfinite(value):
+        raise UsageError(
+            f"{what} returned {one_line(returned, 60)} for {len(x)} embeddings; it must "
+            "return one finite number, such as a float or a tensor of one element."
+        )
+    return {metric.name: value}
 
 
-def _raw_scatter(embeddings: Tensor, labels: np.ndarray) -> dict[str, float]:
-    found = class_separability(embeddings.cpu(), labels)
-    return dict(zip(RAW_SCATTER, (found.ratio, *found[:2]), strict=True))
+def _clusters(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Scores of k-means clusters; with many classes AMI takes longer than all the rest."""
+    classes = torch.from_numpy(sample.labels)
+    clusters = kmeans_clusters(sample.points, len(classes.unique()))
+    scores: dict[str, Callable[[Tensor, Tensor], float]] = {
+        "NMI": normalized_mutual_information,
+        "AMI": adjusted_mutual_information,
+        "F1": lambda labels, clusters: pairwise_f1(labels, clusters).f1,
+    }
+    return {one.name: scores[one.name](classes, clusters) for one in metrics}
 
 
-def _verify(embeddings: Tensor, pairs: Pairs, normalize: bool) -> Verification:
+def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    ratio = class_separability(sample.embeddings, sample.labels, sample.normalize).ratio
+    return {one.name: ratio for one in metrics}
+
+
+def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    between, within, ratio = class_separability(sample.embeddings, sample.labels)
+    traces = {"trace_between_raw": between, "trace_within_raw": within}
+    return {"separability_raw": ratio, **traces}
+
+
+def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    accuracy = _verify(sample, verification_pairs(sample.labels)).accuracy
+    return {one.name: accuracy for one in metrics}
+
+
+def _verify(sample: Sample, pairs: Pairs) -> Verification:
     """How well pairs of one class are told from pairs of two, by a threshold from other pairs."""
     first, second, same = pairs
-    convention: Convention = "insightface" if normalize else "paper004"
-    return pair_verification(embeddings[first], embeddings[second], same, convention=convention)
+    convention: Convention = "insightface" if sample.normalize else "paper004"
+    x = sample.embeddings
+    return pair_verification(x[first], x[second], same, convention=convention)
+
+
+def _codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
+    """Retrieval by binary codes, which are the same in both geometries."""
+    x, y, *gallery = _sides(sample.embeddings, sample.labels, sample.queries)
+    depths = [one.depth for one in metrics if one.depth]
+    values = hamming_retrieval(x, y, depths or [1], *gallery)
+    return {f"binary_{name}": value for name, value in values.items()}
+
+
+#: What computes the metrics of :mod:`reality_check.config.metrics`, those of a function together.
+FUNCTIONS: dict[str, Callable[[Sample, Sequence[Metric]], dict[str, float]]] = {
+    "clusters": _clusters,
+    "separability": _separability,
+    "raw_scatter": _raw_scatter,
+    "verification": _verification,
+    "codes": _codes,
+}
 
 
 def verification_pairs(labels: np.ndarray) -> Pairs:
@@ -237,12 +318,6 @@ def _sides(embeddings: Tensor, labels: np.ndarray, queries: np.ndarray | None) -
     """Queries and their labels and, where it is a set of its own, the gallery and its labels."""
     if queries is None:
         return embeddings, labels
-    rows = torch.from_numpy(queries).to(embeddings.device)
-    return embeddings[rows], labels[queries], embeddings[~rows], labels[~queries]
-
-
-def _binary(sides: tuple[Any, ...], names: Sequence[str]) -> dict[str, float]:
-    depths = [depth for name in names if (depth := recall_depth(name))]
-    x, y, *gallery = sides
-    values = hamming_retrieval(x, y, depths or [1], *gallery)
-    return {BINARY + name: value for name, value in values.items()}
+    rows = torch.from_numpy(queries)
+    x, others = rows.to(embeddings.device), ~rows.to(embeddings.device)
+    return embeddings[x], labels[queries], embeddings[others], labels[~queries]

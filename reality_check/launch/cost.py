@@ -14,10 +14,10 @@ import torch
 
 from pml_extensions.functional import allow_tf32
 from reality_check.config.method import Method
-from reality_check.config.metrics import METRICS, Stage, clean
+from reality_check.config.metrics import METRICS, Stage, names_on
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.data import SampleSet
-from reality_check.evaluation.metrics import embed, evaluate_both_geometries
+from reality_check.evaluation.metrics import embed, evaluate, evaluate_both_geometries
 from reality_check.studies.campaign import MOST_BASELINES
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params, middles
@@ -26,7 +26,7 @@ from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import every, users_code
 
 #: Seconds that are spent on each thing that is timed, if one step does not take longer.
-_LOOK_SECONDS = 0.7
+_TIMING_SECONDS = 0.7
 #: Steps before a method is timed, and the most that are.
 _WARM_UP, _STEPS = 2, 20
 #: Samples whose evaluation is timed; that of more takes longer by the square of their number.
@@ -183,12 +183,14 @@ def _trainer(prepared: PreparedExperiment, method: Method, device: torch.device)
 
 def _comparison(prepared: PreparedExperiment, device: torch.device, size: int) -> _Comparison:
     """Seconds of the metrics of one geometry, by samples and whether with the further ones."""
-    extra = clean(prepared.protocol.final_metrics)
+    protocol = prepared.protocol
+    extra = names_on("test", protocol.final_metrics)
+    chosen_by = [] if protocol.selects_by in METRICS else [protocol.selects_by]
     count = min(_SAMPLES, len(prepared.test_set))
     labels = np.arange(count) // 4
     embeddings = torch.randn(count, size, generator=torch.Generator().manual_seed(0)).to(device)
     seconds = _clock(device)
-    plain = _seconds_each(lambda: evaluate_both_geometries(embeddings, labels, True), seconds) / 2
+    plain = _seconds_each(lambda: evaluate(embeddings, labels, True, chosen_by), seconds)
     further = plain
     if set(extra) - set(METRICS):
         started = seconds()
@@ -216,7 +218,7 @@ def _one_thread() -> Iterator[None]:
 def _seconds_each(do: Callable[[], object], seconds: Callable[[], float]) -> float:
     """Seconds of one call, the mean of as many as fit into a moment."""
     started, calls = seconds(), 0
-    while calls < _STEPS and (calls == 0 or seconds() - started < _LOOK_SECONDS):
+    while calls < _STEPS and (calls == 0 or seconds() - started < _TIMING_SECONDS):
         do()
         calls += 1
     return (seconds() - started) / calls

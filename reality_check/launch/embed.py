@@ -1,10 +1,9 @@
-"""The frozen features of a data set: each image or tensor through a trunk once, into one file."""
+"""The frozen features of a data set: each image or tensor through a trunk once, into a folder."""
 
 from __future__ import annotations
 
 import hashlib
 import json
-import shutil
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -18,7 +17,6 @@ from pml_extensions.functional import allow_tf32
 from reality_check.config.messages import validate
 from reality_check.config.model import Model
 from reality_check.config.training import Augment
-from reality_check.data.readers.tensor_files import write_npz
 from reality_check.data.sample_set import ImageSet, SampleSet
 from reality_check.models import TRUNKS
 from reality_check.models.network import Network, autocast, build_network
@@ -28,6 +26,8 @@ from reality_check.utils.files import atomic_write
 from reality_check.utils.locks import locked
 from reality_check.utils.progress_bar import progress
 
+#: What a stopped call leaves beside the features that it computed.
+_PROGRESS = "progress.json"
 #: Seconds between two marks of how far it is: what a call that was killed does again.
 _MARK_SECONDS = 10.0
 _CPU = torch.device("cpu")
@@ -57,7 +57,7 @@ class Embedding:
     dtype: Literal["float16", "float32"] = "float32"
 
 
-def embed_to_file(
+def embed_to_folder(
     data: SampleSet,
     how: Embedding,
     out: Path,
@@ -69,8 +69,8 @@ def embed_to_file(
     Args:
         data: images or tensors.
         how: by which trunk.
-        out: an ``.npz`` file with x (N, F), y, class_names, names, the data set's own split and
-            ``origin``, a sentence on where it comes from. ``dataset: FILE`` reads it.
+        out: a folder with the ``.npy`` files x (N, F), y, class_names, names, the data set's own
+            split and ``origin``, a sentence on where it comes from. ``dataset: FOLDER`` reads it.
         log: gets sentences on what is being done.
         source: how the data set can be opened again to show its images, see
             :func:`reality_check.data.source_images.described`.
@@ -79,11 +79,14 @@ def embed_to_file(
         N and F.
 
     Raises:
-        UsageError: the trunk does not fit the samples or gives NaN, or the file is there and holds
+        UsageError: the trunk does not fit the samples or gives NaN, or ``out`` exists and holds
             something else.
     """
-    if out.suffix != ".npz":
-        raise UsageError(f"--out is {str(out)!r}, but features are written as .npz; write that.")
+    if out.suffix == ".npz":
+        raise UsageError(
+            f"--out is {str(out)!r}, but features are written into a folder of .npy files; write "
+            f"{str(out.with_suffix(''))!r}."
+        )
     if data.num_classes < 2:
         raise UsageError(
             f"All {len(data)} {data.noun}s of {data.name!r} are of one class, "
@@ -92,16 +95,17 @@ def embed_to_file(
     network, pipeline = _prepare(data, how)
     if how.model.weights == "none" and (how.model.trunk in TRUNKS or ":" in how.model.trunk):
         log(f"The weights of {how.model.trunk} are random (weights: none)")
-    made_of = _identity(data, how, network)
-    if out.exists():
-        return _already_there(out, made_of)
-    work = out.with_name(f"{out.name}.partial")
+    recipe = _recipe(data, how, network)
+    work, lock = out.with_name(f"{out.name}.partial"), out.with_name(f".{out.name}.lock")
     out.parent.mkdir(parents=True, exist_ok=True)
-    work.mkdir(exist_ok=True)
-    with locked(work / "lock", lambda holder: log(f"Waiting for {holder}, which embeds the same")):
-        vectors = _embed_all(data, how, network, pipeline, work, made_of, log)
-        _write(data, vectors, out, made_of, source)
-    shutil.rmtree(work)
+    with locked(lock, lambda holder: log(f"Waiting for {holder}, which embeds the same")):
+        if out.exists():
+            return _check_existing(out, recipe)
+        work.mkdir(exist_ok=True)
+        vectors = _embed_all(data, how, network, pipeline, work, recipe, log)
+        _write_rest(data, work, recipe, source)
+        (work / _PROGRESS).unlink(missing_ok=True)
+        work.rename(out)
     return vectors.shape[0], vectors.shape[1]
 
 
@@ -119,12 +123,12 @@ def _embed_all(
     network: Network,
     pipeline: Pipeline,
     work: Path,
-    made_of: dict[str, Any],
+    recipe: dict[str, Any],
     log: Callable[[str], None],
 ) -> np.ndarray:
-    """The features, memory-mapped in the working folder, from where it has been left on."""
-    file, mark = work / "x.npy", work / "progress.json"
-    done = _done(file, mark, made_of)
+    """Compute the features, memory-mapped in ``work``; continue with what it holds."""
+    file, mark = work / "x.npy", work / _PROGRESS
+    done = _done(file, mark, recipe)
     if done:
         log(f"Continuing after {done:,} of {len(data):,} samples")
     vectors = np.lib.format.open_memmap(file, "r+") if done else None
@@ -147,9 +151,10 @@ def _embed_all(
             advance(len(features))
             if time.monotonic() - marked >= _MARK_SECONDS:
                 vectors.flush()
-                atomic_write(mark, json.dumps({**made_of, "done": done}))
+                atomic_write(mark, json.dumps({**recipe, "done": done}))
                 marked = time.monotonic()
     assert vectors is not None
+    vectors.flush()
     return vectors
 
 
@@ -165,18 +170,18 @@ def _check(features: torch.Tensor, first: int, how: Embedding) -> None:
         )
 
 
-def _done(file: Path, mark: Path, made_of: dict[str, Any]) -> int:
-    """How many samples a stopped call has embedded in the same way."""
+def _done(file: Path, mark: Path, recipe: dict[str, Any]) -> int:
+    """Return how many samples a stopped call has embedded in the same way."""
     try:
-        there = json.loads(mark.read_text())
+        earlier = json.loads(mark.read_text())
     except (FileNotFoundError, json.JSONDecodeError):
         return 0
-    done = int(there.pop("done"))
-    return done if there == made_of and file.exists() else 0
+    done = int(earlier.pop("done"))
+    return done if earlier == recipe and file.exists() else 0
 
 
-def _identity(data: SampleSet, how: Embedding, network: Network) -> dict[str, Any]:
-    """All that the vectors depend on, as plain data."""
+def _recipe(data: SampleSet, how: Embedding, network: Network) -> dict[str, Any]:
+    """Return all that the vectors depend on, as plain data."""
     digest = hashlib.sha256()
     for name, value in sorted(network.trunk.state_dict().items()):
         digest.update(name.encode())
@@ -197,14 +202,17 @@ def _identity(data: SampleSet, how: Embedding, network: Network) -> dict[str, An
     }
 
 
-def _already_there(out: Path, made_of: dict[str, Any]) -> tuple[int, int]:
-    with np.load(out, allow_pickle=False) as arrays:
-        there = json.loads(str(arrays["made_of"])) if "made_of" in arrays.files else None
-        samples, width = arrays["x"].shape if there == made_of else (0, 0)
-    if there is None:
-        raise UsageError(f"{out} is there and no file of reality-check embed; write another --out.")
-    if there != made_of:
-        changed = ", ".join(key for key, value in made_of.items() if there.get(key) != value)
+def _check_existing(out: Path, recipe: dict[str, Any]) -> tuple[int, int]:
+    """Return the shape of features that an earlier call wrote in the same way."""
+    try:
+        earlier = json.loads(str(np.load(out / "made_of.npy")))
+        samples, width = np.load(out / "x.npy", "r").shape
+    except (OSError, ValueError):
+        raise UsageError(
+            f"{out} exists and is no folder of reality-check embed; write another --out."
+        ) from None
+    if earlier != recipe:
+        changed = ", ".join(key for key, value in recipe.items() if earlier.get(key) != value)
         raise UsageError(
             f"{out} holds features that were made in another way ({changed} differ); write another "
             "--out, or delete it."
@@ -212,26 +220,23 @@ def _already_there(out: Path, made_of: dict[str, Any]) -> tuple[int, int]:
     return samples, width
 
 
-def _write(
-    data: SampleSet, vectors: np.ndarray, out: Path, made_of: dict[str, Any], source: str | None
-) -> None:
-    crop = "" if made_of["crop_size"] is None else f", crops of {made_of['crop_size']} pixels"
-    arrays: dict[str, np.ndarray] = {
-        "x": vectors,
+def _write_rest(data: SampleSet, work: Path, recipe: dict[str, Any], source: str | None) -> None:
+    """Write all arrays beside the features."""
+    crop = "" if recipe["crop_size"] is None else f", crops of {recipe['crop_size']} pixels"
+    origin = (
+        f"{recipe['data']} through {recipe['trunk']}, weights {recipe['weights']} (sha256 "
+        f"{recipe['state'][:12]}), {recipe['head']}{crop}"
+    )
+    arrays: dict[str, Any] = {
         "y": data.labels,
-        "class_names": np.array(data.class_names),
-        "origin": np.array(
-            f"{made_of['data']} through {made_of['trunk']}, weights {made_of['weights']} (sha256 "
-            f"{made_of['state'][:12]}), {made_of['head']}{crop}"
-        ),
-        "made_of": np.array(json.dumps(made_of)),
+        "class_names": data.class_names,
+        "origin": origin,
+        "made_of": json.dumps(recipe),
+        "names": None if data.sample_names is None else data.sample_names.astype(str),
+        "test_classes": data.test_classes,
+        "queries": data.queries,
+        "source": source if isinstance(data, ImageSet) else None,
     }
-    if data.sample_names is not None:
-        arrays["names"] = data.sample_names.astype(str)
-    if data.test_classes is not None:
-        arrays["test_classes"] = np.array(data.test_classes)
-    if data.queries is not None:
-        arrays["queries"] = data.queries
-    if source is not None and isinstance(data, ImageSet):
-        arrays["source"] = np.array(source)
-    write_npz(out, arrays)
+    for name, array in arrays.items():
+        if array is not None:
+            np.save(work / f"{name}.npy", np.asarray(array))

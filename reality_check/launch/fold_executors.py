@@ -35,7 +35,7 @@ Progress = Callable[[dict[str, Any]], None]
 LoadData = Callable[[], SampleSet]
 
 #: How often a worker that trains in other processes looks after them.
-_LOOK_SECONDS = 1.0
+_POLL_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -180,9 +180,9 @@ class ProcessExecutor:
         context = multiprocessing.get_context("spawn")
         messages, self._writer = context.Pipe(duplex=False)
         self._held_until: Any = context.RawValue("d", 0.0)
-        self._teller = threading.Thread(target=self._tell, args=(messages,), daemon=True)
-        self._teller.start()
-        put = functools.partial(_put, self._writer, context.Lock())
+        self._receiver = threading.Thread(target=self._receive, args=(messages,), daemon=True)
+        self._receiver.start()
+        send = functools.partial(_send, self._writer, context.Lock())
         return ProcessPoolExecutor(
             self._count,
             mp_context=context,
@@ -191,15 +191,15 @@ class ProcessExecutor:
                 self._load,
                 self._device,
                 processes_on_gpu(),
-                put,
+                send,
                 self._held_until,
                 os.getpid(),
                 stopping.listening(),
             ),
         )
 
-    def _tell(self, messages: Connection) -> None:
-        """Until nobody is left who could put another message; the last one may break off."""
+    def _receive(self, messages: Connection) -> None:
+        """Until nobody is left who could send another message; the last one may break off."""
         with messages:
             while True:
                 try:
@@ -210,9 +210,9 @@ class ProcessExecutor:
 
     def _wait(self, futures: Sequence[Future[FoldResult]], renew_lease: LeaseCheck) -> None:
         """Until all are done, or one has failed; those that were asked to stop are waited for."""
-        left, told = set(futures), False
+        left, asked = set(futures), False
         while left:
-            done, left = wait(left, _LOOK_SECONDS, FIRST_EXCEPTION)
+            done, left = wait(left, _POLL_SECONDS, FIRST_EXCEPTION)
             if any(not isinstance(f.exception(), stopping.Stopped | None) for f in done):
                 return
             if any(process.exitcode is not None for process in self._processes()):
@@ -223,8 +223,8 @@ class ProcessExecutor:
             except LeaseLost:
                 self.close()
                 raise
-            if stopping.requested() and not told:
-                told = True
+            if stopping.requested() and not asked:
+                asked = True
                 self._ask_to_stop()
 
     def _ask_to_stop(self) -> None:
@@ -255,14 +255,14 @@ class ProcessExecutor:
             self._pool.shutdown(cancel_futures=True)
             self._pool = None
             self._writer.close()
-            self._teller.join()
+            self._receiver.join()
 
 
 #: Who trains the fold runs of one unit of work.
 FoldExecutor = SerialExecutor | ProcessExecutor
 
 
-def _put(writer: Connection, lock: Any, message: dict[str, Any]) -> None:
+def _send(writer: Connection, lock: Any, message: dict[str, Any]) -> None:
     # Not a queue: a process killed in its middle would keep the parent from ever ending it.
     with lock:
         writer.send(message)
@@ -276,7 +276,7 @@ def _begin(
     load: LoadData,
     device: torch.device,
     on_gpu: int,
-    put: Progress,
+    send: Progress,
     held_until: Any,
     parent: int,
     signals: tuple[int, ...],
@@ -291,7 +291,7 @@ def _begin(
     _here.update(
         dataset=load(),
         device=device,
-        on_progress=put,
+        on_progress=send,
         strategy=Strategy(),
         renew_lease=functools.partial(_wait_for_parent, held_until),
     )

@@ -18,7 +18,7 @@ from reality_check.launch.devices import environment
 from reality_check.launch.parallelism import Parallelism
 from reality_check.studies.study import WorkFailed
 from reality_check.utils.errors import UsageError
-from reality_check.utils.exit_status import DONE, LOST, UNTOLD, USAGE
+from reality_check.utils.exit_status import DONE, LOST, UNEXPLAINED, USAGE
 from reality_check.utils.files import atomic_write
 from reality_check.utils.own_names import own_path
 from reality_check.utils.processes import OF_RUN
@@ -82,7 +82,7 @@ class LocalWorkers:
         if status == DONE:
             return True
         raise_failure(self.out_dir, worker.number)
-        if status == UNTOLD:
+        if status == UNEXPLAINED:
             raise WorkFailed(
                 f"worker {worker.number} failed and could not write why into {self.out_dir}; is "
                 "its disk full, or has it become read-only?"

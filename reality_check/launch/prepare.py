@@ -11,19 +11,22 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.classes import named_classes, own_module, source_fingerprint
+from reality_check.config.classes import find_class, named_classes, own_module, source_fingerprint
 from reality_check.config.datasets import Dataset, FunctionData, TorchDatasetData
+from reality_check.config.described import description_of
 from reality_check.config.method import Method
+from reality_check.config.metrics import own_metrics
 from reality_check.config.model import Model
 from reality_check.config.plugins import find_plugin
+from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import copy_sources
 from reality_check.data import SampleSet, load_dataset, split_dataset
 from reality_check.models import weights_fingerprint
-from reality_check.registry.pack import put
+from reality_check.registry.pack import restore
 from reality_check.registry.packed_methods import check_packed, packs_of
 from reality_check.studies.campaign import Campaign, check_studies, storage_url
-from reality_check.studies.growth import DRAWING, describe_changes, note_step, read_steps
+from reality_check.studies.growth import DRAWING, describe_changes, read_steps, record_step
 from reality_check.studies.output_folder import (
     changed_code,
     check_same_experiment,
@@ -38,6 +41,7 @@ from reality_check.studies.storage import HEARTBEAT_GRACE, open_storage, sole_wo
 from reality_check.studies.trial import StoredTrial
 from reality_check.training.preflight import (
     LossCheck,
+    check_column,
     check_data,
     check_loss,
     check_metrics,
@@ -106,7 +110,7 @@ def prepared(
             copy_sources(_own_modules(experiment), out_dir)
             lock_experiment(locked, out_dir)
             for pack in packs:
-                put(pack, out_dir, locked, Campaign(locked, out_dir).storage)
+                restore(pack, out_dir, locked, Campaign(locked, out_dir).storage)
         except OSError as error:
             raise UsageError(f"the output folder {out_dir} cannot be written: {error}.") from None
         yield PreparedExperiment(locked, dataset)
@@ -125,7 +129,7 @@ def _grow(experiment: Experiment, out_dir: Path, log: Callable[[str], None]) -> 
             counts = done.setdefault(work.method, {})
             counts[work.stage] = counts.get(work.stage, 0) + len(work.study.complete())
         done.pop("", None)
-        note_step(begun.experiment, changes, done, out_dir)
+        record_step(begun.experiment, changes, done, out_dir)
 
 
 def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossCheck]:
@@ -141,6 +145,7 @@ def check_experiment(experiment: Experiment, dataset: SampleSet) -> list[LossChe
         partial(check_starts, experiment),
         partial(check_metrics, experiment.protocol),
         partial(check_sampler, experiment.protocol.search),
+        *(partial(check_column, name) for name in experiment.report.columns),
         *(partial(_checked_loss, experiment, one, dataset) for one in experiment.methods),
     ]
     return [checked for checked in every(checks) if checked is not None]
@@ -158,7 +163,12 @@ def _as_locked(
     experiment: Experiment, code: dict[str, str], out_dir: Path
 ) -> tuple[Experiment, list[str]]:
     """The experiment as the output folder is to hold it, and the methods that start again there."""
+    described = {
+        name: description_of(find_class(name, "metric"))
+        for name in _own_metrics(experiment.protocol)
+    }
     changes = {
+        "protocol": experiment.protocol.model_copy(update={"described": described}),
         "code": code,
         "studies": _studies(experiment, out_dir),
         "dataset": _with_whole_paths(experiment.dataset),
@@ -167,7 +177,9 @@ def _as_locked(
     locked = experiment.model_copy(update=changes)
     changed = changed_code(locked, out_dir)
     restarted = _methods_to_restart(locked, out_dir, changed)
-    check_same_experiment(locked, out_dir, changed if restarted else ())
+    check_same_experiment(
+        locked, out_dir, changed if restarted else _not_yet_measured(locked, out_dir, changed)
+    )
     return locked, restarted
 
 
@@ -222,6 +234,21 @@ def _methods_to_restart(experiment: Experiment, out_dir: Path, changed: Sequence
     if any(campaign.has_complete_trials(method.name) for method in users):
         return []
     return [method.name for method in users]
+
+
+def _not_yet_measured(experiment: Experiment, out_dir: Path, changed: Sequence[str]) -> list[str]:
+    """Return the own metrics whose code has changed, but of which nothing is recorded.
+
+    One that failed when the first network was scored can so be fixed, and no training is lost.
+    """
+    changed = [name for name in changed if name in experiment.protocol.final_metrics]
+    if not changed:
+        return []
+    measured = {experiment.protocol.selects_by}
+    for work in _begun(experiment, out_dir).ready_stages():
+        for trial in work.study.complete().values():
+            measured.update(*(trial.scores or {}).values())
+    return [name for name in changed if name not in measured]
 
 
 def _begun(experiment: Experiment, out_dir: Path) -> Campaign:
@@ -309,13 +336,19 @@ def _named_classes(experiment: Experiment) -> dict[str, str]:
     for training in (experiment.protocol.training, *(m.training for m in experiment.methods)):
         if training is not None:
             named.update({part.name: "optimizer" for _, part in training.optimizers})
-    sampler = experiment.protocol.search.sampler
+    protocol = experiment.protocol
+    named.update(dict.fromkeys(_own_metrics(protocol), "metric"))
+    sampler = protocol.search.sampler
     return named | ({sampler: "sampler"} if "." in sampler else {})
+
+
+def _own_metrics(protocol: Protocol) -> list[str]:
+    return own_metrics([*protocol.final_metrics, protocol.selects_by])
 
 
 def _own_modules(experiment: Experiment) -> set[str]:
     """The user's own modules that the YAML leads into."""
-    names, dataset = [*_named_classes(experiment)], experiment.dataset
+    names, dataset = [*_named_classes(experiment), *experiment.report.columns], experiment.dataset
     if isinstance(dataset, FunctionData):
         names.append(dataset.function)
     if isinstance(dataset, TorchDatasetData):

@@ -3,25 +3,18 @@
 from __future__ import annotations
 
 import functools
-import json
 from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import numpy as np
-
 from reality_check.config.metrics import METRICS, Stage
-from reality_check.evaluation.categories import concatenate
-from reality_check.evaluation.embedding_map import map_path, perplexity, sample_rows, tsne
 from reality_check.evaluation.metrics import Diverged
-from reality_check.evaluation.query_scores import TOLERANCE, packed, read_query_scores
+from reality_check.evaluation.query_scores import TOLERANCE, read_query_scores
 from reality_check.launch.scorer import Scorer
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import query_scores_path
 from reality_check.studies.trial import StoredTrial
 from reality_check.training.prepared_experiment import PreparedExperiment
-from reality_check.utils.errors import UsageError
-from reality_check.utils.files import atomic_write
 
 
 @dataclass(frozen=True)
@@ -101,58 +94,3 @@ def _score(
                 )
     scorer.keep_queries(method, work.stage, index, scores)
     return None
-
-
-def draw_maps(
-    campaign: Campaign, prepared: PreparedExperiment, log: Callable[[str], None] = lambda text: None
-) -> list[str]:
-    """Write the map of every method that has a complete, sound reproduction.
-
-    Returns:
-        A sentence for each method without one.
-
-    Raises:
-        UsageError: the images are not those of the run.
-    """
-    _check_images(prepared, campaign.out_dir)
-    scorer = Scorer(prepared, campaign.out_dir)
-    rows, problems = sample_rows(prepared.test_set), []
-    for method in campaign.experiment.methods:
-        sound = (
-            (work.stage, index)
-            for work in _scored_stages(campaign)
-            if work.method == method.name
-            for index, trial in work.study.complete().items()
-            if trial.diverged is None
-        )
-        if (run := next(sound, None)) is None:
-            problems.append(f"{method.name}: no sound reproduction is complete, so it has no map.")
-            continue
-        stage, index = run
-        try:
-            embeddings = scorer.embed_test_rows(prepared.method(method.name), stage, index, rows)
-        except FileNotFoundError as error:
-            problems.append(f"{method.name}: its network {error} is gone, so it has no map.")
-            continue
-        vectors = concatenate(embeddings, method.normalize_embeddings)
-        about = {"stage": stage, "reproduction": index, "perplexity": perplexity(len(rows))}
-        arrays = {
-            "points": tsne(vectors.cpu()),
-            "images": rows.astype(np.int32),
-            "labels": prepared.test_set.labels[rows].astype(np.int32),
-            "class_names": np.array(prepared.test_set.class_names, dtype=np.str_),
-            "about": np.array(json.dumps(about)),
-        }
-        atomic_write(map_path(campaign.out_dir, method.name), packed(arrays))
-        log(f"{method.name}: map of {len(rows)} test images")
-    return problems
-
-
-def _check_images(prepared: PreparedExperiment, out_dir: Path) -> None:
-    recorded = prepared.experiment.code.get("dataset")
-    if recorded is not None and recorded != prepared.dataset.fingerprint():
-        raise UsageError(
-            f"the images of {prepared.experiment.dataset.name} are not those that the networks of "
-            f"{out_dir} were trained on, so a map would mislead; name the same images with "
-            "dataset.path in its experiment.yaml."
-        )

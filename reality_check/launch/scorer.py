@@ -13,7 +13,7 @@ import torch
 
 from pml_extensions.evaluation import average_distance_to_proxy
 from pml_extensions.functional import allow_tf32
-from reality_check.config.metrics import AVG_DTP, TRAINVAL, Stage, of_trainval
+from reality_check.config.metrics import Stage, names_on
 from reality_check.config.model import Model
 from reality_check.config.training import Training
 from reality_check.data.augmentation.preprocessing import Preprocessing
@@ -28,7 +28,7 @@ from reality_check.evaluation.categories import (
     score_folds,
     score_networks,
 )
-from reality_check.evaluation.metrics import Metrics, embed, evaluate_both_geometries
+from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.evaluation.query_scores import write_query_scores, write_test_queries
 from reality_check.launch.full_gpu import once_more_if_full
 from reality_check.models import preprocessing
@@ -101,13 +101,13 @@ class Scorer:
         images, device = self._images(method.model, method.training, test), self._prepared.device
         with allow_tf32(device, method.training.tf32):
             scores, embeddings = score_networks(networks, images, device, score, asked)
-            if names := of_trainval(asked):
+            if names := names_on("trainval", asked):
                 trainval = self._prepared.dataset.subset(self._prepared.splits.trainval)
                 images = self._images(method.model, method.training, trainval)
                 others = [embed_images(network, images, device) for network in networks]
                 for category, metrics in score(others, names, trainval.labels, None).items():
-                    scores[category].update(renamed(metrics, TRAINVAL, names))
-            if AVG_DTP in asked:
+                    scores[category].update(renamed(metrics, "trainval_", names))
+            if names_on("training", asked):
                 found = self._to_proxies(method, stage, trial_index, networks)
                 next(iter(scores.values())).update(found)
         return scores, embeddings
@@ -127,7 +127,7 @@ class Scorer:
             if state is None:
                 raise UsageError(
                     f"{folder} has no {PROXIES}, because an earlier version trained this network, "
-                    f"so there is no {AVG_DTP} of it; leave that out, or run into a new folder."
+                    "so there is no AvgDTP of it; leave that out, or run into a new folder."
                 )
             classes = splits.trainval if stage is Stage.FINAL else splits.folds[fold].train
             shape = len(classes), method.embedding_size(stage)
@@ -138,20 +138,7 @@ class Scorer:
             images = build_pipeline(samples, method.model, method.training.augmentation, device)
             x = embed_images(network, images, device)
             found.append(average_distance_to_proxy(x, samples.labels, proxies[-1]))
-        return {AVG_DTP: fmean(found)}
-
-    @_once_more_if_full
-    def embed_test_rows(
-        self, method: PreparedMethod, stage: Stage, trial_index: int, rows: np.ndarray
-    ) -> list[torch.Tensor]:
-        """Some test images by each kept network of a reproduction: float32 (len(rows), D), raw."""
-        images = self._images(method.model, method.training, self._prepared.test_set)
-        device = self._prepared.device
-        with allow_tf32(device, method.training.tf32):
-            return [
-                embed(network.to(device), network, images.evaluation_batches(rows))
-                for network in self._networks(method, stage, trial_index)
-            ]
+        return {"AvgDTP": fmean(found)}
 
     def keep_queries(
         self, method: PreparedMethod, stage: Stage, trial_index: int, scores: dict[str, Metrics]

@@ -17,6 +17,9 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import submitit
+from submitit.helpers import Checkpointable
+
 from reality_check.config.slurm import Slurm
 from reality_check.launch.local import ENVIRONMENT, forget_failure, log_path, raise_failure
 from reality_check.launch.parallelism import Parallelism
@@ -156,8 +159,6 @@ class SlurmWorkers:
 
 def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> list[str]:
     """Submit one array of workers; return the number of each one's job."""
-    import submitit
-
     experiment, folder = campaign.experiment, campaign.out_dir.resolve()
     if "%" in str(folder):
         raise UsageError(
@@ -179,20 +180,11 @@ def submit(campaign: Campaign, numbers: Sequence[int], folds_at_once: int) -> li
     return [job.job_id for job in jobs]
 
 
-class WorkerJob:
-    """What submitit pickles: :func:`start_worker`, and that it may be queued again.
-
-    The latter is for a signal that comes while the job still starts, before its own handlers.
-    """
+class WorkerJob(Checkpointable):
+    """What submitit pickles, and queues again after a signal that comes before our handlers."""
 
     def __call__(self, out_dir: str, number: int, folds_at_once: int) -> int:
         return start_worker(out_dir, number, folds_at_once)
-
-    def checkpoint(self, *arguments: Any) -> Any:
-        """The same job again."""
-        from submitit.helpers import DelayedSubmission
-
-        return DelayedSubmission(self, *arguments)
 
 
 def start_worker(out_dir: str, number: int, folds_at_once: int) -> int:

@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from reality_check.config.metrics import PRIMARY, Stage
+from reality_check.config.metrics import PRIMARY, Metric, Stage, metric_of
 from reality_check.data import load_dataset
 from reality_check.evaluation.categories import concatenate
 from reality_check.evaluation.gallery import draw_gallery
@@ -26,18 +26,15 @@ from reality_check.launch.fold_executors import (
 )
 from reality_check.launch.scorer import Scorer, network_seed
 from reality_check.studies.campaign import StageWork
-from reality_check.studies.finished import stamped
 from reality_check.studies.output_folder import (
     fold_folder,
     gallery_path,
-    gpu_speed_path,
-    place,
     remove_checkpoints,
+    stage_name,
     trial_folder,
 )
 from reality_check.studies.trial import TrialContext, TrialResult
 from reality_check.training.fold import FoldResult, FoldTask
-from reality_check.training.gpu_speed import chosen
 from reality_check.training.methods import MethodSettings
 from reality_check.training.prepared_experiment import PreparedExperiment, PreparedMethod
 from reality_check.training.strategy import Strategy
@@ -70,6 +67,7 @@ class TrialRunner:
         self.on_progress = on_progress
         self.strategy = strategy or Strategy()
         self.scorer = Scorer(prepared, out_dir)
+        self._selects = metric_of(prepared.protocol.selects_by, prepared.protocol.described)
         self._folds_at_once = min(folds_at_once, prepared.protocol.split.folds)
 
     def resources(self, stage: Stage) -> dict[str, Any]:
@@ -99,7 +97,9 @@ class TrialRunner:
             rows = self.scorer.score_baselines(context.trial_index)
             return TrialResult(max(row[PRIMARY] for row in rows.values()), {"scores": rows})
         if context.params is None:
-            return TrialResult(0.0, {"diverged": "every trial of its search diverged"})
+            return TrialResult(
+                self._selects.diverged, {"diverged": "every trial of its search diverged"}
+            )
         do_one = {
             Stage.SEARCH: self._search,
             Stage.REPRODUCTIONS: self._reproduce,
@@ -121,7 +121,7 @@ class TrialRunner:
             context.renew_lease()
             index, search = context.trial_index, work.search
             remove_checkpoints(trial_folder(self.out_dir, work.method, work.stage, index, search))
-            return TrialResult(0.0, {"diverged": str(error)})
+            return TrialResult(self._selects.diverged, {"diverged": str(error)})
 
     def follow(self) -> None:
         """Train with the main process of the strategy until its work is done."""
@@ -193,14 +193,17 @@ class TrialRunner:
 
     def _result(self, results: list[FoldResult], **more: Any) -> TrialResult:
         """What a trial of several folds found: its value is their mean."""
-        metric = self.prepared.protocol.selects_by
+        metric = self._selects
         attributes = {
             "fold_values": [result.value for result in results],
             "fold_epochs": [result.epoch for result in results],
             "follow_up_epochs": [result.follow_up_epochs for result in results],
             "epochs_spent": [result.epochs_spent for result in results],
             "cut_short": [result.cut_short for result in results],
-            "curves": [[[row["step"], row[metric]] for row in result.curve] for result in results],
+            "curves": [
+                [[row["step"], metric.sign * row[metric.name]] for row in result.curve]
+                for result in results
+            ],
         }
         value = fmean(result.value for result in results)
         return TrialResult(value, {**attributes, **more}, _means_by_step(results, metric))
@@ -238,7 +241,7 @@ class TrialRunner:
         fixed_epochs: tuple[int, int] | None = None,
     ) -> FoldTask:
         method, stage, index = trial.method, trial.stage, trial.context.trial_index
-        kind = stage.category_of_seeds if trial.search == 0 else place(stage, trial.search)
+        kind = stage.category_of_seeds if trial.search == 0 else stage_name(stage, trial.search)
         seed = self.prepared.experiment.seed_of(method.method)
         return FoldTask(
             settings=settings,
@@ -249,7 +252,8 @@ class TrialRunner:
             loss_seed=derive(seed, method.name, kind, index, fold, "loss"),
             fixed_epochs=fixed_epochs,
             keep_model=stage is not Stage.SEARCH,
-            selects_by=self.prepared.protocol.selects_by,
+            selects_by=self._selects.name,
+            sign=self._selects.sign,
         )
 
     def _fold_folder(self, trial: _Trial, fold: int) -> Path:
@@ -257,46 +261,22 @@ class TrialRunner:
         return fold_folder(self.out_dir, method, trial.stage, index, fold, trial.search)
 
     def _run(self, trial: _Trial, jobs: list[FoldJob]) -> list[FoldResult]:
-        jobs, words = self._for_gpu(trial.method, jobs)
         results = self.executor.run(jobs, trial.on_progress, trial.context.renew_lease)
-        if words is not None:
+        if self.prepared.device.type == "cuda":
             remarks = dict.fromkeys(remark for result in results for remark in result.remarks)
-            trial.about_gpu["gpu_settings"] = "; ".join((words, *remarks))
+            words = (trial.method.training.gpu.described(), *remarks)
+            trial.about_gpu["gpu_settings"] = "; ".join(words)
         return results
 
-    def _for_gpu(
-        self, method: PreparedMethod, jobs: list[FoldJob]
-    ) -> tuple[list[FoldJob], str | None]:
-        """The jobs with settings that make their steps fast; and in words, on a GPU."""
-        prepared, asked = self.prepared, method.training.gpu
-        if prepared.device.type != "cuda":
-            return jobs, None
-        words = ""
-        if self.strategy.size == 1 and asked.left_open:
-            choice = chosen(
-                gpu_speed_path(self.out_dir, method.name),
-                jobs[0].task,
-                prepared.dataset.subset(jobs[0].train),
-                prepared.device,
-                lambda holder: print(stamped(f"{holder} tries settings of its GPU"), flush=True),
-            )
-            asked, words = choice.complete(asked), choice.described()
-        training = method.training.model_copy(update={"gpu": asked})
-        settings = training.on_device("cuda").described()
-        for_gpu = [
-            dataclasses.replace(job, task=dataclasses.replace(job.task, training=training))
-            for job in jobs
-        ]
-        return for_gpu, f"{settings}{words}"
 
-
-def _means_by_step(results: Sequence[FoldResult], metric: str) -> dict[int, float]:
+def _means_by_step(results: Sequence[FoldResult], metric: Metric) -> dict[int, float]:
     """By epoch the mean over folds; a fold that has ended counts with the value that it keeps.
 
     Of many epochs about every second, third, ...: as many as :data:`_MOST_INTERMEDIATE`.
     """
     curves = [
-        {row["step"]: row[metric] for row in result.curve if row["step"] >= 0} for result in results
+        {row["step"]: metric.sign * row[metric.name] for row in result.curve if row["step"] >= 0}
+        for result in results
     ]
     means, latest = {}, [result.value for result in results]
     for step in sorted(set().union(*curves)):

@@ -11,7 +11,6 @@ import torch
 
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
-from reality_check.launch.looks import take_look
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.finished import finished, stamped
@@ -65,9 +64,7 @@ class WorkLoop:
                 raise _failed(work, failure)
             if self._work_on(work):
                 return "worked"
-        if self._campaign.is_complete():
-            return "done"
-        return "worked" if take_look(self._campaign) else "wait"
+        return "done" if self._campaign.is_complete() else "wait"
 
     def _work_on(self, work: StageWork) -> bool:
         """Do one trial of a stage, if one is free; an exception stops the stage for all."""
@@ -85,7 +82,7 @@ class WorkLoop:
             if not work.study.work_once(do, self._runner.resources(work.stage)):
                 return False
             self._prune(work)
-            _tell(work, done, self._campaign.experiment.protocol)
+            _print_finished(work, done, self._campaign.experiment.protocol)
             return True
         except UsageError as error:
             work.study.record_failure(str(error), usage=True)
@@ -112,7 +109,7 @@ class WorkLoop:
             remove_checkpoints(folder)
 
 
-def _tell(work: StageWork, done: list[int], protocol: Protocol) -> None:
+def _print_finished(work: StageWork, done: list[int], protocol: Protocol) -> None:
     """Print what was finished into the worker's log."""
     for index in done:
         if index in work.study.complete():
@@ -146,8 +143,8 @@ def _reason(error: Exception) -> str:
     text = reason(error)
     if "CUDA error" in text:
         text += (
-            ". Should the same command end so again: with protocol.training.gpu.probe=false it "
-            "continues without what was chosen to make steps faster (docs/gpu.md)"
+            ". Should the same command end so again: with protocol.training.gpu.cuda_graph=false "
+            "it continues with plain steps (docs/gpu.md)"
         )
     return text
 

@@ -18,8 +18,6 @@ import torch
 
 from reality_check.config.source_code import use_sources
 from reality_check.data.residency import WORKERS_ON_GPU, share_gpu
-from reality_check.launch.energy.counters import find_counters
-from reality_check.launch.energy.meter import Meter
 from reality_check.launch.local import write_failure, write_progress
 from reality_check.launch.trial_runner import TrialRunner
 from reality_check.launch.work_loop import WorkLoop
@@ -31,7 +29,7 @@ from reality_check.training.prepared_experiment import PreparedExperiment
 from reality_check.training.strategy import DistributedStrategy, Strategy
 from reality_check.utils import interrupt as stopping
 from reality_check.utils.errors import UsageError, WorkFailed
-from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNTOLD, USAGE
+from reality_check.utils.exit_status import DONE, FAILED, STOPPED, UNEXPLAINED, USAGE
 from reality_check.utils.interrupt import Stopped
 from reality_check.utils.printable import printable_output
 from reality_check.utils.processes import die_with_parent, keep_freed_memory, this_process
@@ -56,7 +54,6 @@ def work(
     worker = this_process()
 
     def on_progress(state: dict[str, Any]) -> None:
-        meter.begin((state["method"], state["doing"]) if "method" in state else None)
         state = {"worker": worker, "number": number, "time": time.time(), **state}
         with contextlib.suppress(OSError):
             write_progress(out_dir, number, json.dumps(state))
@@ -70,14 +67,13 @@ def work(
             experiment = experiment.model_copy(update={"storage": storage})
             check_studies(experiment, Campaign(experiment, out_dir, only_reads=True).storage)
         campaign = Campaign(experiment, out_dir, wait_for_storage=True)
-        prepared = PreparedExperiment(experiment)
-        runner = TrialRunner(prepared, out_dir, on_progress, folds_at_once, strategy)
-        meter = Meter(out_dir, lambda: find_counters(prepared.device, runner.strategy.size))
+        runner = TrialRunner(
+            PreparedExperiment(experiment), out_dir, on_progress, folds_at_once, strategy
+        )
         try:
             _work(campaign, runner)
         finally:
             runner.close()
-            meter.close()
     except Stopped:
         print("asked to stop; the checkpoint is written", file=sys.stderr)
         return STOPPED
@@ -139,7 +135,7 @@ def _explain(
     try:
         write_failure(out_dir, number, status, message)
     except OSError:
-        return UNTOLD
+        return UNEXPLAINED
     return status
 
 

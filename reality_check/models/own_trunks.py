@@ -55,7 +55,7 @@ class OwnTrunk:
 
     def build(self, arguments: Mapping[str, Any], shape: InputShape) -> nn.Module:
         cls = TRUNKS[self.name] if self.name in TRUNKS else find_class(self.name, "trunk")
-        return build(cls, arguments, self.title, _told(shape))
+        return build(cls, arguments, self.title, _shape_arguments(shape))
 
     def published(self, weights: str, arguments: Mapping[str, Any]) -> PublishedWeights:
         if self.name != "bn_inception" or weights != "imagenet":
@@ -75,16 +75,16 @@ class OwnTrunk:
         )
 
 
-def _told(shape: InputShape) -> dict[str, Any]:
-    """What a trunk's constructor is told of its input, where it has arguments of these names."""
+def _shape_arguments(shape: InputShape) -> dict[str, Any]:
+    """Return what a trunk may ask for of its input, by the name of the argument."""
     if not isinstance(shape, TensorShape):
         return {"channels": shape[2]}
-    told: dict[str, Any] = {"input_shape": shape.sizes}
+    arguments: dict[str, Any] = {"input_shape": shape.sizes}
     if len(shape.sizes) == 1:
-        told["in_features"] = shape.sizes[0]
+        arguments["in_features"] = shape.sizes[0]
     if len(shape.sizes) == 3:
-        told["channels"] = shape.sizes[0]
-    return told
+        arguments["channels"] = shape.sizes[0]
+    return arguments
 
 
 def _downloaded(file: Path) -> Path:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
-from reality_check.papers.paper_table import PaperTable
+from reality_check.papers.printed_tables import PrintedTable
 from reality_check.report.text import counted, p_text, true_minus
 from reality_check.utils.files import atomic_write
 
@@ -29,7 +29,7 @@ _LEGEND = {
 }
 
 
-def sentences(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
+def sentences(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> Iterator[str]:
     """The whole answer, a line each."""
     metric, many = table.rows[0].metric, counted(len(gains), "comparison")
     yield f"{table.source}, {metric} in points: {many}, corrected together (Holm)."
@@ -38,7 +38,7 @@ def sentences(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> Iterato
     yield f"A search of hyper-parameters has one of {search:.2f} ({noise.search.source})."
     if noise.classes:
         yield f"Other test classes move a difference by {math.sqrt(noise.classes):.2f} (sd)."
-    if any(row.on_test for row in table.rows):
+    if any(row.selected_on == "test" for row in table.rows):
         yield (
             "Epochs or values were chosen on the test classes: up to "
             f"{noise.allowance:.1f} points of a gain may come from that, and are not counted."
@@ -63,7 +63,7 @@ def _sentence(gain: Gain) -> str:
     )
 
 
-def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
+def plain(table: PrintedTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, Any]:
     """The same for programs (``--json``)."""
     return {
         "source": table.source,
@@ -93,7 +93,7 @@ def plain(table: PaperTable, noise: Noise, gains: Sequence[Gain]) -> dict[str, A
     }
 
 
-def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
+def write_figure(path: Path, table: PrintedTable, gains: Sequence[Gain]) -> None:
     """Draw each difference with both intervals; the ending of the path says the format."""
     from reality_check.report.figures.plotting import render
 
@@ -101,7 +101,7 @@ def write_figure(path: Path, table: PaperTable, gains: Sequence[Gain]) -> None:
     atomic_write(path, render(lambda: _figure(table, gains), (ending,))[ending])
 
 
-def _figure(table: PaperTable, gains: Sequence[Gain]) -> Figure:
+def _figure(table: PrintedTable, gains: Sequence[Gain]) -> Figure:
     from reality_check.report.figures.plotting import (
         COLOURS,
         FAINT,
@@ -115,15 +115,15 @@ def _figure(table: PaperTable, gains: Sequence[Gain]) -> Figure:
     figure = new_figure(WIDTH, 0.7 + 0.24 * len(gains))
     axes = figure.add_subplot()
     dress(axes, SMALL)
-    places = range(len(gains), 0, -1)
-    for place, gain in zip(places, gains, strict=True):
-        colour = COLOURS[0] if gain.outcome == "distinguishable" else FAINT
-        ends = [gain.difference - gain.all, gain.difference + gain.all]
-        axes.plot(ends, [place, place], color=colour, linewidth=1.2)
-        ends = [gain.difference - gain.seeds, gain.difference + gain.seeds]
-        axes.plot(ends, [place, place], color=colour, linewidth=4, solid_capstyle="butt")
-        axes.plot(gain.difference, place, "D", color=colour, markersize=5)
+    heights = list(range(len(gains), 0, -1))
+    colours = [COLOURS[0] if gain.outcome == "distinguishable" else FAINT for gain in gains]
+    differences = [gain.difference for gain in gains]
+    for width, halves in (1.2, [gain.all for gain in gains]), (4, [gain.seeds for gain in gains]):
+        axes.errorbar(
+            differences, heights, xerr=halves, fmt="none", ecolor=colours, elinewidth=width
+        )
+    axes.scatter(differences, heights, c=colours, marker="D", s=25, zorder=3)
     axes.axvline(0, color=FAINT, linewidth=1)
-    axes.set_yticks(list(places), [f"{g.first.method} − {g.second.method}" for g in gains])
+    axes.set_yticks(heights, [f"{gain.first.method} − {gain.second.method}" for gain in gains])
     name_x(axes, f"{table.rows[0].metric}, points: thick by seeds, thin in all (95 %, each alone)")
     return figure

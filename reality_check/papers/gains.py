@@ -9,13 +9,14 @@ print is taken from measurements (``configs/noise.yaml``, and the intervals of p
 from __future__ import annotations
 
 import bisect
+import itertools
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Literal
 
 from reality_check.config.yaml_text import read_yaml
-from reality_check.papers.paper_table import PaperTable, TableRow, pairs_of, published_sds
+from reality_check.papers.printed_tables import PrintedTable, TableRow, published_sds
 from reality_check.statistics import (
     CONFIDENCE,
     Shares,
@@ -28,6 +29,7 @@ from reality_check.statistics import (
 )
 from reality_check.utils.config_files import configs_root
 from reality_check.utils.errors import UsageError
+from reality_check.utils.text import nearest
 
 Outcome = Literal["distinguishable", "the settings only", "not distinguishable"]
 #: Searches of each method that :func:`searches_for` tries, and retrainings of each winner.
@@ -70,7 +72,7 @@ class Noise:
     classes: float = 0.0
 
     def of(self, row: TableRow) -> tuple[float, float]:
-        """Squared standard errors of a row: of its retrainings, and of its searches."""
+        """Return squared standard errors of a row: of its retrainings, and of its searches."""
         training = self.network.variance / (row.networks * row.n)
         return training, self.network.variance * self.search.variance / row.searches
 
@@ -109,7 +111,7 @@ class Gain:
 
 
 def pooled(variances: Sequence[float], source: str) -> Spread:
-    """The mean of variances that differ by method, with degrees that contain how they differ.
+    """Return the mean of variances, with degrees of freedom that say how much they differ.
 
     A multiple of chi-square with d degrees has the squared coefficient of variation 2 / d.
     """
@@ -120,7 +122,9 @@ def pooled(variances: Sequence[float], source: str) -> Spread:
     return Spread(mean, 2 * mean**2 / square if square else 1e9, source)
 
 
-def noise_of(table: PaperTable, seed_sd: float | None = None, classes: int | None = None) -> Noise:
+def noise_of(
+    table: PrintedTable, seed_sd: float | None = None, classes: int | None = None
+) -> Noise:
     """The noise of a table: as printed, as given, or as measured elsewhere.
 
     Args:
@@ -147,7 +151,7 @@ def noise_of(table: PaperTable, seed_sd: float | None = None, classes: int | Non
     )
 
 
-def _network(table: PaperTable, seed_sd: float | None) -> Spread:
+def _network(table: PrintedTable, seed_sd: float | None) -> Spread:
     if seed_sd is not None:
         return Spread(seed_sd**2, math.inf, "given by --seed-sd")
     printed = [row for row in table.rows if row.sd is not None]
@@ -162,22 +166,22 @@ def _network(table: PaperTable, seed_sd: float | None) -> Spread:
             f"{table.source} prints no sd, and none is known of {table.rows[0].metric}; give that "
             "of a retraining in points with --seed-sd."
         )
-    reader = table.dataset if table.dataset in known else next(iter(known))
+    reader = table.reader if table.reader in known else next(iter(known))
     source = f"of {len(known[reader])} losses in the Reality Check on {reader}"
-    if reader != table.dataset:
+    if reader != table.reader:
         source += ", since none is known of this data set"
     return pooled([4 * sd**2 for sd in known[reader]], source)
 
 
-def judge_gains(table: PaperTable, noise: Noise, proposed: str | None = None) -> list[Gain]:
+def judge_gains(table: PrintedTable, noise: Noise, proposed: str | None = None) -> list[Gain]:
     """Decide all comparisons of a table of one metric, with Holm's correction over them.
 
     Args:
-        table: of one metric (:meth:`PaperTable.of`).
+        table: of one metric (:meth:`PrintedTable.of`).
         noise: that its means contain.
         proposed: method that is compared with each other one; ``None`` compares every pair.
     """
-    gains = [_gain(first, second, noise) for first, second in pairs_of(table, proposed)]
+    gains = [_gain(first, second, noise) for first, second in _pairs(table, proposed)]
     seeds, whole = holm([gain.p_seeds for gain in gains]), holm([gain.p for gain in gains])
     corrected = [
         replace(gain, p_seeds=p_seeds, p=p)
@@ -186,15 +190,39 @@ def judge_gains(table: PaperTable, noise: Noise, proposed: str | None = None) ->
     return [_decided(gain, noise, len(gains)) for gain in corrected]
 
 
+def _pairs(table: PrintedTable, proposed: str | None) -> Iterator[tuple[TableRow, TableRow]]:
+    """Yield the proposed method with each other one, or every pair, the higher first.
+
+    Raises:
+        UsageError: the table has no such method, or fewer than two.
+    """
+    names = [row.method for row in table.rows]
+    if len(names) < 2:
+        raise UsageError(
+            f"{table.source} has {len(names)} method with {table.rows[0].metric}; a comparison "
+            "needs two."
+        )
+    if proposed is not None:
+        if proposed not in names:
+            raise UsageError(
+                f"{table.source} has no method {proposed!r}; it has {', '.join(names)}."
+                f"{nearest(proposed, names)}"
+            )
+        own = table.rows[names.index(proposed)]
+        yield from ((own, row) for row in table.rows if row is not own)
+        return
+    yield from itertools.combinations(sorted(table.rows, key=lambda row: -row.mean), 2)
+
+
 def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
-    """A comparison before the correction."""
+    """Return a comparison before the correction."""
     difference, network = first.mean - second.mean, noise.network.degrees
     training, searches = map(sum, zip(noise.of(first), noise.of(second), strict=True))
     # Each of the two methods has a luck of its own; a product is as uncertain as both factors.
     known = 1 / (1 / (2 * noise.search.degrees) + 1 / network)
     degrees = satterthwaite(training, network, searches, known)
     error = math.sqrt(training + searches + noise.classes)
-    allowance = noise.allowance if first.on_test or second.on_test else 0.0
+    allowance = noise.allowance if "test" in (first.selected_on, second.selected_on) else 0.0
     return Gain(
         first,
         second,
@@ -207,7 +235,7 @@ def _gain(first: TableRow, second: TableRow, noise: Noise) -> Gain:
 
 
 def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
-    """What follows from the corrected p-values."""
+    """Return the comparison with what follows from the corrected p-values."""
     level = 1 - CONFIDENCE
     if gain.p < level:
         return replace(gain, outcome="distinguishable")
@@ -217,7 +245,7 @@ def _decided(gain: Gain, noise: Noise, comparisons: int) -> Gain:
 
 
 def searches_for(difference: float, noise: Noise, networks: int, comparisons: int) -> int | None:
-    """How many searches of each method find a true difference in 80 % of cases.
+    """Return how many searches of each method find a true difference in 80 % of cases.
 
     With fresh seeds, selection on validation classes, two retrainings of each winner, and Welch's
     test over the means of searches after Holm's strictest step.
@@ -225,10 +253,10 @@ def searches_for(difference: float, noise: Noise, networks: int, comparisons: in
     training = noise.network.variance / networks
     shares = Shares(noise.network.variance * noise.search.variance, training)
 
-    def found(searches: int) -> bool:
+    def detects(searches: int) -> bool:
         error = planned_error(shares, searches, RETRAININGS)
         return smallest_detectable(error, searches - 1, pairs=comparisons) <= difference
 
     planned = range(3, _MOST_SEARCHES + 1)
-    enough = bisect.bisect_left(planned, True, key=found)
+    enough = bisect.bisect_left(planned, True, key=detects)
     return planned[enough] if enough < len(planned) else None

@@ -6,21 +6,20 @@ whose report is that of one run, and which a run can continue.
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import json
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 from reality_check.config.compose import compose
-from reality_check.config.differences import differing_keys
+from reality_check.config.differences import WEIGHTS, conflicting_keys
 from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_result_neutral
 from reality_check.config.schema import Experiment
 from reality_check.registry.pack import Pack
-from reality_check.studies.growth import Step, slots
+from reality_check.studies.growth import Step, reproduction_order
 from reality_check.studies.output_folder import describe_differences
 from reality_check.utils.errors import UsageError
 
@@ -29,12 +28,9 @@ _FREE = (
     *("name", "methods", "controls", "claims", "storage"),
     *("protocol.name", "protocol.note", "protocol.gallery"),
 )
-_WEIGHTS = "pretrained weights"
-#: Where the notes of the counters of energy lie.
-ENERGY = "logs/energy/"
 _WHERE_FROM = "merged_from.json"
 #: By method and the like, what is noted with the baselines.
-_NOTED = ("parameters", "inputs")
+_RECORDED = ("parameters", "inputs")
 
 
 def joined(packs: Sequence[Pack]) -> Pack:
@@ -61,16 +57,30 @@ def joined(packs: Sequence[Pack]) -> Pack:
     }
     steps = _steps(packs)
     experiment = compose(whole, where="the joint experiment")
-    for pack in packs:
-        if slots(experiment, steps) != slots(pack.experiment, list(pack.steps)):
-            raise UsageError(
-                f"{pack.label} grew in other steps than the others (steps.json), so that its "
-                "reproductions have other numbers; run it again from the start, in a new folder."
-            )
+    check_growth(experiment, steps, packs)
     studies = {name: study for pack in packs for name, study in pack.studies.items()}
     studies[Stage.BASELINES.value] = _baselines(packs)
     files = _files(packs) | {_WHERE_FROM: _where_from(packs)}
     return Pack("the joint run", experiment, studies, tuple(steps), files)
+
+
+def _may_differ(key: str) -> bool:
+    return is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _FREE)
+
+
+def check_growth(experiment: Experiment, steps: Sequence[Step], packs: Sequence[Pack]) -> None:
+    """Make sure that reproductions of one number are of the same trial in all runs.
+
+    Raises:
+        UsageError: a pack grew in other steps than the experiment.
+    """
+    for pack in packs:
+        order = reproduction_order(pack.experiment, list(pack.steps))
+        if reproduction_order(experiment, list(steps)) != order:
+            raise UsageError(
+                f"{pack.label} grew in other steps than the others (steps.json), so that its "
+                "reproductions have other numbers; run it again from the start, in a new folder."
+            )
 
 
 def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Experiment]) -> None:
@@ -84,9 +94,9 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
         UsageError: naming the keys that differ, or the method that both have.
     """
     (one, other), both = (each.plain() for each in experiments), " and ".join(labels)
-    if keys := list(_differing(one, other)):
-        places = f"in {labels[0]}", f"in {labels[1]}"
-        shown = describe_differences(keys, one, other, places)
+    if keys := conflicting_keys(one, other, _may_differ):
+        sides = f"in {labels[0]}", f"in {labels[1]}"
+        shown = describe_differences(keys, one, other, sides)
         raise UsageError(
             f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
             "reality-check report A B --out DIR, which also takes packs."
@@ -99,26 +109,12 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
         )
 
 
-def _differing(one: Mapping[str, Any], other: Mapping[str, Any]) -> Iterator[str]:
-    """The keys in which runs differ that cannot be one."""
-    for key in differing_keys(one, other):
-        if is_result_neutral(key) or any(key == k or key.startswith(f"{k}.") for k in _FREE):
-            continue
-        name = key.removeprefix("code.")
-        values = [plain["code"].get(name) for plain in (one, other)]
-        if name == _WEIGHTS and None not in values:
-            values = [value.split(", ")[0] for value in values]  # of the common network
-        if name != key and name != "dataset" and (None in values or values[0] == values[1]):
-            continue  # the class of a method that the other does not have
-        yield key
-
-
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
     """The fingerprints of all, of which none contradict each other."""
     whole = {name: source for code in codes for name, source in code.items()}
-    weights = [code[_WEIGHTS].split(", ") for code in codes if _WEIGHTS in code]
+    weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
     if weights:
-        whole[_WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
+        whole[WEIGHTS] = ", ".join(dict.fromkeys(itertools.chain(*weights)))
     return whole
 
 
@@ -136,7 +132,7 @@ def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
     """Those of the first, with what was noted of the methods of all: they start alike."""
     every = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
     attributes = dict(every[0]["attributes"])
-    for key in _NOTED:
+    for key in _RECORDED:
         attributes[key] = {
             name: value
             for study in every
@@ -147,38 +143,16 @@ def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
 
 def _files(packs: Sequence[Pack]) -> dict[str, bytes]:
     files: dict[str, bytes] = {}
-    for number, pack in enumerate(packs):
+    for pack in packs:
         for name, content in pack.files.items():
             if name == _WHERE_FROM:
                 continue
-            if name.startswith(ENERGY):
-                rest = name.removeprefix(ENERGY)
-                name = f"{ENERGY}{number}_{rest}"
-                content = content if number == 0 else notes_of(content)
             if files.setdefault(name, content) != content:
                 raise UsageError(
                     f"{name} in {pack.label} is not that of the others, but one run has one; only "
                     "runs with the same test queries and the same sources of your own are joined."
                 )
     return files
-
-
-def notes_of(notes: bytes, methods: Sequence[str] | None = None) -> bytes:
-    """The notes of a counter of energy without other work: that of the baselines, for one.
-
-    Args:
-        notes: see :mod:`reality_check.studies.energy_notes`.
-        methods: whose work stays; ``None`` for that of all.
-    """
-    lines = []
-    for line in notes.decode("utf-8", "replace").splitlines():
-        with contextlib.suppress(ValueError):  # torn
-            note = json.loads(line)
-            who = (note.get("work") or [""])[0]
-            if not who or (methods is not None and who not in methods):
-                note = {**note, "work": None} if "work" in note else note
-            lines.append(json.dumps(note))
-    return "\n".join([*lines, ""]).encode()
 
 
 def _where_from(packs: Sequence[Pack]) -> bytes:

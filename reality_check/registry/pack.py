@@ -1,7 +1,7 @@
 """A pack: what a finished output folder holds, without networks and database, as one file.
 
 Inside are ``pack.json`` (experiment, protocol hash, environment, checksums), ``records.json``
-(every trial), the scores of every query, maps, galleries, the user's own sources, and for people
+(every trial), the scores of every query, galleries, the user's own sources, and for people
 and other programs ``experiment.yaml``, ``summary.json``, ``results.csv`` and ``trials.csv``.
 Nothing in a pack is imported or run when it is read.
 """
@@ -28,11 +28,12 @@ from reality_check.config.metrics import Stage
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.config.packs import SCHEMA, VERSION
 from reality_check.config.schema import Experiment
+from reality_check.config.values import is_gone
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.evaluation.query_scores import QUERIES_FILE
 from reality_check.studies.campaign import Campaign, recorded_campaign, study_name
 from reality_check.studies.growth import Step, read_steps, write_steps
-from reality_check.studies.output_folder import lock_experiment, place
+from reality_check.studies.output_folder import lock_experiment, stage_name
 from reality_check.studies.plain_study import plain_study, restore_study, trials_of
 from reality_check.utils.archive import seal, unseal
 from reality_check.utils.errors import UsageError
@@ -42,10 +43,10 @@ from reality_check.utils.text import strict_json
 _RECORDS = "records.json"
 #: For people and other programs; read back from no pack, since they can be made again.
 _PAGES = ("experiment.yaml", "summary.json", "results.csv", "trials.csv")
-_OF_FOLDER = (QUERIES_FILE, "merged_from.json", "sources/**/*", "logs/energy/*.jsonl")
-_OF_METHOD = ("map.npz", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
+_FOLDER_FILES = (QUERIES_FILE, "merged_from.json", "sources/**/*")
+_METHOD_FILES = ("columns.json", "*/*/queries.npz", f"{Stage.REPRODUCTIONS}/000/gallery.png")
 #: Keys of an experiment that say what is compared, not how it is measured.
-_NOT_OF_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
+_OUTSIDE_PROTOCOL = {"name", "dataset", "methods", "controls", "claims", "seed", "storage", "code"}
 _ABSENT = object()
 #: Folders for packs that are looked at; results read scores of queries when these are asked for.
 _UNPACKED = contextlib.ExitStack()
@@ -135,7 +136,11 @@ def _with_values(known: Any, recorded: Any) -> Any:
 def _check_protocol(path: Path, about: Mapping[str, Any], experiment: Experiment) -> None:
     """A hash stays right when a later version knows more keys, or has other defaults."""
     listed, given, whole = about["protocol"], about["protocol_hash"], experiment.plain()
-    odd = [key for key, value in listed.items() if value_at(whole, key, _ABSENT) != value]
+    odd = [
+        key
+        for key, value in listed.items()
+        if value_at(whole, key, _ABSENT) != value and not is_gone(key, value)
+    ]
     if odd or given != _hash(listed):
         what = f"in which {odd[0]} is another" if odd else f"whose hash is {_hash(listed)}"
         raise UsageError(
@@ -151,21 +156,16 @@ def _read_folder(path: Path) -> Pack:
             f"{path} is not finished, so it is no comparison yet; run it to its end first "
             f"(reality-check status {path} says what is left)."
         )
-    looks = campaign.experiment.protocol.search.looks
-    if looks is not None:
-        raise UsageError(
-            f"{path} was looked at while it grew (protocol.search.looks={looks}), which a "
-            "comparison with other runs cannot allow for; name a run without looks."
-        )
     studies = {
-        place(work.stage) if not work.method else f"{work.method}/{place(work.stage, work.search)}":
-        plain_study(work.study.study)
+        f"{work.method}/{stage_name(work.stage, work.search)}".removeprefix("/"): plain_study(
+            work.study.study
+        )
         for work in campaign.ready_stages()
-    }  # fmt: skip
-    patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _OF_METHOD]
+    }
+    patterns = [f"{m.name}/{part}" for m in campaign.experiment.methods for part in _METHOD_FILES]
     files = {
         file.relative_to(path).as_posix(): file.read_bytes()
-        for pattern in (*_OF_FOLDER, *patterns)
+        for pattern in (*_FOLDER_FILES, *patterns)
         for file in path.glob(pattern)
         if file.is_file() and file.suffix != ".pyc"
     }
@@ -217,7 +217,7 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
     So a key that a later version adds changes no hash.
     """
     given = not_default(experiment).items()
-    return dict(_measuring({k: v for k, v in given if k not in _NOT_OF_PROTOCOL}, ""))
+    return dict(_measuring({k: v for k, v in given if k not in _OUTSIDE_PROTOCOL}, ""))
 
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
@@ -254,7 +254,7 @@ def public(experiment: Experiment) -> dict[str, Any]:
     return plain
 
 
-def put(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
+def restore(pack: Pack, out_dir: Path, experiment: Experiment, storage: BaseStorage) -> None:
     """Put what a pack holds into an output folder and its storage; what is there stays."""
     for name, content in pack.files.items():
         if not (out_dir / name).exists():
@@ -268,7 +268,7 @@ def write_folder(pack: Pack, out_dir: Path) -> None:
     out_dir.mkdir(parents=True, exist_ok=True)
     if pack.steps:
         write_steps(list(pack.steps), out_dir)
-    put(pack, out_dir, pack.experiment, Campaign(pack.experiment, out_dir).storage)
+    restore(pack, out_dir, pack.experiment, Campaign(pack.experiment, out_dir).storage)
     lock_experiment(pack.experiment, out_dir)
 
 
@@ -278,5 +278,5 @@ def _unpacked(pack: Pack) -> Campaign:
     if pack.steps:
         write_steps(list(pack.steps), folder)
     campaign = Campaign(pack.experiment, folder, only_reads=True)
-    put(pack, folder, pack.experiment, campaign.storage)
+    restore(pack, folder, pack.experiment, campaign.storage)
     return campaign

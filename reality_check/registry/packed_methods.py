@@ -9,9 +9,9 @@ from pathlib import Path
 
 from reality_check.config.differences import differing_keys
 from reality_check.config.schema import Experiment
-from reality_check.registry.joining import ENERGY, check_joinable, joined_code, notes_of
+from reality_check.registry.joining import check_growth, check_joinable, joined_code
 from reality_check.registry.pack import Pack, read_pack
-from reality_check.studies.growth import Step, slots
+from reality_check.studies.growth import Step
 from reality_check.utils.errors import UsageError
 
 
@@ -61,10 +61,6 @@ def _restricted(pack: Pack, names: Sequence[str]) -> Pack:
     """What a pack holds of some of its methods, without baselines and sources."""
     folders = tuple(f"{name}/" for name in names)
     files = {name: content for name, content in pack.files.items() if name.startswith(folders)}
-    for name, content in pack.files.items():
-        if name.startswith(ENERGY):
-            rest = name.removeprefix(ENERGY)
-            files[f"{ENERGY}{pack.checksum[:8]}_{rest}"] = notes_of(content, names)
     methods = [pack.experiment.method(name) for name in names]
     return dataclasses.replace(
         pack,
@@ -95,10 +91,5 @@ def check_packed(
     alike = [("this experiment", own), *((pack.label, pack.experiment) for pack in packs)]
     for (one, left), (other, right) in itertools.combinations(alike, 2):
         check_joinable((one, other), (left, right))
-    for pack in packs:
-        if slots(experiment, list(steps)) != slots(pack.experiment, list(pack.steps)):
-            raise UsageError(
-                f"{pack.label} and this experiment grew in other steps, so that their "
-                "reproductions have other numbers; begin anew with another --out."
-            )
+    check_growth(experiment, steps, packs)
     return joined_code([code, *(pack.experiment.code for pack in packs)])

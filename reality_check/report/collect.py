@@ -10,27 +10,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from reality_check.config.method import Method
-from reality_check.config.metrics import (
-    METRICS,
-    STAGES,
-    Stage,
-    depends_on_geometry,
-    is_ranked,
-    other_geometry,
-)
+from reality_check.config.metrics import DIVERGED, METRICS, STAGES, Stage, metric_of
 from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Range
-from reality_check.evaluation.embedding_map import map_path, read_map
 from reality_check.evaluation.query_scores import read_query_scores
 from reality_check.report.deviations import find_deviations
-from reality_check.report.energy_shares import read_energy
-from reality_check.report.looks import look_sentence
+from reality_check.report.own_columns import read_columns
 from reality_check.report.run_facts import run_facts
 from reality_check.report.treatment import origins
 from reality_check.results import (
     Cost,
-    Deviation,
     ExperimentResults,
     MethodResults,
     ResultRow,
@@ -45,6 +35,13 @@ from reality_check.utils.environment import split_versions
 
 #: What the title of a report says after the experiment's name.
 _SELECTED_ON = {"test": " (epochs selected on the test classes)"}
+
+
+#: What a trial has in the storage as in the report.
+_SAME_IN_BOTH = (
+    *("trial_index", "state", "fold_values", "fold_epochs", "cut_short", "diverged"),
+    *("seconds", "curves"),
+)
 
 
 def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
@@ -63,12 +60,11 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         for stage in STAGES[1:]
         for row in _rows(experiment, method, stage, stages.get((method.name, stage, 0)))
     )
-    protocol, planned = experiment.protocol, campaign.planned
+    protocol = experiment.protocol
     finished = campaign.is_complete()
-    environment, data = _environment(campaign, stages), campaign.noted("data") or {}
+    environment, data = _environment(campaign, stages), campaign.attribute("data") or {}
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
-    energy, energy_missing = read_energy(campaign.out_dir)
-    results = ExperimentResults(
+    return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
         protocol=protocol.name,
         reference=protocol.reference,
@@ -77,25 +73,20 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
         rows=rows,
         baselines=tuple(_baseline_rows(experiment, stages.get(("", Stage.BASELINES, 0)))),
         deviations=(
-            *find_deviations(planned, methods, finished, parallel, steps, data.get("copies", "")),
+            *find_deviations(
+                experiment, methods, finished, parallel, steps, data.get("copies", "")
+            ),
             *origins(experiment, stages),
         ),
-        facts=tuple(run_facts(planned, data, environment, _gpus(stages), _gpu_settings(stages))),
+        facts=tuple(run_facts(experiment, data, environment, _gpus(stages), _gpu_settings(stages))),
         config=experiment.plain(),
         queries=read_query_scores(
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
         ),
         costs=costs(stages),
-        energy=energy,
-        energy_missing=energy_missing,
         versions=split_versions(environment.get("versions", "")),
         noun=data.get("noun", "image"),
-        searches=campaign.searches if protocol.search.looks else None,
     )
-    if sentence := look_sentence(results):
-        looks = Deviation("looks", sentence)
-        results = dataclasses.replace(results, deviations=(*results.deviations, looks))
-    return results
 
 
 def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
@@ -177,8 +168,8 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         control_of=method.control_of,
         normalize_embeddings=method.normalize_embeddings,
         gallery=gallery if gallery is not None and gallery.exists() else None,
-        map=read_map(map_path(campaign.out_dir, method.name)),
-        trained_parameters=(campaign.noted("parameters") or {}).get(method.name),
+        trained_parameters=(campaign.attribute("parameters") or {}).get(method.name),
+        columns=read_columns(campaign.out_dir, method.name, campaign.experiment.report.columns),
     )
 
 
@@ -203,24 +194,16 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
     trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
     attempts = Counter(trial.trial_index for trial in trials)
     latest = {t.trial_index: t for t in trials if t.trial_index is not None} | study.complete()
-
+    sound = [t.value for t in latest.values() if t.value is not None and t.diverged is None]
+    worst = min(sound, default=0.0)  # what a diverged one counts as where an own metric selects
     return tuple(
         TrialRecord(
             method=method,
             stage=stage,
-            trial_index=index,
-            state=trial.state,
-            value=trial.value,
             params=study.params_of(index) or dict(trial.params),
-            fold_values=tuple(trial.fold_values),
-            fold_epochs=tuple(trial.fold_epochs),
-            cut_short=tuple(map(tuple, trial.cut_short)),
-            diverged=trial.diverged,
-            seconds=trial.seconds,
             attempts=attempts[index],
-            curves=tuple(
-                tuple((int(epoch), float(value)) for epoch, value in c) for c in trial.curves
-            ),
+            value=worst if trial.value == DIVERGED else trial.value,
+            **{name: getattr(trial, name) for name in _SAME_IN_BOTH},
         )
         for index, trial in sorted(latest.items())
     )
@@ -255,11 +238,16 @@ def _rows(
 def _zero_scores(
     experiment: Experiment, method: MethodResults, stage: str
 ) -> dict[str, dict[str, float]]:
-    """Zeros under every name that a scored reproduction has, those of the other geometry too."""
+    """Zeros under every name that a scored reproduction has, those of the other geometry too.
+
+    An own metric has no value that is known to be the worst, so a diverged reproduction has none.
+    """
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
-    own = [name for name in (*METRICS, *experiment.protocol.final_metrics) if is_ranked(name)]
-    suffix = other_geometry(method.normalize_embeddings)
-    others = [name + suffix for name in own if depends_on_geometry(name)]
+    asked = map(metric_of, (*METRICS, *experiment.protocol.final_metrics))
+    ranked = [one for one in asked if one.higher_is_better and not one.is_own]
+    own = [one.name for one in ranked]
+    suffix = "_raw" if method.normalize_embeddings else "_normalized"
+    others = [one.name + suffix for one in ranked if one.both_geometries]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 

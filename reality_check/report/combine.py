@@ -7,22 +7,20 @@ the same protocol. Methods may differ in anything; so may the seed, the storage 
 from __future__ import annotations
 
 import dataclasses
+from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.differences import differing_keys, value_at
+from reality_check.config.differences import conflicting_keys, differing_keys, value_at
 from reality_check.config.neutral_keys import is_table_neutral
 from reality_check.report.deviations import together
-from reality_check.report.looks import sizes
-from reality_check.report.pooling import Source, joined, pooled, searches_before, texts, unlike
 from reality_check.results import (
-    Cost,
     Deviation,
-    Energy,
     ExperimentResults,
     Folder,
     MethodResults,
@@ -33,7 +31,20 @@ from reality_check.results import (
 from reality_check.utils.errors import UsageError
 
 _WHERE = "“How it was run”"
-_Spent = TypeVar("_Spent", Cost, Energy)
+
+
+@dataclass(frozen=True)
+class Source:
+    """One output folder: what the report calls it, where it is, and its results."""
+
+    label: str
+    path: Path
+    results: ExperimentResults
+
+    @property
+    def seed(self) -> Any:
+        """The seed of its experiment."""
+        return self.results.config.get("seed")
 
 
 def folder_labels(paths: Sequence[Path]) -> list[str]:
@@ -56,33 +67,31 @@ def folder_labels(paths: Sequence[Path]) -> list[str]:
 
 
 def differences(one: ExperimentResults, other: ExperimentResults) -> list[str]:
-    """The dotted keys of the settings that keep two experiments out of one table."""
-    users = set(texts(one.config.get("methods"))) | set(texts(other.config.get("methods")))
-    keys = []
-    if sizes(one) or sizes(other):
-        keys.append("protocol.search.looks")  # what they allow for is one folder's own stop
-    for key in differing_keys(one.config, other.config):
-        if is_table_neutral(key):
-            continue
-        code = key.removeprefix("code.")
-        both = all(code in (r.config.get("code") or {}) for r in (one, other))
-        if key == "code" or (code != key and (code in users or not both)):
-            continue  # a method's own class, or one that only one of them uses
-        keys.append(key)
-    return keys
+    """Return the dotted keys of the settings that keep two experiments out of one table."""
+    classes = {*_texts(one.config.get("methods")), *_texts(other.config.get("methods"))}
+    return conflicting_keys(one.config, other.config, is_table_neutral, classes)
+
+
+def _texts(value: Any) -> Iterator[str]:
+    """Yield every text in nested data."""
+    if isinstance(value, str):
+        yield value
+    elif isinstance(value, dict | list | tuple):
+        for item in value.values() if isinstance(value, dict) else value:
+            yield from _texts(item)
 
 
 def groups(sources: Sequence[Source]) -> list[list[Source]]:
     """Put together what may stand in one table, in the order given."""
-    together: list[list[Source]] = []
+    grouped: list[list[Source]] = []
     for source in sources:
-        for group in together:
+        for group in grouped:
             if not differences(group[0].results, source.results):
                 group.append(source)
                 break
         else:
-            together.append([source])
-    return together
+            grouped.append([source])
+    return grouped
 
 
 def combine(sources: Sequence[Source]) -> ExperimentResults:
@@ -98,122 +107,187 @@ def combine(sources: Sequence[Source]) -> ExperimentResults:
     """
     if len(sources) == 1:
         return sources[0].results
-    parts = [_part(source, sources) for source in sources]
+    members = _members(sources)
+    parts = [_renamed(member) for member in members]
     first, name = parts[0], " + ".join(dict.fromkeys(part.name for part in parts))
     return dataclasses.replace(
         first,
         name=name,
         finished=all(part.finished for part in parts),
-        methods=joined(parts),
+        methods=_methods(parts),
         rows=tuple(row for part in parts for row in part.rows),
         baselines=_baselines(sources),
         deviations=_deviations(sources),
-        facts=_facts(sources),
+        facts=_facts(members),
         config=_config(parts, name),
-        queries=_queries(sources),
+        queries=_queries(members),
         costs=tuple(cost for part in parts for cost in part.costs),
-        energy=tuple(energy for part in parts for energy in part.energy),
-        energy_missing=tuple(dict.fromkeys(why for p in parts for why in p.energy_missing)),
         versions={k: v for k, v in first.versions.items() if all(k in p.versions for p in parts)},
         folders=tuple(describe(source) for source in sources),
     )
 
 
-# -- one folder's results under the names of the whole -------------------------------------------
+# -- searches of one method in several folders ----------------------------------------------------
 
 
-def _names(source: Source, sources: Sequence[Source]) -> dict[str, str]:
-    """From each method of a folder to its name among all."""
-    taken = [m.name for other in sources for m in other.results.methods]
-    together = pooled(sources)
-    return {
-        method.name: f"{method.name} ({source.label})"
-        if taken.count(method.name) > 1 and method.name not in together
-        else method.name
-        for method in source.results.methods
-    }
+def pooled(sources: Sequence[Source]) -> set[str]:
+    """Return the names of methods of which several folders have searches: only the seed differs."""
+    folders: dict[str, list[ExperimentResults]] = {}
+    for source in sources:
+        for method in source.results.methods:
+            folders.setdefault(method.name, []).append(source.results)
+    return {name for name, results in folders.items() if _are_searches(name, results)}
 
 
-def _offset(source: Source, sources: Sequence[Source]) -> int:
-    """What is added to the numbers of a folder's reproductions."""
-    seeds = list(dict.fromkeys(_seed(other) for other in sources))
-    if len(seeds) == 1:
-        return 0
-    numbers = [row.reproduction for other in sources for row in other.results.rows]
-    planned = [len(m.reproductions) for other in sources for m in other.results.methods]
-    return seeds.index(_seed(source)) * max([0, *(n + 1 for n in numbers), *planned])
+def _are_searches(name: str, results: Sequence[ExperimentResults]) -> bool:
+    seeds = {one.config.get("seed") for one in results}
+    protocol = results[0].config.get("protocol") or {}
+    if len(results) < 2 or len(seeds) < len(results) or "search" not in protocol:
+        return False
+    if protocol["search"].get("retrain_best") or protocol.get("selects_on") != "validation":
+        return False
+    return not any(_unlike(results[0], other, name) for other in results[1:])
 
 
-def _seed(source: Source) -> Any:
-    return source.results.config.get("seed")
+def _unlike(one: ExperimentResults, other: ExperimentResults, method: str) -> list[str]:
+    """Return the dotted keys in which a method of two folders differs, its own code among them."""
+    settings = [results.settings_of(method) for results in (one, other)]
+    codes = [results.config.get("code") or {} for results in (one, other)]
+    used = {*_texts(settings[0]), *_texts(settings[1])}
+    changed = [f"code.{name}" for name in sorted(used) if codes[0].get(name) != codes[1].get(name)]
+    return [*differing_keys(settings[0], settings[1]), *changed]
 
 
-def _part(source: Source, sources: Sequence[Source]) -> ExperimentResults:
-    names, offset = _names(source, sources), _offset(source, sources)
-    results = source.results
+# -- one folder's results under the names of the whole --------------------------------------------
+
+
+@dataclass(frozen=True)
+class _Member:
+    """One of several folders.
+
+    Attributes:
+        source: the folder.
+        names: from each of its methods to the name among all.
+        first_run: what is added to the numbers of its reproductions.
+        first_search: by method, what is added to the numbers of its searches.
+    """
+
+    source: Source
+    names: dict[str, str]
+    first_run: int
+    first_search: dict[str, int]
+
+
+def _members(sources: Sequence[Source]) -> list[_Member]:
+    shared, searches = pooled(sources), Counter[str]()
+    taken = Counter(method.name for source in sources for method in source.results.methods)
+    seeds = list(dict.fromkeys(source.seed for source in sources))
+    runs = [row.reproduction + 1 for source in sources for row in source.results.rows]
+    runs += [len(m.reproductions) for source in sources for m in source.results.methods]
+    members = []
+    for source in sources:
+        methods = source.results.methods
+        names = {
+            m.name: m.name
+            if taken[m.name] == 1 or m.name in shared
+            else f"{m.name} ({source.label})"
+            for m in methods
+        }
+        first_run = seeds.index(source.seed) * max(runs, default=0)
+        first_search = {method.name: searches[method.name] for method in methods}
+        members.append(_Member(source, names, first_run, first_search))
+        for method in methods:
+            if method.name in shared:
+                searches[method.name] += 1 + max((t.search for t in method.search), default=0)
+    return members
+
+
+def _renamed(member: _Member) -> ExperimentResults:
+    """Return the results of a folder under the names and numbers of the whole."""
+    results, names = member.source.results, member.names
     settings = [
         entry | {"name": names.get(entry["name"], entry["name"])}
         for entry in results.config.get("methods") or []
     ]
-    before = {m.name: searches_before(source, sources, m.name) for m in results.methods}
-
-    def row(one: ResultRow) -> ResultRow:
-        number = one.reproduction + offset
-        name = names.get(one.method, one.method)
-        search = None if one.search is None else one.search + before[one.method]
-        return dataclasses.replace(one, method=name, reproduction=number, search=search)
-
-    def renamed(spent: _Spent) -> _Spent:
-        return dataclasses.replace(spent, method=names.get(spent.method, spent.method))
-
+    rows = [
+        dataclasses.replace(
+            row,
+            method=names.get(row.method, row.method),
+            reproduction=row.reproduction + member.first_run,
+            search=None if row.search is None else row.search + member.first_search[row.method],
+        )
+        for row in results.rows
+    ]
     return dataclasses.replace(
         results,
-        methods=tuple(
-            _method(m, names[m.name], offset, before[m.name], source.label) for m in results.methods
+        methods=tuple(_renamed_method(member, method) for method in results.methods),
+        rows=tuple(rows),
+        costs=tuple(
+            dataclasses.replace(cost, method=names.get(cost.method, cost.method))
+            for cost in results.costs
         ),
-        rows=tuple(map(row, results.rows)),
-        costs=tuple(map(renamed, results.costs)),
-        energy=tuple(map(renamed, results.energy)),
         config=results.config | {"methods": settings},
     )
 
 
-def _method(
-    method: MethodResults, name: str, offset: int, before: int, label: str
-) -> MethodResults:
-    def records(trials: tuple[TrialRecord, ...], added: int) -> tuple[TrialRecord, ...]:
+def _renamed_method(member: _Member, method: MethodResults) -> MethodResults:
+    name, first_search = member.names[method.name], member.first_search[method.name]
+
+    def records(trials: tuple[TrialRecord, ...], first: int) -> tuple[TrialRecord, ...]:
         return tuple(
             dataclasses.replace(
-                r, method=name, trial_index=r.trial_index + added, search=r.search + before
+                trial,
+                method=name,
+                trial_index=trial.trial_index + first,
+                search=trial.search + first_search,
             )
-            for r in trials
+            for trial in trials
         )
 
     return dataclasses.replace(
         method,
         name=name,
-        origin=label,
+        origin=member.source.label,
         search=records(method.search, 0),
-        reproductions=records(method.reproductions, offset),
-        final=records(method.final, offset),
-        retrained=tuple((search + before, trial) for search, trial in method.retrained),
+        reproductions=records(method.reproductions, member.first_run),
+        final=records(method.final, member.first_run),
+        retrained=tuple((search + first_search, trial) for search, trial in method.retrained),
     )
 
 
 # -- the whole ------------------------------------------------------------------------------------
 
 
-def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
-    """Those of all folders together: of other seeds they are further ones, else they are the same.
+def _methods(parts: Sequence[ExperimentResults]) -> tuple[MethodResults, ...]:
+    """Return the methods of all folders; further searches of one follow its own."""
+    methods: dict[str, MethodResults] = {}
+    for method in (method for part in parts for method in part.methods):
+        if (first := methods.get(method.name)) is not None:
+            method = dataclasses.replace(
+                first,
+                search=first.search + method.search,
+                reproductions=first.reproductions + method.reproductions,
+                final=first.final + method.final,
+                retrained=first.retrained + method.retrained,
+                origin=f"{first.origin}, {method.origin}",
+                importance=None,
+                columns=(),  # a number of one run is none of both
+            )
+        methods[method.name] = method
+    return tuple(methods.values())
 
-    All start from the same network and images.
+
+def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
+    """Return the baselines of all folders: those of other seeds are further ones.
+
+    Folders of the same seed start from the same networks and images, and have the same ones.
     """
     runs: dict[tuple[str, str], dict[tuple[tuple[str, float], ...], None]] = {}
     for source in sources:
         own: dict[tuple[str, str, int], list[tuple[str, float]]] = {}
         for row in source.results.baselines:
-            place = (row.method, row.category, row.reproduction)
-            own.setdefault(place, []).append((row.metric, row.value))
+            run = (row.method, row.category, row.reproduction)
+            own.setdefault(run, []).append((row.metric, row.value))
         for (method, category, _), values in own.items():
             runs.setdefault((method, category), {})[tuple(values)] = None
     name = sources[0].results.name
@@ -226,18 +300,18 @@ def _baselines(sources: Sequence[Source]) -> tuple[ResultRow, ...]:
 
 
 def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
-    """That the runs were apart, what holds for all folders, and what for some with their labels."""
+    """Return what holds for all folders, and with their labels what holds for some."""
     several = Deviation(
         "several folders",
         f"The methods come from {len(sources)} output folders with the same data set, split, "
         "network and protocol. They were run separately: who chose what to run again, or to show, "
         "is not recorded.",
     )
-    deviations = [several, *_apart(sources)]
-    if len({_seed(source) for source in sources}) > 1:
+    deviations = [several, *_not_pooled(sources)]
+    if len({source.seed for source in sources}) > 1:
         text = (
-            "The folders have different seeds, so methods are paired within a folder only; those "
-            "that are otherwise the same are further searches of one method."
+            "The folders have different seeds; methods that are otherwise the same are further "
+            "searches of one method."
         )
         deviations.append(Deviation("seeds", text))
     for fact in ("Versions", "Device", "GPU", "Machine"):
@@ -253,17 +327,15 @@ def _deviations(sources: Sequence[Source]) -> tuple[Deviation, ...]:
     return tuple(deviations)
 
 
-def _apart(sources: Sequence[Source]) -> Iterator[Deviation]:
-    """Methods of one name that are no searches of one method, and why."""
-    together = pooled(sources)
-    places: dict[str, Source] = {}
+def _not_pooled(sources: Sequence[Source]) -> Iterator[Deviation]:
+    """Say in what methods of one name and of other seeds differ."""
+    shared, firsts = pooled(sources), dict[str, Source]()
     for source in sources:
         for method in source.results.methods:
-            first = places.setdefault(method.name, source)
-            if first is source or method.name in together:
+            first = firsts.setdefault(method.name, source)
+            if method.name in shared or first.seed == source.seed:
                 continue
-            keys = unlike(first.results, source.results, method.name)
-            if keys and _seed(first) != _seed(source):
+            if keys := _unlike(first.results, source.results, method.name):
                 yield Deviation(
                     "searches apart",
                     f"{method.name} of {first.label} and of {source.label} are not searches of one "
@@ -271,9 +343,9 @@ def _apart(sources: Sequence[Source]) -> Iterator[Deviation]:
                 )
 
 
-def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
-    """What is the same in all folders once, anything else for each."""
-    known = [(source.label, dict(source.results.facts)) for source in sources]
+def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
+    """Return what is the same in all folders once, and anything else for each."""
+    known = [(m.source.label, dict(m.source.results.facts)) for m in members]
     lines = []
     for key in dict.fromkeys(key for _, facts in known for key in facts):
         values = [(label, facts[key]) for label, facts in known if key in facts]
@@ -281,8 +353,8 @@ def _facts(sources: Sequence[Source]) -> tuple[tuple[str, str], ...]:
             lines.append((key, values[0][1]))
         else:
             lines += [(f"{key} ({label})", value) for label, value in values]
-    if len({_seed(source) for source in sources}) > 1:
-        spans = [f"{s.label} from {_offset(s, sources)}" for s in sources]
+    if len({m.source.seed for m in members}) > 1:
+        spans = [f"{m.source.label} from {m.first_run}" for m in members]
         text = f"the seeds differ, so runs are numbered separately: {', '.join(spans)}"
         lines.append(("Numbers of runs", text))
     return tuple(lines)
@@ -293,31 +365,34 @@ def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
     first, every = parts[0].config, [part.config for part in parts]
     metrics = [m for one in every for m in value_at(one, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}
+    described: dict[str, Any] = {}
+    for one in every:
+        described = (value_at(one, "protocol.described") or {}) | described
+    protocol["described"] = described
     methods = {method["name"]: method for one in every for method in one["methods"]}
     return first | {"name": name, "protocol": protocol, "methods": list(methods.values())}
 
 
-def _queries(sources: Sequence[Source]) -> QueryScores | None:
-    """The scores of every query; of folders whose queries are others there are none."""
-    first = next((s.results.queries for s in sources if s.results.queries is not None), None)
+def _queries(members: Sequence[_Member]) -> QueryScores | None:
+    """Return the scores of every query, without those of folders whose queries are others."""
+    every = [(m, m.source.results.queries) for m in members]
+    first = next((queries for _, queries in every if queries is not None), None)
     if first is None:
         return None
     origins: dict[tuple[str, int], tuple[QueryScores, str, int]] = {}
-    for source in sources:
-        queries = source.results.queries
+    for member, queries in every:
         if queries is None or queries.class_names != first.class_names:
             continue
         if np.array_equal(queries.labels, first.labels):
-            names, offset = _names(source, sources), _offset(source, sources)
-            for row in source.results.rows:
-                own = (names[row.method], row.reproduction + offset)
-                origins[own] = (queries, row.method, offset)
+            for row in member.source.results.rows:
+                run = (member.names[row.method], row.reproduction + member.first_run)
+                origins[run] = (queries, row.method, row.reproduction)
 
     def load(method: str, category: str, reproduction: int) -> NDArray[np.float64] | None:
         if (method, reproduction) not in origins:
             return None
-        queries, name, offset = origins[method, reproduction]
-        return queries.load(name, category, reproduction - offset)
+        queries, name, number = origins[method, reproduction]
+        return queries.load(name, category, number)
 
     return QueryScores(first.labels, first.class_names, load)
 
@@ -330,6 +405,6 @@ def describe(source: Source) -> Folder:
         path=str(source.path),
         experiment=results.name,
         methods=tuple(method.name for method in results.methods),
-        seed=_seed(source),
+        seed=source.seed,
         finished=results.finished,
     )

@@ -71,6 +71,7 @@ def find_deviations(
         *_searches(experiment, methods),
         *_restarts(methods),
         *_parallel_search(parallel),
+        *_columns(methods),
     ]
     return sorted(together(deviations), key=lambda deviation: not deviation.serious)
 
@@ -143,6 +144,20 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
             "time.",
             methods=tuple(methods),
         )
+
+
+def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
+    """Cells of the user's own columns that are empty, and columns of different code."""
+    codes: dict[str, set[str]] = {}
+    for method in methods:
+        for value in method.columns:
+            codes.setdefault(value.name, set()).add(value.code)
+            if value.problem:
+                text = f"The column {value.name} of {{methods}} is empty: {value.problem}."
+                yield Deviation(f"The column {value.name}", text, methods=(method.name,))
+    for name in (name for name, different in codes.items() if len(different) > 1):
+        text = f"The column {name} was computed by different code for some methods."
+        yield Deviation(f"The column {name}", text)
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:

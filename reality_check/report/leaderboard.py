@@ -3,31 +3,16 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 
 from reality_check.config.compose import compose
 from reality_check.registry.pack import protocol_hash
-from reality_check.report.combine import combine, describe
-from reality_check.report.pooling import Source
+from reality_check.report.combine import Source, combine, describe
 from reality_check.report.render.html import report_html
-from reality_check.report.sections.blocks import (
-    Block,
-    Box,
-    Bullets,
-    ComparisonTables,
-    Facts,
-    Folded,
-    Heading,
-    PlainTable,
-    Section,
-)
-from reality_check.report.sections.comparison import interval_figures, legend
-from reality_check.report.sections.deviations import deviations_section
-from reality_check.report.sections.groups import Group
-from reality_check.report.sections.verdict import headline
+from reality_check.report.sections.blocks import Bullets, Facts, Folded, PlainTable, Section
+from reality_check.report.sections.cost import cost_section
+from reality_check.report.sections.groups import Group, folder_table, group_blocks
 from reality_check.report.summary import Summary
-from reality_check.report.tables import overview_table
-from reality_check.report.text import NOTHING, hours_text
 from reality_check.utils.errors import UsageError
 
 _HOW_TO_READ = (
@@ -92,45 +77,19 @@ def _index(boards: Sequence[Group], hashes: Sequence[str]) -> PlainTable:
 
 
 def _section(number: int, board: Group, protocol: str) -> Section:
-    summary = board.summary
-    blocks: list[Block] = [headline(summary), Facts(tuple(_facts(summary, protocol)))]
-    if (table := overview_table(summary)) is not None:
-        blocks += [ComparisonTables((table,), summary.origins), legend(summary)]
-    blocks += [*interval_figures(summary, f"{number}/")[:1], _costs(summary)]
-    deviations = deviations_section(summary)
-    box = Box(deviations.kind, (Heading(deviations.heading), *deviations.blocks))
-    blocks += [box, Folded("Runs", (_runs(board),), headed=False)]
-    title = f"{summary.results.config['dataset']['name']}, {summary.results.protocol}"
-    return Section(f"board-{number}", title, tuple(blocks))
-
-
-def _facts(summary: Summary, protocol: str) -> Iterator[tuple[str, str]]:
-    config = summary.results.config
-    yield "Images", f"fingerprint {config['code']['dataset'][:16]}"
-    yield "Protocol hash", protocol
-    yield "Network", f"{config['model']['trunk']}, weights {config['model']['weights']}"
-    yield "Intervals", f"95 %, over {summary.basis.units}"
-    known = dict(summary.results.facts)
-    yield from ((key, known[key]) for key in ("Classes", "Folds", "Search") if key in known)
-
-
-def _costs(summary: Summary) -> PlainTable:
-    """What each method took, of all stages together; the attempts that were lost included."""
-    rows = []
-    for name in summary.methods:
-        own = [cost for cost in summary.results.costs if cost.method == name]
-        attempts = str(sum(cost.attempts for cost in own))
-        searched = summary.records[name].searched if name in summary.records else ()
-        rows.append((name, ", ".join(searched) or "nothing", hours_text(own) or NOTHING, attempts))
-    header = ("Method", "Searched", "Cost", "Attempts")
-    return PlainTable("Cost, with search and lost attempts.", header, tuple(rows), words=header[:3])
-
-
-def _runs(board: Group) -> PlainTable:
-    versions = ", ".join(f"{k} {v}" for k, v in board.summary.results.versions.items())
-    rows = [
-        (run.label, run.experiment, ", ".join(run.methods), str(run.seed)) for run in board.folders
-    ]
-    caption = f"Where the results are from. Software that all share: {versions or 'none'}."
-    header = ("Run", "Experiment", "Methods", "Seed")
-    return PlainTable(caption, header, tuple(rows), words=header[:3])
+    results = board.summary.results
+    config = results.config
+    facts = (
+        ("Images", f"fingerprint {config['code']['dataset'][:16]}"),
+        ("Protocol hash", protocol),
+        ("Network", f"{config['model']['trunk']}, weights {config['model']['weights']}"),
+        ("Software", ", ".join(f"{name} {version}" for name, version in results.versions.items())),
+    )
+    cost = cost_section(board.summary)
+    blocks = (
+        *group_blocks(board.summary, f"{number}/"),
+        Facts(facts),
+        *([Folded("Cost", cost.blocks, headed=False)] if cost else []),
+        Folded("Runs", (folder_table(board.folders),), headed=False),
+    )
+    return Section(f"board-{number}", f"{config['dataset']['name']}, {results.protocol}", blocks)

@@ -8,11 +8,10 @@ from statistics import fmean
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.config.protocol import Protocol
 from reality_check.report.summary import Summary
-from reality_check.report.text import counted, listed, points
+from reality_check.report.text import counted, points
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     Shares,
-    expected_share,
     planned_error,
     planned_subsets_error,
     smallest_detectable,
@@ -96,26 +95,3 @@ def scatter_text(shares: Shares) -> str:
     """Say by how many points searches and trainings scatter."""
     sds = [f"{100 * math.sqrt(part):.1f}" for part in (shares.search, shares.training) if part]
     return f"by {' and '.join(sds) or '0.0'} points"
-
-
-def looks_sentence(protocol: Protocol, methods: int, like: Shares | None = None) -> str:
-    """Say what looks at a growing campaign cost and save; empty for a protocol without them.
-
-    Args:
-        protocol: the plan.
-        methods: how many are compared, controls not counted.
-        like: the variances to expect, see :func:`resolution_sentence`.
-    """
-    search = protocol.search
-    if search.looks is None:
-        return ""
-    one = planned_error(like or BANK, 1, protocol.reproductions)
-    error, pairs = one / math.sqrt(search.repeats), math.comb(methods, 2)
-    least = smallest_detectable(error, search.repeats - 1, pairs=pairs)
-    shares = [expected_share(search.sizes, times * least / one, methods) for times in (1, 2)]
-    return (
-        f"looks: after {listed([str(size) for size in search.looks])} of {search.repeats} "
-        f"searches; on average {shares[0]:.0%} of them are made if the best method is "
-        f"{points(least)} points above all others, {shares[1]:.0%} if twice as far; at worst all, "
-        "and two in a hundred true differences fewer are found (docs/calibration.md)"
-    ).replace("%", " %")

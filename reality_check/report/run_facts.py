@@ -1,11 +1,10 @@
-"""How an experiment was run, in words: data, network, training, search, machine."""
+"""What the settings alone do not say of a run: the data as it was found, and the machine."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from reality_check.config.differences import differing_keys, value_at
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
@@ -21,7 +20,7 @@ def run_facts(
     gpus: Mapping[str, int],
     gpu_settings: Mapping[str, Mapping[str, int]] | None = None,
 ) -> list[tuple[str, str]]:
-    """Return how an experiment was run.
+    """Return what stands beside the settings of an experiment, each with a title.
 
     Args:
         experiment: what was run.
@@ -30,47 +29,13 @@ def run_facts(
         gpus: on how many attempts each kind of GPU has worked.
         gpu_settings: by method, on how many attempts what made steps on a GPU faster.
     """
-    protocol, training = experiment.protocol, experiment.protocol.training
-    stages = protocol.stages
-    noun = data.get("noun", "image")
-    per_class = ", ".join(f"{m.name} {m.samples_per_class or 'any'}" for m in experiment.methods)
-    epoch = f"{training.iterations_per_epoch} iterations"
-    if training.iterations_per_epoch == "pass":
-        epoch = f"a pass over the {noun}s"
+    protocol = experiment.protocol
+    searched = Stage.SEARCH in protocol.stages
     return [
         *_data_facts(data, protocol),
-        (
-            "Trunk and head",
-            f"{experiment.model.trunk}, weights {experiment.model.weights}, "
-            f"{experiment.model.describe_head()}",
-        ),
-        (
-            "Embedding",
-            f"{training.embedding_size} a fold, "
-            f"{training.embedding_size * protocol.split.folds} ensemble and complete"
-            if protocol.split.folds > 1
-            else str(training.embedding_size),
-        ),
-        ("Batch", f"{training.batch_size} {noun}s; samples per class: {per_class}"),
-        (
-            "Training",
-            f"at most {training.max_epochs} epochs of {epoch}; evaluated every "
-            f"{training.evaluate_every}, patience {training.patience}",
-        ),
-        *_own_facts(experiment),
-        (
-            "Search",
-            _search_fact(protocol) if Stage.SEARCH in stages else "none: all values are fixed",
-        ),
-        (
-            "Reproductions",
-            f"{_runs_fact(protocol)}, fresh seeds; the tuned winner itself is not among them"
-            if Stage.REPRODUCTIONS in stages
-            else f"{_runs_fact(protocol)}, each a network on all trainval classes, fresh seeds",
-        ),
-        ("Seed", str(experiment.seed)),
+        ("Search", _search_fact(protocol) if searched else "none: all values are fixed"),
         ("Device", data.get("device", "not recorded")),
-        *([("GPU", _gpu_fact(gpus, training.tf32))] if gpus else []),
+        *([("GPU", _gpu_fact(gpus, protocol.training.tf32))] if gpus else []),
         *([("GPU settings", _settings_fact(gpu_settings))] if gpu_settings else []),
         ("Versions", environment.get("versions", "not recorded")),
         ("Machine", environment.get("machine", "not recorded")),
@@ -102,38 +67,10 @@ def _search_fact(protocol: Protocol) -> str:
     search = protocol.search
     text = f"{search.trials_text} of {protocol.split.folds} folds, sampler {search.sampler}"
     if search.repeats > 1:
-        looks = ", ".join(map(str, search.looks or ()))
-        looked = f"; looks after {looks}" if looks else ""
-        return f"{search.repeats} independent searches per method, each of {text}{looked}"
+        return f"{search.repeats} independent searches per method, each of {text}"
     if search.retrain_best is not None:
         return f"one per method of {text}; all its subsets of {search.budget} trials are searches"
     return f"one per method of {text}"
-
-
-def _runs_fact(protocol: Protocol) -> str:
-    search = protocol.search
-    if search.repeats > 1:
-        return f"{protocol.reproductions} of the winner of each of {search.repeats} searches"
-    if search.retrain_best is not None:
-        return f"{protocol.reproductions} of each of the best {search.retrain_best} trials"
-    return f"{protocol.reproductions} per method"
-
-
-def _own_facts(experiment: Experiment) -> list[tuple[str, str]]:
-    """Methods whose network or training is not the experiment's, and in what."""
-    facts = []
-    for method in experiment.methods:
-        keys = []
-        for whole, part in (
-            (experiment.model, experiment.model_of(method)),
-            (experiment.protocol.training, experiment.training_of(method)),
-        ):
-            common, own = (one.plain() for one in (whole, part))
-            values = {key: value_at(own, key) for key in differing_keys(common, own)}
-            keys += [f"{key} {'none' if v is None else v}" for key, v in values.items()]
-        if keys:
-            facts.append((f"Its own: {method.name}", ", ".join(keys)))
-    return facts
 
 
 def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:

@@ -6,33 +6,32 @@ import enum
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from statistics import fmean
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CATEGORIES, METRICS, PRIMARY, Stage, title
-from reality_check.report.looks import look_of
+from reality_check.config.metrics import CATEGORIES, PRIMARY, Stage
 from reality_check.results import ExperimentResults, Folder, MethodResults, ResultRow, TrialRecord
 from reality_check.statistics import (
+    Bounds,
     Comparison,
     Difference,
     Estimate,
-    Look,
     Shares,
     all_subsets,
     allow_for_skew,
-    at_look,
     compare_estimates,
     estimate_difference,
     over_searches,
+    probability_of_improvement,
     subset_shares,
     variance_shares,
 )
 
 #: Category, metric and method.
-Place = tuple[str, str, str]
+ResultKey = tuple[str, str, str]
 
 
 class Basis(enum.Enum):
@@ -50,7 +49,7 @@ class Basis(enum.Enum):
     VALUES = "values"
 
     @property
-    def units(self) -> str:
+    def repeats(self) -> str:
         """What n counts in tables."""
         return {
             Basis.SEARCHES: "searches",
@@ -87,6 +86,7 @@ class Summary:
     def __init__(self, results: ExperimentResults) -> None:
         self.results = results
         self._estimates: dict[tuple[str, str], dict[str, Estimate]] = {}
+        self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
 
     def _protocol(self, key: str) -> Any:
         """A setting of the protocol by its dotted key, ``None`` where there is none."""
@@ -108,49 +108,44 @@ class Summary:
         return Basis.SEARCHES if len(searches) > 1 else Basis.SETTINGS
 
     @cached_property
-    def look(self) -> Look | None:
-        """The look that the results are of; ``None`` for a campaign without looks."""
-        return look_of(self.results) if self.basis is Basis.SEARCHES else None
-
-    @cached_property
-    def rows(self) -> dict[Place, list[ResultRow]]:
+    def rows(self) -> dict[ResultKey, list[ResultRow]]:
         """The rows of each category, metric and method, by reproduction."""
-        rows: dict[Place, list[ResultRow]] = {}
+        rows: dict[ResultKey, list[ResultRow]] = {}
         for row in sorted(self.results.rows, key=lambda row: row.reproduction):
             rows.setdefault((row.category, row.metric, row.method), []).append(row)
         return rows
 
     @cached_property
-    def runs(self) -> dict[Place, dict[int, float]]:
+    def runs(self) -> dict[ResultKey, dict[int, float]]:
         """The value of each reproduction, in their order."""
         return {
-            place: {row.reproduction: float(row.value) for row in rows}
-            for place, rows in self.rows.items()
+            key: {row.reproduction: float(row.value) for row in rows}
+            for key, rows in self.rows.items()
         }
 
     @cached_property
-    def units(self) -> dict[Place, dict[int, tuple[float, ...]]]:
+    def repeats(self) -> dict[ResultKey, dict[int, tuple[float, ...]]]:
         """The values of each search's reproductions, or of each reproduction where none repeats."""
-        return {place: self._by_unit(rows) for place, rows in self.rows.items()}
+        return {key: self._by_repeat(rows) for key, rows in self.rows.items()}
 
-    def _by_unit(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
-        units: dict[int, tuple[float, ...]] = {}
+    def _by_repeat(self, rows: Sequence[ResultRow]) -> dict[int, tuple[float, ...]]:
+        repeats: dict[int, tuple[float, ...]] = {}
         for row in rows:
-            unit = self._unit(row)
-            units[unit] = (*units.get(unit, ()), float(row.value))
-        return units
+            repeat = self._repeat_of(row)
+            repeats[repeat] = (*repeats.get(repeat, ()), float(row.value))
+        return repeats
 
-    def _unit(self, row: ResultRow) -> int:
+    def _repeat_of(self, row: ResultRow) -> int:
         if self.basis is Basis.SEARCHES and row.search is not None:
             return row.search
         return row.reproduction
 
     @cached_property
-    def values(self) -> dict[Place, dict[int, float]]:
-        """The mean of each unit that methods are compared by: of a search, or of a run."""
+    def values(self) -> dict[ResultKey, dict[int, float]]:
+        """The mean of each search, or the value of each reproduction where none repeats."""
         return {
-            place: {unit: fmean(values) for unit, values in units.items()}
-            for place, units in self.units.items()
+            key: {repeat: fmean(values) for repeat, values in repeats.items()}
+            for key, repeats in self.repeats.items()
         }
 
     @cached_property
@@ -184,11 +179,11 @@ class Summary:
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
         """The values of each method that has some: one a search, or one a reproduction."""
-        units = {m: self.values.get((category, metric, m), {}) for m in self.methods}
-        return {method: tuple(values.values()) for method, values in units.items() if values}
+        repeats = {m: self.values.get((category, metric, m), {}) for m in self.methods}
+        return {method: tuple(values.values()) for method, values in repeats.items() if values}
 
     def estimates(self, category: str, metric: str = PRIMARY) -> dict[str, Estimate]:
-        """What each method that has results scores, with the interval over its units."""
+        """What each method that has results scores, with the interval over its repeats."""
         if (category, metric) not in self._estimates:  # every section and figure asks for them
             found = {}
             for method in self.methods:
@@ -212,7 +207,7 @@ class Summary:
         """
         if self.basis is Basis.SUBSETS:
             return all_subsets(*self.subsets(rows), self.budget)
-        return at_look(over_searches(list(self._by_unit(rows).values())), self.look)
+        return over_searches(list(self._by_repeat(rows).values()))
 
     def scatter(self, category: str, method: str) -> Shares:
         """The variances of a method's MAP@R between searches, and between trainings of one winner.
@@ -221,9 +216,9 @@ class Summary:
         both together, and the second 0: an estimate with weights w, of K searches 1 / K, has the
         error sd √Σw² and the degrees of freedom 1 / Σw² − 1.
         """
-        units = self.units.get((category, PRIMARY, method), {})
-        if self.basis is Basis.SEARCHES and any(len(values) > 1 for values in units.values()):
-            return variance_shares(list(units.values()))
+        repeats = self.repeats.get((category, PRIMARY, method), {})
+        if self.basis is Basis.SEARCHES and any(len(values) > 1 for values in repeats.values()):
+            return variance_shares(list(repeats.values()))
         estimate = self.estimates(category).get(method)
         if not self.basis.of_losses or estimate is None or estimate.error is None:
             return Shares(None, None)
@@ -234,9 +229,9 @@ class Summary:
         """What each reproduction counts in the estimate of a method; together they are 1."""
         rows = self.rows[category, PRIMARY, method]
         if self.basis is not Basis.SUBSETS:
-            units = self.units[category, PRIMARY, method]
-            size = {unit: len(values) * len(units) for unit, values in units.items()}
-            return {row.reproduction: 1 / size[self._unit(row)] for row in rows}
+            repeats = self.repeats[category, PRIMARY, method]
+            size = {repeat: len(values) * len(repeats) for repeat, values in repeats.items()}
+            return {row.reproduction: 1 / size[self._repeat_of(row)] for row in rows}
         validation, tests = self.subsets(rows)
         share = subset_shares(validation, tests, self.budget)
         position = self._positions(method)
@@ -273,10 +268,33 @@ class Summary:
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
         """Every pair of methods on one metric in one category; the best two come first.
 
+        These are the only comparisons of the report: tables, verdicts, figures and files show them.
         A control is compared with its own method only: see :meth:`control_differences`.
         """
-        estimates = self.estimates(category, metric)
-        return compare_estimates({m: e for m, e in estimates.items() if m not in self.controls})
+        if (category, metric) not in self._comparisons:
+            estimates = self.estimates(category, metric)
+            pairs = compare_estimates(
+                {m: e for m, e in estimates.items() if m not in self.controls}
+            )
+            self._comparisons[category, metric] = tuple(
+                replace(pair, improvement=self._improvement(category, metric, pair))
+                for pair in pairs
+            )
+        return self._comparisons[category, metric]
+
+    def _improvement(self, category: str, metric: str, pair: Comparison) -> Bounds | None:
+        """Return the probability that the first method's score is above the other's."""
+        names = (pair.better, pair.other)
+        if self.basis is not Basis.SUBSETS:
+            samples = self.samples(category, metric)
+            return probability_of_improvement(samples[pair.better], samples[pair.other])
+        values, weights = [], []
+        for name in names:
+            validation, tests = self.subsets(self.rows[category, metric, name])
+            shares = subset_shares(validation, tests, self.budget)
+            values.append([tests[trial] for trial in shares])
+            weights.append(list(shares.values()))
+        return probability_of_improvement(values[0], values[1], (weights[0], weights[1]))
 
     def control_differences(self, category: str) -> dict[str, Difference]:
         """By control: it minus the method that it is a second copy of."""
@@ -296,23 +314,11 @@ class Summary:
         return values
 
     @cached_property
-    def other_geometries(self) -> dict[str, str]:
-        """Metrics measured on the geometry a method does not use, with their printed names."""
-        present = {row.metric for row in self.results.rows}
-        names = {"_raw": "raw embeddings", "_normalized": "normalised embeddings"}
-        return {
-            metric + suffix: f"{label} ({text})"
-            for suffix, text in names.items()
-            for metric, label in METRICS.items()
-            if metric + suffix in present
-        }
-
-    @cached_property
     def final_metrics(self) -> dict[str, str]:
         """Metrics asked for in addition to the three and measured, with their printed names."""
         asked = self._protocol("final_metrics")
         present = {row.metric for row in (*self.results.rows, *self.results.baselines)}
-        return {name: title(name) for name in asked or () if name in present}
+        return {name: self.results.metric(name).title for name in asked or () if name in present}
 
     def progress(self, method: MethodResults, stage: Stage) -> Progress:
         """How many trials of a stage are complete, and how many there will be."""
@@ -328,8 +334,8 @@ class Summary:
         planned = self._planned(method.name, stage)
         return Progress(done, max(planned or 0, len(records)) or planned)
 
-    def planned_units(self, method: MethodResults, stage: Stage) -> int | None:
-        """How many units the estimate of a method will have."""
+    def planned_repeats(self, method: MethodResults, stage: Stage) -> int | None:
+        """Return how many repeats the estimate of a method will be over, where that is planned."""
         if self.basis is Basis.SUBSETS:
             return None  # an estimate before the last retraining says so itself
         if self.basis is Basis.SEARCHES:
@@ -338,7 +344,7 @@ class Summary:
 
     def _planned(self, method: str, stage: Stage) -> int | None:
         """How many trials or runs of a stage a method gets, over all its searches."""
-        repeats = self.results.searches or self._protocol("search.repeats") or 1
+        repeats = self._protocol("search.repeats") or 1
         if stage is Stage.SEARCH:
             each, times = self._trials(method), repeats
         else:

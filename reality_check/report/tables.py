@@ -10,13 +10,12 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from reality_check.config.metrics import METRICS, PRIMARY, Stage, is_fraction, is_ranked, stage_of
-from reality_check.report.analysis import Analysis, Pair
+from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
+from reality_check.report.columns import column_cells, column_titles, untrained_cells
 from reality_check.report.summary import Basis, Summary
 from reality_check.report.text import NOTHING, interval_text
 from reality_check.results import ExperimentResults, Record, ResultRow
 from reality_check.statistics import Estimate, over_searches
-from reality_check.utils.text import duration
 
 #: Header of ``results.csv`` and ``baselines.csv``.
 COLUMNS = tuple(Record.__annotations__)
@@ -26,21 +25,8 @@ _TRIAL_COLUMNS = (
     "method", "stage", "search", "number", "state", "value", "diverged", "seconds", "attempts",
 )  # fmt: skip
 
-#: What stands behind the scores: parameters that a training changes, and its wall time.
-EFFORT = ("Trained parameters", "Time of a training")
-
 #: How a mean that is not below the best for certain is marked.
 CLOSE_MARK = "†"
-_BOUNDS = ("d_z", "d", "probability", "cliffs_delta")
-
-#: Header of ``comparisons.csv``: every pair of methods, with every number of the section on pairs.
-#: Differences are fractions; an interval has the endings ``_low``, ``_high``.
-PAIR_COLUMNS = (
-    *("category", "metric", "better", "other", "seeds", "seeds_won"),
-    *("difference", "difference_low", "difference_high", "any_classes_low", "any_classes_high"),
-    *("p", "holm_p", "pairs_tested"),
-    *(name + ending for name in _BOUNDS for ending in ("", "_low", "_high")),
-)
 
 
 def close_note(summary: Summary) -> str:
@@ -83,25 +69,25 @@ class Cell:
 class TableRow:
     """One method: a cell for each metric, and ``n``, e.g. ``"10"`` or ``"3 of 10"``.
 
-    ``trained`` is whether it is one; else it is a baseline. ``effort`` is what was trained, and in
-    what time, by the table's :attr:`ComparisonTable.effort`.
+    ``trained`` is whether it is one; else it is a baseline. ``columns`` are the cells of
+    :mod:`reality_check.report.columns`, under the table's :attr:`ComparisonTable.columns`.
     """
 
     method: str
     cells: tuple[Cell, ...]
     n: str
     trained: bool = True
-    effort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
 class ComparisonTable:
-    """Methods by metrics in one category; ``metrics`` and ``effort`` are the column titles."""
+    """Methods by metrics in one category; ``metrics`` and ``columns`` are the column titles."""
 
     category: str
     metrics: tuple[str, ...]
     rows: tuple[TableRow, ...]
-    effort: tuple[str, ...] = ()
+    columns: tuple[str, ...] = ()
 
 
 def comparison_table(
@@ -118,7 +104,7 @@ def comparison_table(
     rows = [_row(summary, category, method, columns) for method in summary.methods]
     if category == summary.categories[0]:
         rows += not_trained(summary, metrics)
-    return ComparisonTable(category, tuple(metrics.values()), tuple(rows), EFFORT)
+    return ComparisonTable(category, tuple(metrics.values()), tuple(rows), column_titles(summary))
 
 
 def overview_table(summary: Summary) -> ComparisonTable | None:
@@ -134,7 +120,7 @@ def overview_table(summary: Summary) -> ComparisonTable | None:
         others = sorted(not_trained(summary, (PRIMARY,)), key=lambda row: row.cells[0].rank)
         rows += [dataclasses.replace(row, cells=row.cells + missing) for row in others]
     title = f"{METRICS[PRIMARY]} on the test classes"
-    return ComparisonTable(title, tuple(categories), tuple(rows), EFFORT)
+    return ComparisonTable(title, tuple(categories), tuple(rows), column_titles(summary))
 
 
 def _row(
@@ -144,24 +130,24 @@ def _row(
     columns: Sequence[Mapping[str, Cell]],
     counted: int | None = None,
 ) -> TableRow:
-    """A method's row; its n and effort are of a category, n of so many columns (default: all)."""
+    """A method's row; n is of so many columns (default: all) in a category."""
     cells = tuple(column.get(method, Cell(None)) for column in columns)
     size = _size(summary, method, category, cells[:counted])
-    return TableRow(method, cells, size, effort=_effort(summary, method, category))
+    return TableRow(method, cells, size, columns=column_cells(summary, method, category))
 
 
 def not_trained(summary: Summary, metrics: Iterable[str]) -> Iterator[TableRow]:
     """A row for each baseline, beside the first category: single networks, or raw input."""
     for name, of_metric in summary.baselines.items():
         cells = tuple(
-            Cell(over_searches([[v] for v in of_metric[m]]), fraction=is_fraction(m))
+            Cell(over_searches([[v] for v in of_metric[m]]), fraction=metric_of(m).percent)
             if m in of_metric
             else Cell(None)
             for m in metrics
         )
         if any(cell.interval for cell in cells):
             count = max(map(len, of_metric.values()))
-            yield TableRow(name, cells, str(count), trained=False, effort=("0", NOTHING))
+            yield TableRow(name, cells, str(count), trained=False, columns=untrained_cells(summary))
 
 
 def comparison_tables(summary: Summary) -> list[ComparisonTable]:
@@ -182,6 +168,16 @@ def csv_text(rows: Iterable[ResultRow]) -> str:
     return csv_of(COLUMNS, (row.record().values() for row in rows))
 
 
+def results_csv(results: ExperimentResults) -> str:
+    """Return ``results.csv``: each score, and the user's own columns of its method behind it."""
+    own = {m.name: {value.name: value.value for value in m.columns} for m in results.methods}
+    names = dict.fromkeys(name for values in own.values() for name in values)
+    lines = (
+        [*row.record().values(), *map(own.get(row.method, {}).get, names)] for row in results.rows
+    )
+    return csv_of((*COLUMNS, *names), lines)
+
+
 def trials_csv(results: ExperimentResults) -> str:
     """Return every trial, reproduction and final run as CSV, with every digit."""
     trials = results.trials()
@@ -199,35 +195,25 @@ def csv_of(header: Iterable[str], rows: Iterable[Iterable[Any]]) -> str:
 
 def _column(summary: Summary, category: str, metric: str) -> dict[str, Cell]:
     """The cells of one metric: means, the best of them, and those too close to it."""
-    intervals = summary.estimates(category, metric)
+    intervals, about = summary.estimates(category, metric), summary.results.metric(metric)
     finite = [interval.mean for interval in intervals.values() if math.isfinite(interval.mean)]
-    top = max(finite) if len(finite) > 1 and is_ranked(metric) else math.inf
-    comparisons = summary.comparisons(category, metric) if is_ranked(metric) else []
-    leader = comparisons[0].better if comparisons else None
-    close = {c.other for c in comparisons if c.better == leader and not c.distinct}
+    is_ranked, best = about.higher_is_better is not None, max if about.sign > 0 else min
+    top = best(finite) if len(finite) > 1 and is_ranked else math.inf
+    comparisons = summary.comparisons(category, metric) if is_ranked else ()
+    leader = None
+    if comparisons:
+        leader = comparisons[0].better if about.sign > 0 else comparisons[-1].other
+    pairs = [{c.better, c.other} for c in comparisons if not c.distinct]
+    close = set[str]().union(*(pair - {leader} for pair in pairs if leader in pair))
     return {
         method: Cell(
             interval,
             interval.mean == top,
             method in close and interval.mean != top,
-            is_fraction(metric),
+            about.percent,
         )
         for method, interval in intervals.items()
     }
-
-
-def _effort(summary: Summary, method: str, category: str) -> tuple[str, str]:
-    """The parameters that a training changes, and the time of one, on average."""
-    record = summary.records.get(method)
-    if record is None:
-        return NOTHING, NOTHING
-    is_final = stage_of(category) is Stage.FINAL
-    trials = record.final if is_final else record.reproductions
-    networks = 1 if is_final else max((len(one.fold_values) for one in trials), default=1)
-    seconds = [one.seconds for one in trials if one.seconds is not None]
-    time = duration(math.fsum(seconds) / len(seconds) / max(1, networks)) if seconds else NOTHING
-    count = record.trained_parameters
-    return NOTHING if count is None else f"{count:,}", time
 
 
 def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...]) -> str:
@@ -236,25 +222,6 @@ def _size(summary: Summary, method: str, category: str, cells: tuple[Cell, ...])
     text = " to ".join(map(str, sizes[:1] + sizes[-1:] if len(sizes) > 1 else sizes)) or "0"
     stage = stage_of(category)
     record = summary.records.get(method)
-    planned = summary.planned_units(record, stage) if record else None
+    planned = summary.planned_repeats(record, stage) if record else None
     short = planned is not None and (not sizes or sizes[0] < planned)
     return f"{text} of {planned}" if short else (text if sizes else NOTHING)
-
-
-def comparisons_csv(analysis: Analysis) -> str:
-    """Return the file: one row per category and pair; empty cells where a number is not known."""
-    return csv_of(
-        PAIR_COLUMNS,
-        (_pair_row(category, pair) for category, pairs in analysis.pairs.items() for pair in pairs),
-    )
-
-
-def _pair_row(category: str, pair: Pair) -> list[Any]:
-    anywhere, difference = pair.anywhere, pair.difference
-    row: list[Any] = [category, PRIMARY, pair.better, pair.other, pair.seeds, pair.won]
-    row += [difference.mean, difference.low, difference.high]
-    row += [anywhere.low, anywhere.high] if anywhere else [None, None]
-    row += [difference.p_value, pair.adjusted_p, pair.pairs]
-    for bounds in (pair.effect, pair.standardised, pair.improvement, pair.dominance):
-        row += [bounds.value, bounds.low, bounds.high] if bounds else [None] * 3
-    return row

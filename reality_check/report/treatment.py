@@ -19,8 +19,8 @@ from reality_check.utils.environment import split_versions
 #: The protocol of experiments that repeat a paper's table.
 AS_PUBLISHED = "as_published"
 #: Keys by which a search becomes longer, or more of them; and those of which more is measured.
-_OF_SEARCH = ("protocol.search.trials", "protocol.search.trials_per_parameter")
-_OF_PLAN = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol.reproductions")
+_LONGER_SEARCH = ("protocol.search.trials", "protocol.search.trials_per_parameter")
+_MORE_RUNS = ("protocol.search.repeats", "protocol.search.retrain_best", "protocol.reproductions")
 
 
 def unequal_treatment(
@@ -46,14 +46,14 @@ def unequal_treatment(
             "All methods get the same number of trials, but they search different numbers of "
             f"hyper-parameters: {counts_text(searched)}.",
         )
-    two = [m.name for m in experiment.methods if m.phase2 is not None]
-    one = [m.name for m in experiment.methods if m.phase2 is None]
-    if experiment.protocol.training.phases == "method" and two and one:
-        others = ", ".join(one) if len(one) <= 6 else f"the other {len(one)}"
+    two_phases = [m.name for m in experiment.methods if m.phase2 is not None]
+    one_phase = [m.name for m in experiment.methods if m.phase2 is None]
+    if experiment.protocol.training.phases == "method" and two_phases and one_phase:
+        others = ", ".join(one_phase) if len(one_phase) <= 6 else f"the other {len(one_phase)}"
         yield Deviation(
             "phases",
-            f"Trained in two phases: {', '.join(two)}; in one: {others}. The limit of epochs is "
-            "the same for all.",
+            f"Trained in two phases: {', '.join(two_phases)}; in one: {others}. The limit of "
+            "epochs is the same for all.",
         )
     fitted = [m.name for m in experiment.methods if m.before_training != BeforeTraining()]
     if fitted and len(fitted) < len(experiment.methods):
@@ -181,13 +181,13 @@ def grown(steps: Sequence[Step]) -> Iterator[Deviation]:
         text = f"Step {number} ({day} UTC): {describe_changes(step.changes)}."
         search = _seen(step, Stage.SEARCH)
         runs = _seen(step, Stage.REPRODUCTIONS, Stage.FINAL) or search
-        if search and any(key in step.changes for key in _OF_SEARCH):
+        if search and any(key in step.changes for key in _LONGER_SEARCH):
             text += (
                 f" The searches were extended after their results could be seen ({search}), which "
                 "may favour methods that looked bad before."
             )
             yield Deviation("extended search", text, True)
-        elif runs and any(key in step.changes for key in _OF_PLAN):
+        elif runs and any(key in step.changes for key in _MORE_RUNS):
             text += (
                 f" More was trained after results could be seen ({runs}), which may favour "
                 "stopping at a welcome result."

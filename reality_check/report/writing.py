@@ -9,14 +9,15 @@ from pathlib import Path
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.files import Files, check_no_output_folder, files_of_report, remove
 from reality_check.report.render.html import report_html
-from reality_check.report.render.latex import paired_tex, tables_tex
+from reality_check.report.render.latex import tables_tex
 from reality_check.report.render.markdown import report_md
 from reality_check.report.render.references import references_bib
 from reality_check.report.render.summary_json import summary_data, summary_json
 from reality_check.report.sections import report_sections
 from reality_check.report.sections.groups import Group, groups_sections
+from reality_check.report.sections.verdict import PAIR_KEYS, comparison_records
 from reality_check.report.summary import Summary
-from reality_check.report.tables import comparisons_csv, csv_text, trials_csv
+from reality_check.report.tables import csv_of, csv_text, results_csv, trials_csv
 from reality_check.results import ExperimentResults, Folder
 
 
@@ -39,10 +40,9 @@ def write_report(results: ExperimentResults, out_dir: Path) -> None:
 
 def pack_pages(results: ExperimentResults) -> dict[str, str]:
     """Return what a pack holds for people and other programs, beside its records."""
-    summary = Summary(results)
     return {
-        "summary.json": summary_json(summary_data(summary, Analysis(summary))),
-        "results.csv": csv_text(results.rows),
+        "summary.json": summary_json(summary_data(Analysis(Summary(results)))),
+        "results.csv": results_csv(results),
         "trials.csv": trials_csv(results),
     }
 
@@ -50,15 +50,15 @@ def pack_pages(results: ExperimentResults) -> dict[str, str]:
 def _write(results: ExperimentResults, out_dir: Path) -> set[Path]:
     """Write the files of one report; return them."""
     files = Files(out_dir)
-    summary = Summary(results)
-    analysis = Analysis(summary)
+    analysis = Analysis(Summary(results))
     # The numbers first: whatever goes wrong in drawing, they are on the disk.
-    files.write("results.csv", csv_text(results.rows))
+    files.write("results.csv", results_csv(results))
     files.write("trials.csv", trials_csv(results))
     files.write("baselines.csv", csv_text(results.baselines))
-    files.write("tables.tex", tables_tex(summary) + paired_tex(analysis))
-    files.write("comparisons.csv", comparisons_csv(analysis))
-    files.write("summary.json", summary_json(summary_data(summary, analysis)))
+    files.write("tables.tex", tables_tex(analysis.summary))
+    pairs = (record.values() for record in comparison_records(analysis))
+    files.write("comparisons.csv", csv_of(PAIR_KEYS, pairs))
+    files.write("summary.json", summary_json(summary_data(analysis)))
     files.write("references.bib", references_bib(results))
     sections = report_sections(analysis)
     for section in sections:
@@ -90,11 +90,11 @@ def write_grouped_report(
     Raises:
         UsageError: an experiment was run in the folder of a group.
     """
-    places = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
-    check_no_output_folder(places)
+    targets = [out_dir / f"group_{number}" for number in range(1, len(groups) + 1)]
+    check_no_output_folder(targets)
     earlier, files, shown = files_of_report(out_dir), Files(out_dir), []
-    for place, (results, folders) in zip(places, groups, strict=True):
-        files.written |= _write(dataclasses.replace(results, folders=folders), place)
+    for target, (results, folders) in zip(targets, groups, strict=True):
+        files.written |= _write(dataclasses.replace(results, folders=folders), target)
         shown.append(Group(Summary(results), folders))
     title = " | ".join(group.summary.results.name for group in shown)
     sections = groups_sections(shown, keys)

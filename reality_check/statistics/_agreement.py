@@ -10,8 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.statistics._intervals import Interval, t_interval
-from reality_check.statistics._ranks import midranks
+from reality_check.statistics._intervals import Estimate, t_interval
 
 _PERMUTATIONS = 10_000
 #: Up to so many points every order is tried (5,040 of them).
@@ -66,7 +65,7 @@ def rank_agreement(groups: Sequence[tuple[Sequence[float], Sequence[float]]]) ->
     )
 
 
-def selection_gap(best: float, again: Sequence[float]) -> Interval:
+def selection_gap(best: float, again: Sequence[float]) -> Estimate:
     """Return how far the winner of a search stood above its own retrainings, with the t-interval.
 
     The winner was chosen for its value, luck included, so it is expected to be above (the winner's
@@ -93,7 +92,7 @@ def prediction_interval(values: Sequence[float]) -> tuple[float, float] | None:
 
 
 def _centred(values: Sequence[float]) -> NDArray[np.float64]:
-    ranks = midranks(np.asarray(values, dtype=float))
+    ranks = _midranks(np.asarray(values, dtype=float))
     return np.asarray(ranks - ranks.mean())
 
 
@@ -111,3 +110,10 @@ def _permutation_p(
         products += generator.permuted(np.tile(y, (_PERMUTATIONS, 1)), axis=1) @ x
     reached = int((np.abs(products) >= abs(observed) - 1e-9).sum())
     return (reached + 1) / (_PERMUTATIONS + 1)
+
+
+def _midranks(values: NDArray[np.float64]) -> NDArray[np.float64]:
+    """Return ascending ranks from 1; ties share their mean."""
+    _, positions, counts = np.unique(values, return_inverse=True, return_counts=True)
+    ends = counts.cumsum()
+    return ((ends - counts + 1 + ends) / 2)[positions]

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from reality_check.statistics._intervals import (
     CONFIDENCE,
+    Bounds,
     Centred,
     t_interval,
     t_quantile,
@@ -48,6 +49,8 @@ class Comparison:
         difference: ``better`` minus ``other``.
         adjusted_p: the p-value after Holm's correction for ``pairs`` tests, or ``None``.
         pairs: how many pairs were tested together.
+        improvement: the probability that a run of ``better`` is above one of ``other``, as the
+            size of the effect; ``None`` where it was not estimated.
     """
 
     better: str
@@ -55,6 +58,7 @@ class Comparison:
     difference: Difference
     adjusted_p: float | None
     pairs: int
+    improvement: Bounds | None = None
 
     @property
     def distinct(self) -> bool:

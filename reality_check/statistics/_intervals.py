@@ -36,7 +36,7 @@ class Centred:
 
 
 @dataclass(frozen=True)
-class Interval(Centred):
+class Estimate(Centred):
     """A mean, or an estimate of the score of a tuned loss.
 
     Attributes:
@@ -61,7 +61,7 @@ class Bounds:
     high: float
 
 
-def t_interval(values: Sequence[float]) -> Interval:
+def t_interval(values: Sequence[float]) -> Estimate:
     """Return the mean and its t-interval, ``mean ± t((1 + CONFIDENCE) / 2, n - 1) s / √n``.
 
     Args:
@@ -74,9 +74,9 @@ def t_interval(values: Sequence[float]) -> Interval:
     finite = all(map(math.isfinite, values))
     mean = math.fsum(values) / n if finite else math.nan
     if n == 1 or not finite:
-        return Interval(mean, None, None, None, n)
+        return Estimate(mean, None, None, None, n)
     error = math.sqrt(variance(values, mean) / n)
-    return Interval(mean, t_quantile(n - 1) * error, error, n - 1, n)
+    return Estimate(mean, t_quantile(n - 1) * error, error, n - 1, n)
 
 
 def variance(values: Sequence[float], mean: float) -> float:

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import itertools
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,25 +68,3 @@ def expected_best_band(values: Sequence[float], seed: int = 0) -> tuple[Array, A
         for function in ((most, [1.0]), ([0.0], least))
     )
     return low, high
-
-
-@dataclass(frozen=True)
-class Lead:
-    """The method with the highest expected best from ``first`` to ``last`` trials."""
-
-    method: str
-    first: int
-    last: int
-
-
-def leaders_by_budget(curves: Mapping[str, Array]) -> list[Lead]:
-    """Return who leads on expected best validation with how many trials.
-
-    Args:
-        curves: of each method, by number of trials from 1 on; compared as far as the shortest goes.
-    """
-    length = min((len(curve) for curve in curves.values()), default=0)
-    best = [max(curves, key=lambda method: curves[method][n]) for n in range(length)]
-    spans = itertools.groupby(enumerate(best, 1), key=lambda pair: pair[1])
-    counts = [(method, [count for count, _ in span]) for method, span in spans]
-    return [Lead(method, own[0], own[-1]) for method, own in counts]

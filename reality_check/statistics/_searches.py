@@ -24,23 +24,11 @@ from reality_check.statistics._differences import (
 )
 from reality_check.statistics._intervals import (
     CONFIDENCE,
-    Interval,
+    Estimate,
     t_interval,
     t_quantile,
     variance,
 )
-from reality_check.statistics._looks import Look
-
-
-@dataclass(frozen=True)
-class Estimate(Interval):
-    """An estimate of the score of a tuned loss.
-
-    Attributes:
-        look: at which it was made, where it is looked at while it grows.
-    """
-
-    look: Look | None = None
 
 
 @dataclass(frozen=True)
@@ -58,7 +46,7 @@ class Shares:
     training: float | None
 
 
-#: The logarithm of how many times as many units are looked at.
+#: The logarithm of the most times as many units that are tried.
 _MOST_TIMES = math.log(1000)
 
 
@@ -74,8 +62,7 @@ def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
     Returns:
         No interval for one search.
     """
-    whole = t_interval([t_interval(values).mean for values in runs])
-    return Estimate(whole.mean, whole.half_width, whole.error, whole.degrees, whole.n)
+    return t_interval([t_interval(values).mean for values in runs])
 
 
 def skew_allowance(trials: int) -> float:
@@ -100,20 +87,6 @@ def allow_for_skew(estimate: Estimate, trials: int) -> Estimate:
     if estimate.half_width is None:
         return estimate
     return replace(estimate, half_width=skew_allowance(trials) * estimate.half_width)
-
-
-def at_look(estimate: Estimate, look: Look | None) -> Estimate:
-    """Return an estimate with an interval, and comparisons, that allow for looks before it.
-
-    Args:
-        estimate: over searches.
-        look: at which it was made; ``None`` for a campaign of a fixed size.
-    """
-    if look is None or estimate.half_width is None:
-        return estimate
-    assert estimate.degrees is not None
-    half_width = look.stretch(estimate.degrees) * estimate.half_width
-    return replace(estimate, half_width=half_width, look=look)
 
 
 def variance_shares(runs: Sequence[Sequence[float]]) -> Shares:
@@ -149,9 +122,6 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
     Args:
         first: estimate of one method.
         second: of the other; the estimators and their degrees of freedom may differ.
-
-    Returns:
-        With the look of the estimates allowed for, if they have one.
     """
     mean, n = first.mean - second.mean, (first.n, second.n)
     if first.error is None or second.error is None:
@@ -160,9 +130,7 @@ def estimate_difference(first: Estimate, second: Estimate) -> Difference:
     assert second.degrees is not None
     u, v = first.error**2, second.error**2
     degrees = satterthwaite(u, first.degrees, v, second.degrees)
-    difference = t_difference(mean, math.sqrt(u + v), degrees, n)
-    look = first.look or second.look
-    return difference if look is None else look.difference(difference)
+    return t_difference(mean, math.sqrt(u + v), degrees, n)
 
 
 def compare_estimates(estimates: Mapping[str, Estimate]) -> tuple[Comparison, ...]:

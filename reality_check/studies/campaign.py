@@ -20,11 +20,10 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import STAGES, Stage
 from reality_check.config.schema import Experiment
 from reality_check.config.values import Searched
-from reality_check.studies.growth import read_steps, slots
-from reality_check.studies.looks import Looks
-from reality_check.studies.output_folder import load_locked, place
+from reality_check.studies.growth import read_steps, reproduction_order
+from reality_check.studies.output_folder import load_locked, stage_name
 from reality_check.studies.storage import holds_study, open_storage, storage_file
-from reality_check.studies.study import Study
+from reality_check.studies.study import Study, StudyPlan
 from reality_check.studies.trial import StoredTrial
 from reality_check.utils.errors import UsageError
 from reality_check.utils.own_names import own_path
@@ -97,14 +96,9 @@ class Campaign:
                 "began, write this command there."
             )
         self._studies: dict[tuple[str, Stage, int], Study] = {}
-        search = experiment.protocol.search
-        self.looks = Looks(search, lambda searches: self.noted(f"look at {searches} searches"))
-        self.looks.advance()
 
     def ready_stages(self) -> Iterator[StageWork]:
         """All stages whose predecessors are complete, in working order."""
-        if self.looks.advance():  # reproductions have become more
-            self._studies = {k: v for k, v in self._studies.items() if k[1] is Stage.SEARCH}
         for stage in STAGES:
             for search in self.searches_of(stage):
                 for method in self.experiment.methods:
@@ -120,26 +114,15 @@ class Campaign:
 
     @property
     def searches(self) -> int:
-        """How many searches a method has; with looks, up to the one that it is at."""
-        return self.looks.searches
-
-    @property
-    def planned(self) -> Experiment:
-        """The experiment with so many searches."""
-        search = self.experiment.protocol.search.model_copy(update={"repeats": self.searches})
-        protocol = self.experiment.protocol.model_copy(update={"search": search})
-        return self.experiment.model_copy(update={"protocol": protocol})
+        """How many searches a method has."""
+        return self.experiment.protocol.search.repeats
 
     def searches_of(self, stage: Stage) -> range:
         """The numbers of a stage's studies: a search is one, all reproductions are."""
         return range(self.searches if stage is Stage.SEARCH else 1)
 
     def is_complete(self) -> bool:
-        """Whether every stage of every method is complete, and no further search is to be made."""
-        return self.all_complete() and not self.looks.open
-
-    def all_complete(self) -> bool:
-        """Whether every stage is complete, with as many searches as there are to be so far."""
+        """Whether every stage of every method is complete."""
         ready = list(self.ready_stages())
         names = {(work.method, work.stage, work.search) for work in ready}
         wanted = {
@@ -198,7 +181,7 @@ class Campaign:
             study = self.study(method, Stage.SEARCH)
             assert study is not None
             trials = [Retrained(0, trial) for trial in study.ranked()[: search.retrain_best]]
-        order = slots(self.experiment, read_steps(self.out_dir))
+        order = reproduction_order(self.experiment, read_steps(self.out_dir))
         return [trials[setting] for setting, _ in order if setting < len(trials)]
 
     def has_complete_trials(self, name: str) -> bool:
@@ -243,9 +226,9 @@ class Campaign:
             self._studies[key] = self._fixed_study(Stage.BASELINES, Stage.BASELINES, [{}] * trials)
         return self._studies[key]
 
-    def noted(self, key: str) -> Any:
+    def attribute(self, key: str) -> Any:
         """Data kept with the study of the baselines; ``None`` if there is none."""
-        return self.baselines().noted(key) if self._may_open(Stage.BASELINES) else None
+        return self.baselines().attribute(key) if self._may_open(Stage.BASELINES) else None
 
     def _may_open(self, name: str) -> bool:
         name = study_name(self.experiment, name)
@@ -253,7 +236,7 @@ class Campaign:
 
     def _make_study(self, method: Method, stage: Stage, search: int) -> Study | None:
         protocol = self.experiment.protocol
-        name = f"{method.name}/{place(stage, search)}"
+        name = f"{method.name}/{stage_name(stage, search)}"
         if stage not in protocol.stages or not self._may_open(name):
             return None
         if stage is Stage.SEARCH:
@@ -281,21 +264,21 @@ class Campaign:
         if method.warm_start is not None:
             first = dict(method.warm_start.values)
         trials = experiment.trials_of(method)
-        name = f"{method.name}/{place(Stage.SEARCH, search)}"
-        return Study(
-            self.storage,
+        name = f"{method.name}/{stage_name(Stage.SEARCH, search)}"
+        plan = StudyPlan(
             study_name(experiment, name),
             trials,
+            derive(experiment.seed, name),
             lambda: self._space(method),
             options.sampler,
             min(options.startup_trials, trials),
-            derive(experiment.seed, name),
-            derive(experiment.seed_of(method), place(Stage.SEARCH, search), "draws"),
+            derive(experiment.seed_of(method), stage_name(Stage.SEARCH, search), "draws"),
             first=first,
-            arguments=options.sampler_arguments,
-            made_of=None if first is None else [{"first": first}],
+            sampler_arguments=options.sampler_arguments,
+            made_of=() if first is None else [{"first": first}],
             objective=experiment.protocol.objective(Stage.SEARCH),
         )
+        return Study(self.storage, plan)
 
     def _space(self, method: Method) -> Mapping[str, Searched]:
         # Torch and the user's loss are needed only where a search begins.
@@ -323,14 +306,11 @@ class Campaign:
         fixed: Sequence[Mapping[str, Any] | None],
         space: Mapping[str, Searched] | None = None,
     ) -> Study:
-        return Study(
-            self.storage,
+        plan = StudyPlan(
             study_name(self.experiment, name),
             len(fixed),
-            space or {},
-            "random",
-            1,
             derive(self.experiment.seed, name),
+            space or {},
             fixed=fixed,
             made_of=[
                 {"params": params, "final_metrics": self.experiment.protocol.final_metrics}
@@ -338,6 +318,7 @@ class Campaign:
             ],
             objective=self.experiment.protocol.objective(stage),
         )
+        return Study(self.storage, plan)
 
 
 def final_epochs(totals: list[int], follow_ups: list[int], step: int) -> tuple[int, int]:

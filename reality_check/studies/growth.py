@@ -2,8 +2,7 @@
 
 There may be more trials, searches, reproductions, final metrics or methods than before. What exists
 is kept and only what is new is trained, so that the outcome is, as far as seeds allow, that of a
-run which had all of it from the start. Any other change makes another experiment. So does every
-change where there are looks (``protocol.search.looks``), which spend what was planned.
+run which had all of it from the start. Any other change makes another experiment.
 """
 
 from __future__ import annotations
@@ -64,7 +63,7 @@ def read_steps(out_dir: Path) -> list[Step]:
     return [Step(**step) for step in json.loads(file.read_text())] if file.exists() else []
 
 
-def note_step(
+def record_step(
     there: Experiment,
     changes: Mapping[str, tuple[Any, Any]],
     done: dict[str, dict[str, int]],
@@ -88,7 +87,7 @@ def _file(out_dir: Path) -> Path:
     return own_path(out_dir, "steps.json")
 
 
-def slots(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
+def reproduction_order(experiment: Experiment, steps: list[Step]) -> list[tuple[int, int]]:
     """Which trial each reproduction retrains, and for which time, in the order of their numbers.
 
     A reproduction keeps its number when others are added.
@@ -113,8 +112,6 @@ def without_growth(
     """
     plain = copy.deepcopy(dict(ours))
     changes: dict[str, tuple[Any, Any]] = {}
-    if any(value_at(one, "protocol.search.looks") for one in (there, ours)):
-        return plain, changes
     for key in NUMBERS:
         old, new = value_at(there, key), value_at(ours, key)
         if isinstance(old, int) and isinstance(new, int) and new > old:
@@ -123,6 +120,8 @@ def without_growth(
         old, new = value_at(there, key), value_at(ours, key)
         if old != new and set(old) <= set(new):
             changes[key] = (old, new)
+            for name in {*new} - {*old, *there["code"]}:
+                plain["code"].pop(name, None)  # of an own metric
     if _draws_alike(there["protocol"]["search"], ours["protocol"]["search"]):
         set_value(plain, _STARTUP.split("."), value_at(there, _STARTUP))
     for key, (old, _) in changes.items():

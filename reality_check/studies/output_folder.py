@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import re
 from collections.abc import Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -23,14 +24,16 @@ from reality_check.utils.own_names import own_path
 #: Fingerprints that are not of a user's own class.
 _NO_CODE = {"dataset", "data set from", "pretrained weights"}
 _NOT_SET = object()
+#: Fingerprints of own code and of plugins until 2026-11, which were of syntax trees.
+_EARLIER_FINGERPRINT = re.compile(r"^[0-9a-f]{64}$|, sha256:")
 _WHAT_TO_DO = (
     "Choose another folder with --out (reality-check report A B --out C shows several as one), or "
     "give the values that the folder was made with; only trials, searches, reproductions, final "
-    "metrics and methods may be more than there, and nothing where there are looks."
+    "metrics and methods may be more than there."
 )
 
 
-def place(stage: Stage, search: int = 0) -> str:
+def stage_name(stage: Stage, search: int = 0) -> str:
     """What a stage is called in folders and studies: of further searches with their number."""
     return stage.value if search == 0 else f"{stage}_{search}"
 
@@ -39,7 +42,7 @@ def trial_folder(
     out_dir: Path, method: str, stage: Stage, trial_index: int, search: int = 0
 ) -> Path:
     """Where the fold runs of a trial live."""
-    return out_dir / method / place(stage, search) / f"{trial_index:03d}"
+    return out_dir / method / stage_name(stage, search) / f"{trial_index:03d}"
 
 
 def fold_folder(
@@ -52,11 +55,6 @@ def fold_folder(
 def query_scores_path(out_dir: Path, method: str, stage: Stage, trial_index: int) -> Path:
     """Where the scores of every query of a reproduction are."""
     return trial_folder(out_dir, method, stage, trial_index) / "queries.npz"
-
-
-def gpu_speed_path(out_dir: Path, method: str) -> Path:
-    """Where the choice of settings is that make a method's steps on a GPU fast."""
-    return out_dir / method / "gpu_speed.json"
 
 
 def gallery_path(out_dir: Path, method: str) -> Path:
@@ -216,7 +214,13 @@ def _difference(key: str, there: Any, ours: Any, places: tuple[str, str]) -> str
     if key == "code.pretrained weights":
         return "the pretrained weights are not the same"
     if key.startswith("code."):
-        return f"the code of {key.removeprefix('code.')} has changed"
+        name = key.removeprefix("code.")
+        if _EARLIER_FINGERPRINT.search(there["code"].get(name, "")):
+            return (
+                f"an earlier version recorded the code of {name} in another way, so that it cannot "
+                "be told whether it is the same"
+            )
+        return f"the code of {name} has changed"
 
     values = []
     for experiment, where in zip((there, ours), places, strict=True):

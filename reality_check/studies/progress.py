@@ -49,7 +49,7 @@ class Row:
 def stage_rows(campaign: Campaign, begun: Studies | None = None) -> list[Row]:
     """The state of every stage of every method, from the storage or from its studies."""
     begun = campaign.studies() if begun is None else begun
-    protocol = campaign.planned.protocol
+    protocol = campaign.experiment.protocol
     rows = []
     for method in campaign.experiment.methods:
         stages = campaign.stages_of(method)
@@ -146,7 +146,6 @@ def status(campaign: Campaign) -> dict[str, Any]:
     complete = campaign.is_complete()
     return {
         "experiment": campaign.experiment.name,
-        "looks": _looks(campaign, complete),
         "folder": str(campaign.out_dir),
         "state": _state(complete, bool(failures), working),
         "seconds_left": None if complete else seconds_left(rows, working or 1),
@@ -158,15 +157,6 @@ def status(campaign: Campaign) -> dict[str, Any]:
         "stages": stages,
         "running": running,
     }
-
-
-def _looks(campaign: Campaign, complete: bool) -> dict[str, Any] | None:
-    """Where a campaign is that is looked at while it grows."""
-    if campaign.experiment.protocol.search.looks is None:
-        return None
-    sizes, searches = campaign.looks.sizes, campaign.searches
-    early = complete and searches < sizes[-1]
-    return {"planned": sizes, "searches": searches, "stopped_early": early}
 
 
 def _state(complete: bool, failed: bool, working: int) -> str:

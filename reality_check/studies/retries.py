@@ -39,6 +39,11 @@ class Retries:
         #: How often the storage went away.
         self.outages = 0
 
+    @property
+    def is_away(self) -> bool:
+        """Whether the last call was not answered."""
+        return self._away_since is not None
+
     def call(self, function: Callable[P, T], *args: P.args, **kwargs: P.kwargs) -> T:
         """The result of ``function``, which is called again as long as the storage is away."""
         pause = 0.5

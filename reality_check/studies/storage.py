@@ -13,8 +13,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 
-import optuna
-import sqlalchemy.orm
+import sqlalchemy
 from optuna.storages import BaseStorage, RDBStorage
 from sqlalchemy import URL, make_url
 
@@ -116,8 +115,8 @@ def open_storage(url: str | URL, wait: bool = False) -> BaseStorage:
     try:
         if kind_of(bare) == "journal":
             return open_journal(str(bare))
-        opened = functools.partial(_open_with_others, make_url(bare), password)
-        return Retries(kind_of(bare)).call(opened) if wait else opened()
+        connect = functools.partial(_open_with_others, make_url(bare), password)
+        return PatientStorage(connect, Retries(kind_of(bare)), wait)
     except (UsageError, StorageLost):
         raise
     except Exception as error:
@@ -184,7 +183,7 @@ def same_database(one: str | None, other: str | None) -> bool:
 # -- databases -----------------------------------------------------------------------------------
 
 
-def _open_with_others(url: URL, password: str | None) -> PatientStorage:
+def _open_with_others(url: URL, password: str | None) -> RDBStorage:
     """Open a database, also while another process makes its tables."""
     for pause in (0.5, 1.0, 2.0, 4.0):
         try:
@@ -196,7 +195,7 @@ def _open_with_others(url: URL, password: str | None) -> PatientStorage:
     return _open_database(url, password)
 
 
-def _open_database(url: URL, password: str | None) -> PatientStorage:
+def _open_database(url: URL, password: str | None) -> RDBStorage:
     kind, file = kind_of(url), storage_file(url)
     # Not in the URL: Optuna and SQLAlchemy could show it.
     connect = {**_CONNECT.get(kind, {}), **({} if password is None else {"password": password})}
@@ -213,8 +212,6 @@ def _open_database(url: URL, password: str | None) -> PatientStorage:
         connect |= url.get_dialect()().create_connect_args(url)[1]
         engine = {"creator": functools.partial(sqlite3.connect, file.absolute(), **connect)}
         url = URL.create("sqlite", database=file.name)
-        if _was_made_by_this_optuna(file):
-            return PatientStorage(KnownDatabase(url, engine), Retries(kind))
     database = RDBStorage(
         url=url.render_as_string().replace("{", "{{").replace("}", "}}"),
         engine_kwargs=engine,
@@ -223,38 +220,7 @@ def _open_database(url: URL, password: str | None) -> PatientStorage:
     )
     if kind in ("mysql", "mariadb"):
         _widen_texts(database.engine)
-    return PatientStorage(database, Retries(kind))
-
-
-def _was_made_by_this_optuna(path: Path) -> bool:
-    """Whether a file has its tables, and the version that its tables have, from this Optuna."""
-    with contextlib.suppress(sqlite3.Error):
-        file = sqlite3.connect(f"{path.absolute().as_uri()}?mode=ro", uri=True)
-        with contextlib.closing(file):
-            (stamped,) = file.execute("SELECT count(*) FROM alembic_version").fetchone()
-            made_by = file.execute("SELECT library_version FROM version_info").fetchone()
-            return stamped == 1 and made_by == (optuna.__version__,)
-    return False
-
-
-class KnownDatabase(RDBStorage):
-    """A database whose tables the installed version of Optuna has made.
-
-    Optuna would ask for their version through Alembic, whose import takes a seventh of the time of
-    a command that only reads: it brings what it knows of all database servers.
-    """
-
-    def __init__(self, url: str | URL, engine_kwargs: dict[str, Any]) -> None:
-        self.url = str(url)
-        self.engine_kwargs = engine_kwargs
-        self.heartbeat_interval = HEARTBEAT_INTERVAL
-        self.grace_period = HEARTBEAT_GRACE
-        self.heartbeat_stale_trial_callback = self.failed_trial_callback = None
-        self.skip_compatibility_check = True
-        self.engine = sqlalchemy.create_engine(url, **engine_kwargs)
-        self.scoped_session = sqlalchemy.orm.scoped_session(
-            sqlalchemy.orm.sessionmaker(bind=self.engine)
-        )
+    return database
 
 
 def _limit_standstill(kind: str, connection: Any, record: object) -> None:

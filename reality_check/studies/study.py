@@ -19,6 +19,7 @@ import random
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 import optuna
@@ -30,15 +31,16 @@ from reality_check.config.protocol import INDEPENDENT
 from reality_check.config.values import Searched, dump_value, parse_value
 from reality_check.studies.patient_storage import NothingWaits
 from reality_check.studies.sampler import IndexedSampler, sampler_arguments, show, suggest
+from reality_check.studies.storage import holds_study
 from reality_check.studies.trial import (
     StoredTrial,
     TrialContext,
     Work,
     best_trial,
     complete_by_index,
-    note,
-    note_error,
     ranked_trials,
+    record_error,
+    set_attributes,
     was_taken_away,
 )
 from reality_check.utils.environment import describe_environment, split_versions
@@ -64,95 +66,103 @@ class DuplicateTrial(Exception):
     """An earlier attempt holds this trial's index: this one stands down."""
 
 
-class Study:
-    """The trials of one stage of one method.
+@dataclass(frozen=True)
+class StudyPlan:
+    """What a study is to hold.
 
-    Args:
-        num_trials: how many there are to be.
+    Attributes:
+        name: of the study in its storage.
+        num_trials: how many trials it gets.
+        seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
         space: what is searched, or was, where parameters are fixed. A study that was begun before
             has its own.
         sampler: see :data:`reality_check.config.protocol.SAMPLERS`.
         startup_trials: random trials before the sampler starts to model; of more parameters, as
             many as these.
-        seed: of the study; trial ``k`` draws from ``derive(seed, k)``.
         seed_of_draws: of random draws, see :class:`IndexedSampler`; by default that of the study.
         fixed: by trial index, the parameters to use instead of sampling; ``None`` where there are
             none to use.
         first: what the first trial uses instead of sampling.
-        arguments: further ones of the sampler.
+        sampler_arguments: further arguments of the sampler.
         made_of: plain data by trial index, what an attempt depends on beyond this study; one that
-            was made of something else does not count any more. ``None``: of nothing.
+            was made of something else does not count any more.
         objective: what the values are, for Optuna's own tools.
     """
 
-    def __init__(
-        self,
-        storage: BaseStorage,
-        name: str,
-        num_trials: int,
-        space: Space,
-        sampler: str,
-        startup_trials: int,
-        seed: int,
-        seed_of_draws: int | None = None,
-        fixed: Sequence[Mapping[str, Any] | None] | None = None,
-        first: Mapping[str, Any] | None = None,
-        arguments: Mapping[str, Any] | None = None,
-        made_of: Sequence[Any] | None = None,
-        objective: str | None = None,
-    ) -> None:
-        self.name = name
-        self.num_trials = num_trials
+    name: str
+    num_trials: int
+    seed: int
+    space: Space = field(default_factory=dict)
+    sampler: str = "random"
+    startup_trials: int = 1
+    seed_of_draws: int | None = None
+    fixed: Sequence[Mapping[str, Any] | None] | None = None
+    first: Mapping[str, Any] | None = None
+    sampler_arguments: Mapping[str, Any] | None = None
+    made_of: Sequence[Any] = ()
+    objective: str | None = None
+
+
+class Study:
+    """The trials of one stage of one method, in a storage."""
+
+    def __init__(self, storage: BaseStorage, plan: StudyPlan) -> None:
+        self.name = name = plan.name
+        self.num_trials = plan.num_trials
+        self._plan = plan
         self._storage = storage
         self._unsigned = HeartbeatMonitor()
         self._complete: dict[int, StoredTrial] = {}
         self._lost_race = 0  # number of this worker's last trial, if its index was taken
-        self._fixed = fixed
-        self._first = first
-        self._made_of = json.loads(json.dumps(made_of or []))  # as the storage has it
-        self.study = optuna.create_study(
-            study_name=name,
-            storage=storage,
-            direction="maximize",
-            pruner=optuna.pruners.NopPruner(),
-            load_if_exists=True,
+        self._made_of = json.loads(json.dumps(plan.made_of))  # as the storage has it
+        if not holds_study(storage, name):  # to create one is a write, which may have to wait
+            optuna.create_study(
+                study_name=name, storage=storage, direction="maximize", load_if_exists=True
+            )
+        self.study = optuna.load_study(
+            study_name=name, storage=storage, pruner=optuna.pruners.NopPruner()
         )
-        about = self.noted("about")
+        about = self.attribute("about")
         if about is None:
-            self.space = dict(space() if callable(space) else space)
+            self.space = dict(plan.space() if callable(plan.space) else plan.space)
         else:
             self.space = parse_value(about["space"])
-        startup_trials = min(num_trials, max(startup_trials, len(self.space)))
-        seed_of_draws = seed if seed_of_draws is None else seed_of_draws
+        startup_trials = min(plan.num_trials, max(plan.startup_trials, len(self.space)))
+        arguments = plan.sampler_arguments
         self.study.sampler = IndexedSampler(
-            sampler, startup_trials, seed, seed_of_draws, arguments, sorted(self.space)
+            plan.sampler,
+            startup_trials,
+            plan.seed,
+            plan.seed if plan.seed_of_draws is None else plan.seed_of_draws,
+            arguments,
+            sorted(self.space),
         )
         if about is None:
             about = {
-                "sampler": sampler,
-                "sampler_arguments": sampler_arguments(sampler, startup_trials, arguments),
+                "sampler": plan.sampler,
+                "sampler_arguments": sampler_arguments(plan.sampler, startup_trials, arguments),
                 "space": dump_value(self.space),
             }
-            self.note("about", about | describe_environment())
-            if objective is not None:
-                self.study.set_metric_names([objective])
+            self.set_attribute("about", about | describe_environment())
+            if plan.objective is not None:
+                self.study.set_metric_names([plan.objective])
 
     def params_of(self, index: int) -> dict[str, Any] | None:
         """The fixed parameters of a trial; ``None`` where they are searched, or there are none."""
-        fixed = None if self._fixed is None else self._fixed[index]
+        fixed = None if self._plan.fixed is None else self._plan.fixed[index]
         return None if fixed is None else dict(fixed)
 
-    def note(self, key: str, value: Any) -> None:
+    def set_attribute(self, key: str, value: Any) -> None:
         """Keep plain data with the study."""
         self.study.set_user_attr(key, value)
 
-    def noted(self, key: str) -> Any:
-        """Data kept by :meth:`note`; ``None`` if there is none."""
+    def attribute(self, key: str) -> Any:
+        """Data kept by :meth:`set_attribute`; ``None`` if there is none."""
         return self.study.user_attrs.get(key)
 
     def about(self) -> dict[str, Any]:
         """Sampler, its arguments, what is searched, and the versions that the study began with."""
-        return dict(self.noted("about"))
+        return dict(self.attribute("about"))
 
     def check_version(self) -> None:
         """Make sure that a model of the search is the Optuna's with which the search began.
@@ -194,15 +204,15 @@ class Study:
 
     def failure(self) -> dict[str, Any] | None:
         """Why the study was stopped by an exception, if it was."""
-        return self.noted("failure")
+        return self.attribute("failure")
 
     def clear_failures(self) -> None:
         """Forget earlier failures and lost workers: the user runs the same command again."""
         trials = self.trials()
         if self.failure() is not None:
-            self.note("failure", None)
+            self.set_attribute("failure", None)
         if any(trial.state == "failed" for trial in trials):
-            self.note("forgiven", len(trials))
+            self.set_attribute("forgiven", len(trials))
 
     def work_once(self, work: Work, about: Mapping[str, Any] | None = None) -> bool:
         """Claim one trial and work on it.
@@ -250,22 +260,22 @@ class Study:
     ) -> float:
         started = time.monotonic()  # the clock may be set meanwhile
         context = self._claim(trial)
-        note(trial, **about)
+        set_attributes(trial, **about)
         try:
             result = work(context)
         except Stopped as error:
             failures.append(error)
-            note(trial, stopped=True, seconds=time.monotonic() - started)
+            set_attributes(trial, stopped=True, seconds=time.monotonic() - started)
             raise
         except Exception as error:
             # First, since it tells whether the trial went to another worker meanwhile: what
             # this one then misses (checkpoints, say) is no failure.
-            note_error(trial, error, time.monotonic() - started)
+            record_error(trial, error, time.monotonic() - started)
             failures.append(error)
             raise
         for epoch, value in result.intermediate.items():
             trial.report(value, epoch)
-        note(trial, **{"seconds": time.monotonic() - started, **result.attributes})
+        set_attributes(trial, **{"seconds": time.monotonic() - started, **result.attributes})
         return result.value
 
     def release_lost(self) -> list[StoredTrial]:
@@ -302,7 +312,7 @@ class Study:
 
     def record_failure(self, message: str, usage: bool) -> None:
         """Note the exception that stops this stage, for all workers and for the user."""
-        self.note("failure", {"message": message, "usage": usage})
+        self.set_attribute("failure", {"message": message, "usage": usage})
 
     # -- claiming -----------------------------------------------------------------------------
 
@@ -317,7 +327,7 @@ class Study:
             return False
         free = self._choose(every, trials)
         earlier = [trial for trial in trials if trial.trial_index == free and not trial.superseded]
-        forgiven = self.noted("forgiven") or 0
+        forgiven = self.attribute("forgiven") or 0
         lost = sum(trial.number >= forgiven and trial.was_abandoned for trial in earlier)
         if lost > MAX_LOST:
             message = (
@@ -346,33 +356,33 @@ class Study:
 
     def _known_params(self, index: int, earlier: Sequence[StoredTrial]) -> dict[str, Any]:
         """What a trial must use instead of sampling: what an earlier attempt drew, for one."""
-        if self._fixed is not None:
+        if self._plan.fixed is not None:
             return self.params_of(index) or {}
         whole = [trial.params for trial in earlier if set(trial.params) == set(self.space)]
         if whole:
             return dict(whole[-1])
-        return dict(self._first) if self._first is not None and index == 0 else {}
+        return dict(self._plan.first or {}) if index == 0 else {}
 
     def _claim(self, trial: optuna.Trial) -> TrialContext:
         """Sign the trial and make sure that no earlier attempt holds its index."""
-        note(trial, worker=this_process())
+        set_attributes(trial, worker=this_process())
         index = trial.user_attrs.get("trial_index")
         if index is not None and index >= self.num_trials:
-            # This worker was paused, and meanwhile the study has become larger (a look).
-            note(trial, duplicate=True)
+            # This worker was paused, and meanwhile the experiment has grown.
+            set_attributes(trial, duplicate=True)
             raise DuplicateTrial
         for other in self.trials():
             same = other.trial_index == index and other.holds_its_index
             if index is None or (same and other.number < trial.number):
-                note(trial, duplicate=True)
+                set_attributes(trial, duplicate=True)
                 self._lost_race = trial.number
                 raise DuplicateTrial
         assert index is not None
         self._lost_race = 0
         if index < len(self._made_of):
-            note(trial, made_of=self._made_of[index])
+            set_attributes(trial, made_of=self._made_of[index])
         params = self.params_of(index)
-        if self._fixed is None:
+        if self._plan.fixed is None:
             params = {name: suggest(trial, name, value) for name, value in self.space.items()}
         else:
             show(trial, params or {}, self.space)

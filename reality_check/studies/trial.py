@@ -104,7 +104,7 @@ class StoredTrial:
                 "reality-check wrote them, which this one does not read; read the folder with the "
                 "version that wrote it, or run its experiment again into a new folder with --out."
             )
-        noted = {key: value for key, value in trial.user_attrs.items() if key in _NOTED}
+        noted = {key: value for key, value in trial.user_attrs.items() if key in _ATTRIBUTES}
         state = _STATES[trial.state]
         made, index = noted.get("made_of"), noted.get("trial_index") or 0
         return cls(
@@ -145,13 +145,14 @@ class StoredTrial:
 #: What the name of a score begins with, as an attribute of a trial.
 _SCORE = "score/"
 _OF_OPTUNA = {"number", "trial_id", "state", "value", "params", "started", "ended"}
-_NOTED = {field.name for field in dataclasses.fields(StoredTrial)} - {*_OF_OPTUNA, "superseded"}
+_COMPUTED = {*_OF_OPTUNA, "superseded"}
+_ATTRIBUTES = {field.name for field in dataclasses.fields(StoredTrial)} - _COMPUTED
 
 
-def note(trial: Any, **attributes: Any) -> None:
+def set_attributes(trial: Any, **attributes: Any) -> None:
     """Write attributes of a running trial of Optuna."""
     for key, value in attributes.items():
-        if key not in _NOTED:
+        if key not in _ATTRIBUTES:
             raise TypeError(f"a trial has no attribute {key!r}")
         if key == "scores":
             # One attribute each, as Optuna's own tools can sort trials by.
@@ -163,7 +164,7 @@ def note(trial: Any, **attributes: Any) -> None:
 
 
 def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None:
-    """The scores among all attributes of a trial, as :func:`note` wrote them; ``None`` without."""
+    """Return the scores that :func:`set_attributes` wrote; ``None`` without any."""
     scores: dict[str, dict[str, float]] = {}
     for name, value in attributes.items():
         if name.startswith(_SCORE):
@@ -172,14 +173,14 @@ def _nested(attributes: Mapping[str, Any]) -> dict[str, dict[str, float]] | None
     return scores or None
 
 
-def note_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
+def record_error(trial: optuna.Trial, error: Exception, seconds: float) -> None:
     """Write why a trial of Optuna ends, where the storage lets us.
 
     Raises:
         Exception: Optuna's, if another worker has ended it (see :func:`was_taken_away`).
     """
     try:
-        note(trial, error=f"{type(error).__name__}: {error}", seconds=seconds)
+        set_attributes(trial, error=f"{type(error).__name__}: {error}", seconds=seconds)
     except Exception as other:
         if was_taken_away(other):
             raise

@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from reality_check.config.metrics import title
+from reality_check.config.described import Description
+from reality_check.config.metrics import metric_of
 from reality_check.studies.campaign import Campaign, StageWork
 from reality_check.studies.output_folder import fold_folder
 from reality_check.studies.progress import unit_name
@@ -55,7 +56,7 @@ def tracked(campaign: Campaign, work: StageWork, index: int) -> TrackedTrial:
         values=dict(_values(campaign, work, trial)),
         diverged=trial.diverged,
         curves=tuple(
-            tuple(_curve(folder / "records"))
+            tuple(_curve(folder / "records", campaign.experiment.protocol.described))
             for folder in _fold_folders(campaign.out_dir, work, index)
         ),
         seconds=trial.seconds or 0.0,
@@ -70,7 +71,8 @@ def _values(campaign: Campaign, work: StageWork, trial: StoredTrial) -> Iterator
     for category, metrics in (trial.scores or {}).items():
         for metric, value in metrics.items():
             if not metric.endswith(_OTHER_GEOMETRIES):
-                yield f"test {title(metric)} ({category})", value
+                title = metric_of(metric, campaign.experiment.protocol.described).title
+                yield f"test {title} ({category})", value
 
 
 def _fold_folders(out_dir: Path, work: StageWork, index: int) -> Iterator[Path]:
@@ -81,7 +83,7 @@ def _fold_folders(out_dir: Path, work: StageWork, index: int) -> Iterator[Path]:
         fold += 1
 
 
-def _curve(records: Path) -> Iterator[Row]:
+def _curve(records: Path, described: Mapping[str, Description]) -> Iterator[Row]:
     """The evaluations of a network's training, of the untrained network (epoch 0) on."""
     losses = {row["~iteration~"]: row["total_loss"] for row in _rows(records, "loss_histories")}
     for row in _rows(records, "accuracies*"):
@@ -91,7 +93,9 @@ def _curve(records: Path) -> Iterator[Row]:
         if row["~iteration~"] in losses:
             found["loss"] = float(losses[row["~iteration~"]])
         metrics = {name.removesuffix("_level0"): name for name in row if name.endswith("_level0")}
-        yield found | {title(metric): float(row[name]) for metric, name in metrics.items()}
+        yield found | {
+            metric_of(metric, described).title: float(row[name]) for metric, name in metrics.items()
+        }
 
 
 def _rows(records: Path, group: str) -> Iterator[dict[str, str]]:

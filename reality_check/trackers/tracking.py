@@ -25,12 +25,12 @@ BUILT_IN = {
     "tensorboard": ("reality_check.trackers.tensorboard", "TensorBoardTracker"),
     "wandb": ("reality_check.trackers.wandb", "WandbTracker"),
 }
-#: Between two looks for finished trials.
-_LOOK_SECONDS = 5.0
+#: Between two polls for finished trials.
+_POLL_SECONDS = 5.0
 
 
 class Tracker(Protocol):
-    """What is told of finished trials; closing it sends what is not sent yet."""
+    """What receives finished trials; closing it sends what is not sent yet."""
 
     def log(self, trial: TrackedTrial) -> None:
         """Take a trial; one of the same method and name as before replaces that one."""
@@ -44,17 +44,17 @@ Factory = Callable[[str, Path], Tracker]
 
 
 class Tracking:
-    """Tells trackers of all trials of an output folder that they have not been told of.
+    """Sends trackers all trials of an output folder that they have not received.
 
-    A tracker that fails is told the rest later: no run ends because of it.
+    A tracker that fails receives the rest later: no run ends because of it.
 
     Args:
         experiment: its name.
-        out_dir: the output folder; ``trackers/`` in it notes what each tracker was told.
+        out_dir: the output folder; ``trackers/`` in it lists what each tracker received.
         names: of trackers.
 
     Attributes:
-        sent: how many trials were told, by tracker.
+        sent: how many trials were sent, by tracker.
         problems: by tracker why it failed, if it did.
 
     Raises:
@@ -65,20 +65,22 @@ class Tracking:
         self._about = experiment, out_dir
         self._factories = {name: find_tracker(name) for name in names}
         self._trackers: dict[str, Tracker] = {}
-        self._told = {name: _Told(own_path(out_dir, f"trackers/{name}.txt")) for name in names}
-        self._looked = 0.0
+        self._received = {
+            name: _Received(own_path(out_dir, f"trackers/{name}.txt")) for name in names
+        }
+        self._polled = 0.0
         self.sent = dict.fromkeys(names, 0)
         self.problems: dict[str, str] = {}
 
     def __call__(self, campaign: Campaign) -> None:
-        """Tell what is new, if the last look is some seconds ago."""
-        if self._factories and time.monotonic() - self._looked >= _LOOK_SECONDS:
+        """Send what is new, if the last poll is some seconds ago."""
+        if self._factories and time.monotonic() - self._polled >= _POLL_SECONDS:
             with contextlib.suppress(Exception):  # a busy storage, say
                 self._send(campaign)
-            self._looked = time.monotonic()
+            self._polled = time.monotonic()
 
     def finish(self, campaign: Campaign) -> None:
-        """Tell the rest, also to trackers that failed before, and close all."""
+        """Send the rest, also to trackers that failed before, and close all."""
         self.problems.clear()
         self._send(campaign)
         for name, tracker in self._trackers.items():
@@ -89,14 +91,16 @@ class Tracking:
             for index, trial in sorted(work.study.complete().items()):
                 attempt = f"{work.study.name} {index} {trial.number}"
                 read = functools.cache(functools.partial(tracked, campaign, work, index))
-                left = [name for name, told in self._told.items() if attempt not in told.attempts]
+                left = [
+                    name for name, seen in self._received.items() if attempt not in seen.attempts
+                ]
                 for name in left:
-                    tell = functools.partial(self._tell, name, read)
-                    if name not in self.problems and self._attempt(name, tell):
-                        self._told[name].add(attempt)
+                    log = functools.partial(self._log, name, read)
+                    if name not in self.problems and self._attempt(name, log):
+                        self._received[name].add(attempt)
                         self.sent[name] += 1
 
-    def _tell(self, name: str, read: Callable[[], TrackedTrial]) -> None:
+    def _log(self, name: str, read: Callable[[], TrackedTrial]) -> None:
         if name not in self._trackers:
             self._trackers[name] = self._factories[name](*self._about)
         self._trackers[name].log(read())
@@ -139,8 +143,8 @@ def find_tracker(name: str) -> Factory:
         ) from None
 
 
-class _Told:
-    """The attempts that a tracker was told of, a line each."""
+class _Received:
+    """The attempts that a tracker has received, a line each."""
 
     def __init__(self, file: Path) -> None:
         self._file = file

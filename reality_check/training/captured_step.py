@@ -8,6 +8,7 @@ and without an error. So a graph is used only where the first steps, taken both 
 from __future__ import annotations
 
 import contextlib
+import functools
 import logging
 import math
 import random
@@ -23,7 +24,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 from reality_check.training.plain_attributes import PlainAttributes
 from reality_check.utils.text import one_line
 
-#: Steps as always before the recording; the last of them is watched.
+#: Plain steps before the recording; the last of them is watched.
 WARM_UP = 3
 #: Steps that are then taken both ways.
 CHECKS = 2
@@ -37,14 +38,13 @@ class CapturedStep:
 
     Args:
         compute: takes images and labels, sets the gradients, and returns the loss's value.
-        parts: what has parameters, buffers and attributes, by name; None stands for nobody.
+        parts: modules with parameters, buffers and attributes, by name; None is left out.
         device: a GPU.
-        tolerance: of both ways' relative difference, by the length of each part's gradient.
-        watched: whether operations can be watched one by one (compiled ones cannot).
-        why_not: why there can be no graph, if that is known.
+        tolerance: the largest difference allowed between both ways, relative to the norm of each
+            part's gradient.
 
     Attributes:
-        why_not: why steps are taken as always; ``None``: they are not, or it is not yet known.
+        why_not: why steps are plain ones; ``None`` while a graph is used or still possible.
     """
 
     def __init__(
@@ -53,57 +53,43 @@ class CapturedStep:
         parts: Mapping[str, nn.Module | None],
         device: torch.device,
         tolerance: float,
-        watched: bool = True,
-        why_not: str | None = None,
     ) -> None:
-        self._compute, self._device = compute, device
+        self._compute, self._device, self._tolerance = compute, device, tolerance
         self._parts = {name: part for name, part in parts.items() if part is not None}
-        self._tolerance, self._watched = tolerance, watched
-        self.why_not: str | None = None
         self._stream = torch.cuda.Stream(device)
+        self.why_not: str | None = None
         self.forget()
-        if why_not is not None:
-            self._give_up(why_not)
 
     def forget(self) -> None:
-        """Record anew: what Python knows of the step, such as a value of the loss, has changed."""
+        """Record again: what Python knows of the step, such as a value of the loss, has changed."""
         self._graph: Any = None
         self._gradients: list[tuple[nn.Parameter, Tensor]] = []
         self._seen, self._checks = 0, 0
-        self._shapes: tuple[torch.Size, torch.Size] | None = None
 
-    @property
-    def is_decided(self) -> bool:
-        """Whether the graph has proved itself, or was given up."""
-        return self._checks == CHECKS or self.why_not is not None
+    def give_up(self, why: str) -> None:
+        """Take plain steps from now on."""
+        self.forget()
+        self.why_not = why
+        _log_once(why)
 
     def __call__(self, images: Tensor, labels: Tensor) -> Tensor:
         """Set the gradients, and return the loss's value."""
-        shapes = images.shape, labels.shape
-        self._shapes = self._shapes or shapes
-        if self.why_not is None and shapes != self._shapes:
-            self._give_up(f"a batch is {[*shapes[0]]} after one of {[*self._shapes[0]]}")
-        if self.why_not is not None:
-            return self._compute(images, labels)
-        self._seen += 1
-        if self._seen < WARM_UP:
-            return self._aside(images, labels)
-        if self._seen == WARM_UP:
-            return self._look(images, labels)
-        if self._graph is None:
+        if self.why_not is None and self._graph is None:
+            self._seen += 1
+            if self._seen < WARM_UP:
+                return self._beside(images, labels)
+            if self._seen == WARM_UP:
+                return self._watched(images, labels)
             self._record(images, labels)
         if self.why_not is not None:
+            return self._compute(images, labels)
+        if (images.shape, labels.shape) != (self._images.shape, self._labels.shape):
             return self._compute(images, labels)
         if self._checks < CHECKS:
             return self._both_ways(images, labels)
         return self._repeat(images, labels).clone()
 
-    def _give_up(self, why: str) -> None:
-        self.forget()
-        self.why_not = why
-        _log.warning("no CUDA graph, since %s; steps are taken as always", why)
-
-    def _aside(self, images: Tensor, labels: Tensor) -> Tensor:
+    def _beside(self, images: Tensor, labels: Tensor) -> Tensor:
         """A step on the stream of the recording, where torch prepares what that may not do."""
         current = torch.cuda.current_stream(self._device)
         self._stream.wait_stream(current)
@@ -112,14 +98,14 @@ class CapturedStep:
         current.wait_stream(self._stream)
         return value
 
-    # -- what a graph would repeat wrongly ----------------------------------------------------
-
-    def _look(self, images: Tensor, labels: Tensor) -> Tensor:
+    def _watched(self, images: Tensor, labels: Tensor) -> Tensor:
+        """A plain step; whatever a graph would repeat wrongly ends the attempt."""
         attributes = PlainAttributes(self._parts, self._device)
-        numbers = _states()
+        numbers, tensors = _host_random_states(), dict(self._tensors())
         watch = _Watch()
-        with _waits() as waits, watch if self._watched else contextlib.nullcontext():
-            value = self._aside(images, labels)
+        with _waits() as waits, watch:
+            value = self._beside(images, labels)
+        replaced = [name for name, tensor in self._tensors() if tensors.get(name) is not tensor]
         changed = [
             f"{part.rstrip('.')}.{name}"
             for part, names in attributes.state_dict().items()
@@ -127,45 +113,36 @@ class CapturedStep:
         ]
         gradients = [p.grad for p in self._parameters() if p.grad is not None]
         if waits:
-            self._give_up("the step waits for the GPU")
+            self.give_up("the step waits for the GPU")
         elif watch.found:
-            self._give_up(watch.found[0])
-        elif numbers != _states():
-            self._give_up("the step draws random numbers on the host")
-        elif changed:
-            self._give_up(f"the step changes {changed[0]}, which no graph does")
+            self.give_up(watch.found[0])
+        elif numbers != _host_random_states():
+            self.give_up("the step draws random numbers on the host")
+        elif changed or replaced:
+            self.give_up(f"the step changes {[*changed, *replaced][0]}, which no graph does")
         elif any(gradient.layout != torch.strided for gradient in gradients):
-            self._give_up("a gradient is sparse")
+            self.give_up("a gradient is sparse")
         return value
-
-    # -- recording and repeating --------------------------------------------------------------
 
     def _record(self, images: Tensor, labels: Tensor) -> None:
         self._images, self._labels = images.clone(), labels.clone()
         for parameter in self._parameters():
             parameter.grad = None  # then the graph's own memory holds the gradients
-        numbers, held = torch.cuda.get_rng_state(self._device), list(self._tensors())
-        graph = torch.cuda.CUDAGraph()
+        numbers, graph = torch.cuda.get_rng_state(self._device), torch.cuda.CUDAGraph()
         try:
             with torch.cuda.graph(graph, stream=self._stream):
                 self._value = self._compute(self._images, self._labels)
         except Exception as error:  # of any kind: torch's own, the driver's, no memory
-            self._give_up(f"it cannot be recorded: {one_line(error)}")
-            self._repair()
+            self.give_up(f"it cannot be recorded: {one_line(error)}")
+            self._repair_random_numbers()
             torch.cuda.set_rng_state(numbers, self._device)
-        moved = [one for one in held if one[1].get(one[2]) is not one[3]]
-        for _, holder, name, tensor in moved:
-            holder[name] = tensor  # recording computes nothing: what is there now is no value
-        if moved and self.why_not is None:
-            self._give_up(f"the step puts another tensor in the place of {moved[0][0]}")
-        gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
-        if self.why_not is None:
-            self._graph, self._gradients = graph, gradients
-        else:
-            for parameter, _ in gradients:
+            for parameter in self._parameters():
                 parameter.grad = None
+        else:
+            self._graph = graph
+            self._gradients = [(p, p.grad) for p in self._parameters() if p.grad is not None]
 
-    def _repair(self) -> None:
+    def _repair_random_numbers(self) -> None:
         """Some versions of torch refuse random numbers after a recording that failed."""
         try:
             torch.rand(1, device=self._device)
@@ -185,7 +162,7 @@ class CapturedStep:
         return self._value
 
     def _both_ways(self, images: Tensor, labels: Tensor) -> Tensor:
-        """A step as always, from the same state as one by the graph, of which nothing remains."""
+        """A plain step, from the same state as one by the graph, of which nothing remains."""
         buffers = [b for part in self._parts.values() for b in part.buffers()]
         before, numbers = [b.clone() for b in buffers], torch.cuda.get_rng_state(self._device)
         found = self._outcome(self._repeat(images, labels))
@@ -195,17 +172,17 @@ class CapturedStep:
         value = self._compute(images, labels)
         expected = self._outcome(value)
         if not all(bool(torch.isfinite(t).all()) for ts in expected.values() for t in ts):
-            return value  # as a scale of float16 that is still too large; the next one tells
+            return value  # a scale of float16 may still be too large; a later step is compared
         self._checks += 1
         for name, tensors in expected.items():
-            away = _away(found[name], tensors)
-            if not away <= self._tolerance:
-                self._give_up(f"its {name} differ from those of the plain step by {away:.1e}")
+            difference = _relative_difference(found[name], tensors)
+            if not difference <= self._tolerance:
+                self.give_up(f"its {name} differ from those of the plain step by {difference:.1e}")
                 break
         return value
 
     def _outcome(self, value: Tensor) -> dict[str, list[Tensor]]:
-        """All that a step leaves behind, copied."""
+        """Copies of all that a step leaves behind."""
         outcome = {"loss's values": [value.clone()]}
         for name, part in self._parts.items():
             gradients = [p.grad for p in part.parameters() if p.grad is not None]
@@ -217,14 +194,16 @@ class CapturedStep:
         for part in self._parts.values():
             yield from part.parameters()
 
-    def _tensors(self) -> Iterator[tuple[str, dict[str, Any], str, Tensor]]:
-        """All that belong to a part, with what holds them under which name."""
+    def _tensors(self) -> Iterator[tuple[str, Tensor]]:
+        """Parameters and buffers by name."""
         for owner, part in self._parts.items():
-            for path, module in part.named_modules():
-                for holder in (module._parameters, module._buffers, vars(module)):
-                    for name, tensor in holder.items():
-                        if isinstance(tensor, Tensor):
-                            yield ".".join(filter(None, (owner, path, name))), holder, name, tensor
+            yield from (*part.named_parameters(owner), *part.named_buffers(owner))
+
+
+@functools.cache
+def _log_once(why: str) -> None:
+    """Of many fold runs of a worker, the first one says it."""
+    _log.warning("no CUDA graph, since %s; steps are plain ones", why)
 
 
 class _Watch(TorchDispatchMode):
@@ -267,15 +246,14 @@ def _waits() -> Iterator[list[str]]:
             waits += [text for text in texts if "called a synchronizing CUDA operation" in text]
 
 
-def _states() -> tuple[Any, ...]:
-    """Of the random numbers of the host."""
-    of_numpy: Any = np.random.get_state()
-    _, keys, *rest = of_numpy
+def _host_random_states() -> tuple[Any, ...]:
+    numpys: Any = np.random.get_state()
+    _, keys, *rest = numpys
     return random.getstate(), keys.tobytes(), *rest, torch.get_rng_state().numpy().tobytes()
 
 
-def _away(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
-    """The length of the difference, as a share of that of what is expected."""
+def _relative_difference(found: Sequence[Tensor], expected: Sequence[Tensor]) -> float:
+    """The norm of the difference, relative to that of what is expected."""
     if len(found) != len(expected):
         return math.inf
     pairs = [(one.double(), other.double()) for one, other in zip(found, expected, strict=True)]

@@ -32,6 +32,7 @@ class FoldTask:
             with the best P@1 on them is kept, as papers did; reports say so. Only
             ``TrialRunner._selecting_on_test`` makes such a task.
         selects_by: the metric of the validation classes that chooses the epoch.
+        sign: -1 where its lowest value is the best: values are then minus the metric.
     """
 
     settings: MethodSettings
@@ -44,6 +45,7 @@ class FoldTask:
     keep_model: bool = True
     selects_on: Literal["validation", "test"] = "validation"
     selects_by: str = PRIMARY
+    sign: int = 1
 
     def fingerprint(self) -> str:
         """SHA-256 of all that differs from its default.
@@ -96,8 +98,8 @@ class FoldResult:
     """What a fold run found.
 
     Attributes:
-        value: best validation score over trained epochs, of the second phase where there is one
-            (0 without validation; P@1 where the test classes select).
+        value: best validation score over trained epochs, of the second phase where there is one,
+            times the task's ``sign`` (0 without validation; P@1 where the test classes select).
         epoch: epochs of training in the best weights.
         follow_up_epochs: those of them that belong to the second phase.
         epochs_spent: all epochs trained, also those after the best.

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import contextlib
-from collections.abc import Iterator
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from reality_check.config.training import GpuSettings
 from reality_check.data.tensors import InputShape
 from reality_check.evaluation.metrics import Diverged
 from reality_check.models.network import Network, autocast, build_network
@@ -20,7 +19,7 @@ from reality_check.training.methods import (
     build_miner,
     enter_second_phase,
 )
-from reality_check.training.optimizers import Together, build_optimizers, load_state
+from reality_check.training.optimizers import Together, build_optimizers
 from reality_check.training.schedules import ScheduledValues, rate_factor
 from reality_check.training.strategy import BATCH_NORM, Strategy
 from reality_check.utils import checkpoints
@@ -42,9 +41,9 @@ class TrainingModule:
         settings, self.training = task.settings, task.training
         self.device = device
         self.strategy = strategy or Strategy()
-        self._gpu = self.training.on_device(device.type)
+        gpu = self.training.gpu if device.type == "cuda" else GpuSettings(cuda_graph=False)
         network = build_network(task.model, shape, task.embedding_size, task.network_seed)
-        self._format = torch.channels_last if self._gpu.channels_last else torch.contiguous_format
+        self._format = torch.channels_last if gpu.channels_last else torch.contiguous_format
         self.network: Network = network.to(device)
         if self._format == torch.channels_last:
             movable: Any = self.network  # older stubs of torch do not know memory_format here
@@ -57,9 +56,7 @@ class TrainingModule:
         self.miner = build_miner(settings, num_classes, task.embedding_size)
         if isinstance(self.miner, nn.Module):
             self.miner.to(device)
-        self.optimizers = build_optimizers(
-            self.network, self.loss, settings, self.training, self._gpu.fused_optimizers is True
-        )
+        self.optimizers = build_optimizers(self.network, self.loss, settings, self.training)
         self._rates = {
             name: [float(group["lr"]) for group in optimizer.param_groups]
             for name, optimizer in self.optimizers.items()
@@ -67,10 +64,10 @@ class TrainingModule:
         self._trunk_frozen = False
         self._forward = self.strategy.parallel(self.network)
         self._together = Together(self.optimizers.values())
-        if self._gpu.compile:
+        if gpu.compile:
             compiled: Any = torch.compile(self._forward)
             self._forward = compiled
-        self.captured = self._captured_step() if self._gpu.cuda_graph else None
+        self.captured = self._captured_step() if gpu.cuda_graph else None
         self.scaler = torch.amp.GradScaler(
             device.type, enabled=self.training.autocast == "fp16" and device.type == "cuda"
         )
@@ -112,9 +109,8 @@ class TrainingModule:
             Diverged: the loss fails on embeddings that are not finite.
             UsageError: the loss is not a scalar tensor that depends on the embeddings.
         """
-        with cudnn_benchmark(self.device, self._gpu.cudnn_benchmark is True):
-            value = (self.captured or self._set_gradients)(images, labels)
-            self._update()
+        value = (self.captured or self._set_gradients)(images, labels)
+        self._update()
         return value
 
     def _set_gradients(self, images: Tensor, labels: Tensor) -> Tensor:
@@ -133,25 +129,23 @@ class TrainingModule:
         return value.detach()
 
     def _captured_step(self) -> CapturedStep:
-        """The same by a CUDA graph, where there can be one."""
-        why_not = "several processes train the network" if self.strategy.size > 1 else None
-        if self.scheduled:
-            why_not = "the method changes values of the loss during the training"
+        """:meth:`_set_gradients` by a CUDA graph, where that is possible."""
+        parts = {
+            "trunk": self.network.trunk,
+            "head": self.network.head,
+            "embedder": self.network.embedder,
+            "loss": self.loss,
+            "miner": self.miner,
+        }
         exact = self.training.autocast == "none" and not self.training.tf32
-        return CapturedStep(
-            self._set_gradients,
-            {
-                "trunk": self.network.trunk,
-                "head": self.network.head,
-                "embedder": self.network.embedder,
-                "loss": self.loss,
-                "miner": self.miner,
-            },
-            self.device,
-            tolerance=1e-4 if exact else 1e-2,
-            watched=not self._gpu.compile,
-            why_not=why_not,
-        )
+        captured = CapturedStep(self._set_gradients, parts, self.device, 1e-4 if exact else 1e-2)
+        if self.scheduled:
+            captured.give_up("the method changes values of the loss during the training")
+        elif self.strategy.size > 1:
+            captured.give_up("several processes train the network")
+        elif self.training.gpu.compile:
+            captured.give_up("the network is compiled")
+        return captured
 
     def release(self) -> None:
         """Drop a recorded step, with the memory of the GPU that it holds."""
@@ -232,7 +226,7 @@ class TrainingModule:
         self.scheduled.forget()
         self.release()
         for name, optimizer in self.optimizers.items():
-            load_state(optimizer, state["optimizers"][name])
+            optimizer.load_state_dict(state["optimizers"][name])
         self.scaler.load_state_dict(state["scaler"])
 
 
@@ -274,17 +268,3 @@ def loss_value(
             "torch operations only (no .item(), .detach() or NumPy)."
         )
     return value.squeeze()
-
-
-@contextlib.contextmanager
-def cudnn_benchmark(device: torch.device, on: bool) -> Iterator[None]:
-    """Have cuDNN try several algorithms of each convolution meanwhile, or not."""
-    if device.type != "cuda":
-        yield
-        return
-    before = torch.backends.cudnn.benchmark
-    torch.backends.cudnn.benchmark = on
-    try:
-        yield
-    finally:
-        torch.backends.cudnn.benchmark = before

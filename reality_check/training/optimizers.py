@@ -1,4 +1,4 @@
-"""The optimisers of a training's parts: built, fused, and their states."""
+"""The optimisers of a training's parts."""
 
 from __future__ import annotations
 
@@ -18,9 +18,6 @@ from reality_check.config.training import Optimizer, Training
 from reality_check.models.network import Network
 from reality_check.training.methods import LOSS_PART, MethodSettings
 from reality_check.utils.errors import UsageError
-
-#: Those that have a fused form on a GPU.
-_FUSED = (torch.optim.SGD, torch.optim.Adam, torch.optim.AdamW)
 
 
 class Together(torch.optim.Optimizer):
@@ -44,16 +41,9 @@ class Together(torch.optim.Optimizer):
 
 
 def build_optimizers(
-    network: Network,
-    loss: nn.Module,
-    settings: MethodSettings,
-    training: Training,
-    fused: bool = False,
+    network: Network, loss: nn.Module, settings: MethodSettings, training: Training
 ) -> dict[str, torch.optim.Optimizer]:
-    """The optimisers of trunk, embedder and, if it has parameters, of the loss.
-
-    The first two are ``fused`` where torch has that; a loss may have sparse gradients.
-    """
+    """Return the optimisers of trunk, embedder and, if it has parameters, of the loss."""
     configs = training.optimizers
     parts: dict[str, tuple[nn.Module, Optimizer, float]] = {
         "trunk": (network.trunk, configs.trunk, configs.trunk.weight_decay),
@@ -67,31 +57,17 @@ def build_optimizers(
             groups = [{"params": parameters}]
             if name == "loss":
                 groups = _groups_of_loss(loss, parameters, settings)
-            rate, fuse = settings.learning_rates[name], fused and name != "loss"
             try:
-                built[name] = _optimizer(config, groups, rate, decay, fuse)
+                built[name] = _optimizer(config, groups, settings.learning_rates[name], decay)
             except UsageError as error:
                 raise UsageError(f"optimizers.{name}.name={config.name}: {error}") from None
     return built
 
 
-def load_state(optimizer: torch.optim.Optimizer, state: dict[str, Any]) -> None:
-    """Continue from a state, perhaps of another device, by one operation only where that is ours.
-
-    torch would take over from the state whether an optimiser is fused.
-    """
-    fused = optimizer.defaults.get("fused")
-    groups = [
-        {**group, **({"fused": fused} if "fused" in group else {})}
-        for group in state["param_groups"]
-    ]
-    optimizer.load_state_dict({**state, "param_groups": groups})
-
-
 def _groups_of_loss(
     loss: nn.Module, parameters: list[nn.Parameter], settings: MethodSettings
 ) -> list[dict[str, Any]]:
-    """The parameters of a loss; those with a learning rate of their own in groups apart."""
+    """The parameters of a loss; those with a learning rate of their own in groups of their own."""
     groups: list[dict[str, Any]] = []
     for key, rate in settings.learning_rates.items():
         if not key.startswith(LOSS_PART):
@@ -104,22 +80,19 @@ def _groups_of_loss(
                 "method that returns parameters; remove it."
             )
         groups.append({"params": list(part()), "lr": rate})
-    apart = {id(p) for group in groups for p in group["params"]}
-    rest = [p for p in parameters if id(p) not in apart]
+    separate = {id(p) for group in groups for p in group["params"]}
+    rest = [p for p in parameters if id(p) not in separate]
     return [{"params": rest}, *groups] if rest else groups
 
 
 def _optimizer(
-    config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float, fuse: bool
+    config: Optimizer, groups: list[dict[str, Any]], lr: float, decay: float
 ) -> torch.optim.Optimizer:
     cls, what = find_class(config.name, "optimizer"), f"optimiser {config.name}"
     takes_decay = "weight_decay" in constructor_arguments(cls)[0]
     if decay and not takes_decay:
         raise UsageError(f"{what} has no weight_decay, but it is {decay:g}; write 0.")
     given = {"params": groups, "lr": lr} | ({"weight_decay": decay} if takes_decay else {})
-    chosen = {"fused", "foreach"} & config.arguments.keys()
-    if fuse and cls in _FUSED and not chosen:
-        given["fused"] = True
     optimizer = build(cls, config.arguments, what, given)
     if not isinstance(optimizer, torch.optim.Optimizer):
         raise UsageError(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import inspect
 import itertools
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
@@ -14,8 +15,10 @@ import torch
 
 from pml_extensions.losses import HeatedUpSoftmaxLoss
 from pml_extensions.modules import BatchNormNeck
+from reality_check.config.classes import find_class
+from reality_check.config.described import description_of
 from reality_check.config.method import Method
-from reality_check.config.metrics import CLUSTERING, Stage, is_binary
+from reality_check.config.metrics import Stage, metric_of, own_metrics
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
@@ -23,6 +26,7 @@ from reality_check.config.training import Training
 from reality_check.config.values import Choices, Searched, ends_of
 from reality_check.data import ClassSplits, SampleSet, build_sampler, split_dataset
 from reality_check.data.pairs import read_pairs
+from reality_check.evaluation.metrics import Sample, own_metric
 from reality_check.models.network import Network, build_network
 from reality_check.models.pipeline import build_augmentation, input_shape
 from reality_check.training.first_values import check_first_values
@@ -44,6 +48,8 @@ from reality_check.utils.errors import UsageError, users_code
 
 #: Images a class of the toy batch where batches are not class-balanced.
 _IN_A_RANDOM_BATCH = 2
+#: Classes of the toy test set that own metrics are tried on, and embeddings of each.
+_TOY_CLASSES, _TOY_EACH = 8, 4
 #: What the names of searched learning rates begin with: no loss depends on them.
 _RATES = "learning_rates."
 #: The most pairs of choices that are tried.
@@ -82,7 +88,7 @@ def check_loss(experiment: Experiment, method: Method, num_classes: int | None =
     space, found = search_space(method, protocol, model), []
     sizes = [size] + [size * protocol.split.folds] * (Stage.FINAL in protocol.stages)
     for change in changes({key: space[key] for key in space if not key.startswith(_RATES)}):
-        with _telling(method, change):
+        with _naming(method, change):
             settings = fill_settings(method, protocol, middles(space) | change, model)
             for width in sizes if not change else [size]:
                 found.append(_run_once(experiment, method, settings, width, num_classes))
@@ -106,17 +112,17 @@ def changes(space: Mapping[str, Searched]) -> list[dict[str, Any]]:
 
 
 @contextlib.contextmanager
-def _telling(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
+def _naming(method: Method, change: Mapping[str, Any]) -> Iterator[None]:
     """Have mistakes name the method, and the searched values that are not at their middles."""
     what = f"method {method.name!r}"
     try:
         with users_code(what):
             yield
     except UsageError as error:
-        told = ", ".join(f"{name}={value!r}" for name, value in change.items())
-        told = f" (with {told}, which is searched)" if told else ""
+        values = ", ".join(f"{name}={value!r}" for name, value in change.items())
+        searched = f" (with {values}, which is searched)" if values else ""
         text = str(error).removeprefix(f"{what}: ")
-        raise UsageError(f"{what}: {text}{told}") from error
+        raise UsageError(f"{what}: {text}{searched}") from error
 
 
 def _run_once(
@@ -214,12 +220,35 @@ def _check_class_sizes(dataset: SampleSet, splits: ClassSplits) -> None:
 
 def check_metrics(protocol: Protocol) -> None:
     """Make sure that the final metrics can be computed when all trainings are done."""
-    names = [n for n in protocol.final_metrics if n in CLUSTERING or is_binary(n)]
+    names = [name for name in protocol.final_metrics if metric_of(name).needs_faiss]
     if names and importlib.util.find_spec("faiss") is None:
         raise UsageError(
             f"protocol.final_metrics has {', '.join(names)}, which faiss computes, but that is not "
             "installed; write pip install faiss-cpu, or leave them out."
         )
+    size = _TOY_CLASSES * _TOY_EACH, protocol.training.embedding_size
+    embeddings = torch.randn(size, generator=torch.Generator().manual_seed(0))
+    labels = np.repeat(np.arange(_TOY_CLASSES), _TOY_EACH)
+    for name in own_metrics([*protocol.final_metrics, protocol.selects_by]):
+        own_metric(Sample(embeddings, labels, normalize=True), [metric_of(name)])
+
+
+def check_column(name: str) -> None:
+    """Make sure that a column of the user's own can be called when the run ends.
+
+    Raises:
+        UsageError: nothing importable has its name, or it takes other arguments.
+    """
+    function = find_class(name, "column")
+    with users_code(f"column {name!r}"):
+        description_of(function)
+    try:
+        inspect.signature(function).bind(None)
+    except (TypeError, ValueError) as error:
+        raise UsageError(
+            f"column {name!r} must be a function of one argument, the records of a method "
+            f"(reality_check.MethodRecords), but calling it with one fails: {error}."
+        ) from None
 
 
 def check_starts(experiment: Experiment) -> None:
@@ -255,7 +284,7 @@ def check_model(experiment: Experiment, dataset: SampleSet) -> None:
             space = search_space(method, protocol, model)
             _check_trunk_rate(method, model, network, space)
             for change in changes(space):
-                with _telling(method, change):
+                with _naming(method, change):
                     settings = fill_settings(method, protocol, middles(space) | change, model)
                     loss = build_loss(settings, classes, size)
                     _check_retrieved(loss, network)

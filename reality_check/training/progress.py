@@ -152,8 +152,9 @@ class FoldProgress:
         return True
 
     def _value(self, metrics: Mapping[str, float]) -> float:
-        on_test = self._task.selects_on == "test"
-        return metrics[SELECTS_ON_TEST if on_test else self._task.selects_by]
+        if self._task.selects_on == "test":
+            return metrics[SELECTS_ON_TEST]
+        return self._task.sign * metrics[self._task.selects_by]
 
     # -- what others see of it --------------------------------------------------------------
 

@@ -48,6 +48,7 @@ class FoldRecords:
         normalized: whether embeddings are normalised before they are compared.
         primary: the metric that the best epoch is chosen by.
         split: what the metrics are of.
+        sign: -1 where the lowest value of ``primary`` is the best.
     """
 
     def __init__(
@@ -57,11 +58,12 @@ class FoldRecords:
         normalized: bool,
         primary: str,
         split: str = "val",
+        sign: int = 1,
     ) -> None:
         _empty(folder)
         self._keeper = RecordKeeper(record_writer=RecordWriter(str(folder)))
         self._group = accuracies_group(normalized, split)
-        self._primary = primary
+        self._primary, self._sign = primary, sign
         self._best = (-1, -math.inf)
         for row in history:
             self._put(row)
@@ -95,8 +97,10 @@ class FoldRecords:
             for name, value in row.items()
             if name not in ("epoch", "step", "phase", "loss", "attributes")
         }
-        if step < 0 or self._best[0] < 0 or metrics[self._primary] > self._best[1]:
-            self._best = step, metrics[self._primary]
+        found = metrics[self._primary]
+        is_better = self._sign * found > self._sign * self._best[1]
+        if step < 0 or self._best[0] < 0 or is_better:
+            self._best = step, found
         accuracies = {f"{name}_level0": value for name, value in metrics.items()}
         best = {"best_epoch": self._best[0], "best_accuracy": self._best[1]}
         groups = {self._group: {"epoch": step, "phase": row["phase"], **accuracies, **best}}

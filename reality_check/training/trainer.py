@@ -252,6 +252,7 @@ class Trainer:
             self.task.settings.normalize_embeddings,
             SELECTS_ON_TEST if by_test else self.task.selects_by,
             "test" if by_test else "val",
+            self.task.sign,
         )
 
     def _record(self) -> None:

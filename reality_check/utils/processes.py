@@ -100,24 +100,12 @@ def keep_freed_memory(all_of_it: bool = False) -> None:
         library.mallopt(*((_MMAP_MAX, 0) if all_of_it else (_MMAP_THRESHOLD, _MAPPED_BYTES)))
 
 
-def this_boot() -> str:
-    """What tells this machine since its start from all others, also from within containers.
-
-    Where the system does not say, it is the machine's name.
-    """
-    return _boot() or socket.gethostname()
-
-
 def _host() -> str:
     """The machine and its boot: process ids mean nothing after a restart."""
-    return f"{socket.gethostname()}/{_boot()}"
-
-
-def _boot() -> str:
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
+    boot = ""
+    with contextlib.suppress(OSError):
+        boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
+    return f"{socket.gethostname()}/{boot}"
 
 
 def _namespace() -> str:

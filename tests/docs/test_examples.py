@@ -57,9 +57,8 @@ NOT_RUN = {
         "needs a database server; tests/system/test_database_servers.py starts some"
     ),
     r"^(ssh|scp|rsync|export|tail|sqlite3|optuna)\b|\.\.\.": "is for the reader's own machine",
-    r"^python3? benchmarks/": "takes minutes",
+    r"^python3? (benchmarks/|-m examples\.)": "takes minutes; examples/ has tests of its own",
     r"^pytest\b": "runs tests",
-    r"^reality-check figure\b": "takes minutes; tests/reality_check/papers/figures draws each",
 }
 #: Commands besides ours that a page may call.
 MAY_RUN = {"python", "ls", "cp", "mv", "cat", "mkdir", "cd", "head", "grep"}

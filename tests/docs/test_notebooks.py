@@ -63,7 +63,7 @@ def check_first_comparison(said: list[str]) -> None:
 
 def check_frozen_features(said: list[str]) -> None:
     assert said[0] == "640 images"
-    assert any(line.startswith("images.npz: 640 x ") for line in said)
+    assert any(line.startswith("images_features: 640 x ") for line in said)
     assert "finished" in said
     rows = [line.split("  ")[0] for line in said]
     assert {"normalized_softmax", "contrastive", "raw features", "untrained embedder"} <= {*rows}

@@ -34,7 +34,7 @@ READERS = {
     "test_my_loss.py",
     "train.py",
 }
-_FOLDERS = r"tests|configs|benchmarks|docs|reality_check|pml_extensions|\.ci|\.github"
+_FOLDERS = r"tests|configs|benchmarks|docs|examples|reality_check|pml_extensions|\.ci|\.github"
 _PATH = re.compile(rf"(?<![\w/.-])(?:{_FOLDERS})/[\w./*-]*[\w/*]")
 _FILE = re.compile(r"(?<![\w/.])\w+\.py\b")
 _DOTTED = re.compile(rf"(?<![\w/.-])(?:{'|'.join(PACKAGES)})(?:\.\w+)+")
@@ -65,7 +65,7 @@ def missing(text: str) -> list[str]:
 
 @lru_cache
 def all_files() -> frozenset[str]:
-    folders = ("tests", "benchmarks", "docs", *PACKAGES)
+    folders = ("tests", "benchmarks", "docs", "examples", *PACKAGES)
     return frozenset(file.name for folder in folders for file in (ROOT / folder).rglob("*.py"))
 
 

@@ -8,9 +8,9 @@ from pathlib import Path
 from typing import Any
 
 from reality_check.data import decode_files, list_image_folder, make_glyphs
-from reality_check.data.cache import _building, decoded
+from reality_check.data.cache import _entry, decoded
 
-CHUNK, HELD = 4, 24
+HELD = 24
 
 
 def build(words: tuple[str, ...]) -> int:
@@ -31,8 +31,7 @@ def build(words: tuple[str, ...]) -> int:
         return real(*arguments)
 
     decoded.decode_image = held
-    _building._CHUNK = CHUNK
-    _building.usable_cores = lambda: 1
+    _entry.usable_cores = lambda: 1
     soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (int(limit) or soft, hard))
     try:

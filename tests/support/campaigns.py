@@ -38,4 +38,4 @@ class WorkedCampaign(Campaign):
         WorkLoop(self, self.runner).run()
 
     def note_data(self) -> None:
-        self.baselines().note("data", self.prepared.describe_data())
+        self.baselines().set_attribute("data", self.prepared.describe_data())

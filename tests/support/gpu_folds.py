@@ -67,6 +67,7 @@ def fold_run(
             "freeze_batchnorm": False,
             "optimizers": {"trunk": part, "embedder": part, "loss": part},
             "augmentation": {"rotation": 10, "brightness": 0.2},
+            "gpu": {"cuda_graph": False},
             **changes,
         }
     )

@@ -120,8 +120,8 @@ def work(
     }
     (folder / QUERIES_FILE).write_bytes(packed(queries))
     baselines = campaign.baselines()
-    baselines.note("parameters", {method.name: 7 for method in of.methods})
-    baselines.note("inputs", {method.name: [8, 8, 1] for method in of.methods})
+    baselines.set_attribute("parameters", {method.name: 7 for method in of.methods})
+    baselines.set_attribute("inputs", {method.name: [8, 8, 1] for method in of.methods})
     loop = WorkLoop(campaign, runner)  # type: ignore[arg-type]
     if until is None:
         loop.run()

@@ -232,30 +232,6 @@ def test_folds_open_together_and_for_a_link(probe: Callable[..., Any]) -> None:
     assert found == {"seen": [[0, "Unfold all"]], "all": True, "many": True}
 
 
-def test_a_row_of_the_trials_and_its_line_belong_together(probe: Callable[..., Any]) -> None:
-    found = probe("""
-        const block = find(".trials");
-        block.closest("details").open = true;
-        const lines = [...block.querySelectorAll("path:not(.axis)")];
-        const row = block.querySelector("tbody").rows[2];
-        const marked = () => [
-          row.className, lines.map((line) => Number(line.classList.contains("marked"))).join("")];
-        const point = (element, name) => element.dispatchEvent(new PointerEvent(name));
-        const seen = [];
-        point(row, "pointerenter");
-        seen.push(marked());
-        point(row, "pointerleave");
-        seen.push(marked());
-        block.querySelectorAll("thead button")[1].click();
-        point(lines[2], "pointerenter");
-        seen.push(marked());
-        return { seen, best: block.querySelectorAll("path.best").length };
-    """)
-    only = "00100000"
-    assert found["seen"] == [["marked", only], ["", "0" * 8], ["marked", only]]
-    assert found["best"] == 1
-
-
 def test_a_narrow_page_is_not_pushed_sideways(probe: Callable[..., Any]) -> None:
     found = probe(
         """

@@ -175,7 +175,7 @@ def test_workers_killed_and_paused_at_random(
     made, out = experiment(tiny, bare), tmp_path / "out"
     pace = Pace()
     prepared = prepare(made, out)
-    Campaign(prepared.experiment, out).baselines().note("data", prepared.describe_data())
+    Campaign(prepared.experiment, out).baselines().set_attribute("data", prepared.describe_data())
     (out / "logs").mkdir()
     crew = Crew(out, WORKERS, pace.factor())
     try:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from reality_check.config.messages import validate
+from reality_check.config.training import Augment
 from reality_check.data.augmentation import _color
-from reality_check.data.augmentation._augment_checks import check_options
 from reality_check.data.augmentation._maps import axes_of, compose, inverse_motions
-from reality_check.data.augmentation._resample import Interpolation, resample, resample_grid
+from reality_check.data.augmentation._resample import resample, resample_grid
 from reality_check.data.augmentation._windows import (
     CROP_NUMBERS,
     Windows,
@@ -71,52 +73,31 @@ class Augmentation:
         UsageError: if an option is out of its range, or contradicts another.
     """
 
-    def __init__(
-        self,
-        *,
-        rotation: float = 0.0,
-        scale: tuple[float, float] = (1.0, 1.0),
-        shear: float = 0.0,
-        translation: float = 0.0,
-        horizontal_flip: float = 0.0,
-        resized_crop_scale: tuple[float, float] | None = None,
-        resized_crop_ratio: tuple[float, float] = (3 / 4, 4 / 3),
-        random_crop: bool = False,
-        brightness: float = 0.0,
-        contrast: float = 0.0,
-        saturation: float = 0.0,
-        hue: float = 0.0,
-        grayscale: float = 0.0,
-        crop_size: int | None = None,
-        resize: int | tuple[int, int] | None = None,
-        interpolation: Interpolation = "bilinear",
-        preprocessing: Preprocessing | None = None,
-    ) -> None:
-        options = {name: value for name, value in locals().items() if name != "self"}
-        check_options(**options)
-        self.rotation, self.scale, self.shear = rotation, tuple(scale), shear
-        self.translation, self.horizontal_flip = translation, horizontal_flip
-        self.resized_crop_scale, self.resized_crop_ratio = resized_crop_scale, resized_crop_ratio
-        self.random_crop, self.grayscale = random_crop, grayscale
-        self.jitter = np.asarray([brightness, contrast, saturation, hue])
+    def __init__(self, *, preprocessing: Preprocessing | None = None, **options: Any) -> None:
+        self._options: Augment = validate(Augment, options, "augmentation")
+        jitter = ("brightness", "contrast", "saturation", "hue")
+        self._jitter = np.asarray([getattr(self._options, name) for name in jitter])
         self._normalize = Normalize(
-            preprocessing, crop_size=crop_size, resize=resize, interpolation=interpolation
+            preprocessing,
+            crop_size=self._options.crop_size,
+            resize=self._options.resize,
+            interpolation=self._options.interpolation,
         )
 
     @property
     def is_off(self) -> bool:
         """Whether no option is on, so that nothing is random."""
-        crops = self.random_crop or self.resized_crop_scale is not None
-        others = (self.horizontal_flip, self.grayscale, *self.jitter)
+        crops = self._options.random_crop or self._options.resized_crop_scale is not None
+        others = (self._options.horizontal_flip, self._options.grayscale, *self._jitter)
         return not (self._moves or crops or any(others))
 
     @property
     def _turns(self) -> bool:
-        return bool(self.rotation or self.shear)
+        return bool(self._options.rotation or self._options.shear)
 
     @property
     def _moves(self) -> bool:
-        return bool(self._turns or self.translation or self.scale != (1.0, 1.0))
+        return bool(self._turns or self._options.translation or self._options.scale != (1.0, 1.0))
 
     def evaluation_transform(self) -> Normalize:
         """Return the transform without chance that fits this augmentation."""
@@ -158,17 +139,23 @@ class Augmentation:
         if self.is_off:
             return self._normalize(batch)
         images = self._geometry(batch, numbers)
-        if self.jitter.any():
+        if self._jitter.any():
             images = _color.jitter(images, self._factors(numbers), numbers[:, _KEYS])
-        if self.grayscale:
-            images = _color.to_grey(images, np.flatnonzero(numbers[:, _GREY] < self.grayscale))
+        if self._options.grayscale:
+            images = _color.to_grey(
+                images, np.flatnonzero(numbers[:, _GREY] < self._options.grayscale)
+            )
         return self._normalize.frame.preprocessing.normalize(images)
 
     def _geometry(self, batch: Tensor | PixelBatch, numbers: np.ndarray) -> Tensor:
         frame = self._normalize.frame
         pixels, windows, output = frame.centre(batch)
         windows = self._windows(windows, numbers)
-        flip = numbers[:, _FLIP] < self.horizontal_flip if self.horizontal_flip else None
+        flip = (
+            numbers[:, _FLIP] < self._options.horizontal_flip
+            if self._options.horizontal_flip
+            else None
+        )
         if not self._moves:
             return frame.render(pixels, windows, output, flip)
         windows = replace(windows, bounded=False)
@@ -179,21 +166,24 @@ class Augmentation:
 
     def _windows(self, centre: Windows, numbers: np.ndarray) -> Windows:
         drawn = numbers[:, _CROP]
-        if self.resized_crop_scale is not None:
-            bounds = self.resized_crop_scale, self.resized_crop_ratio
+        if self._options.resized_crop_scale is not None:
+            bounds = self._options.resized_crop_scale, self._options.resized_crop_ratio
             scaled = scaled_sizes(centre.sizes, self._normalize.frame.resize, None)
             return resized_crops(centre.sizes, scaled, *bounds, drawn)
-        return random_crops(centre, drawn[:, :2]) if self.random_crop else centre
+        return random_crops(centre, drawn[:, :2]) if self._options.random_crop else centre
 
     def _motion(self, numbers: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The inverse of each image's linear map, and its shift as a fraction of the sides."""
         signed = 2 * numbers - 1
-        low, high = np.log(self.scale)
+        low, high = np.log(self._options.scale)
         factor = np.exp(low + (high - low) * numbers[:, _FACTOR])
-        angle, shear = self.rotation * signed[:, _ANGLE], self.shear * signed[:, _SHEAR]
-        return inverse_motions(angle, shear, factor), self.translation * signed[:, _SHIFT]
+        angle, shear = (
+            self._options.rotation * signed[:, _ANGLE],
+            self._options.shear * signed[:, _SHEAR],
+        )
+        return inverse_motions(angle, shear, factor), self._options.translation * signed[:, _SHIFT]
 
     def _factors(self, numbers: np.ndarray) -> np.ndarray:
-        low = np.maximum(_color.NEUTRAL - self.jitter, _LEAST_FACTORS)
-        high = _color.NEUTRAL + self.jitter
+        low = np.maximum(_color.NEUTRAL - self._jitter, _LEAST_FACTORS)
+        high = _color.NEUTRAL + self._jitter
         return low + (high - low) * numbers[:, _FACTORS]

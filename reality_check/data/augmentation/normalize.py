@@ -9,7 +9,9 @@ import torch
 from torch import Tensor
 
 from pml_extensions.evaluation import corrupt
-from reality_check.data.augmentation._augment_checks import check_batch, check_frame, check_options
+from reality_check.config.messages import validate
+from reality_check.config.training import Augment
+from reality_check.data.augmentation._batch_checks import check_batch, check_frame
 from reality_check.data.augmentation._maps import axes_of, compose
 from reality_check.data.augmentation._resample import Interpolation, cut, interpolate, resample
 from reality_check.data.augmentation._windows import Windows, centre_crops, scaled_sizes
@@ -99,7 +101,8 @@ class Normalize:
         resize: int | tuple[int, int] | None = None,
         interpolation: Interpolation = "bilinear",
     ) -> None:
-        check_options(crop_size=crop_size, resize=resize, interpolation=interpolation)
+        size = {"crop_size": crop_size, "resize": resize, "interpolation": interpolation}
+        validate(Augment, size, "augmentation")
         preprocessing = Preprocessing() if preprocessing is None else preprocessing
         self.frame = _Frame(preprocessing, crop_size, resize, interpolation)
 

@@ -6,6 +6,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from reality_check.config.messages import validate
+from reality_check.config.training import Augment
 from reality_check.utils.errors import UsageError
 
 
@@ -23,10 +25,7 @@ class VectorAugmentation:
     """
 
     def __init__(self, size: int, *, noise: float = 0.0, dropout: float = 0.0) -> None:
-        if not 0 <= noise < float("inf"):
-            raise UsageError(f"noise={noise}, but it must be finite and at least 0 (off).")
-        if not 0 <= dropout < 1:
-            raise UsageError(f"dropout={dropout}, but it must be within 0..1, without 1 (0: off).")
+        validate(Augment, {"noise": noise, "dropout": dropout}, "augmentation")
         self.size, self.noise, self.dropout = size, noise, dropout
 
     @property

@@ -82,12 +82,6 @@ def resized_size(width: int, height: int, size: int, resize: Resize) -> tuple[in
     return int(size * width / height), size
 
 
-def image_size(data: bytes) -> tuple[int, int]:
-    """Return width and height from the header of an image file."""
-    with Image.open(io.BytesIO(data)) as image:
-        return image.size
-
-
 def _to_mode(image: Image.Image, mode: str) -> Image.Image:
     if image.mode[0] in "FI":
         image = _from_16_bit(image)

@@ -1,171 +1,218 @@
-"""One data set in the cache: a folder with all decoded pixels, an index and its checksums.
+"""One data set in the cache: a folder with all decoded pixels and their index.
 
-======================  ==========================================================================
-``pixels.bin``          the images one after the other, uint8
-``index.bin``           one :data:`RECORD` per file of the data set; height 0 where it is broken
-``broken.jsonl``        one line ``[row, reason]`` per broken file
-``meta.json``           what was decoded how, and the sha256 of index and broken files; written last
-======================  ==========================================================================
+==============  ==================================================================================
+``pixels.bin``  the images one after the other, uint8
+``index.npz``   which files are in it, their sizes and checksums, and why the others are not
+==============  ==================================================================================
 
-While it is built, the folder has another name and the first three files only grow, so what a killed
-builder leaves is a beginning that can be continued.
+It is written under another name and then renamed, so that a killed process leaves nothing that
+could be taken for complete.
 """
 
 from __future__ import annotations
 
 import contextlib
-import hashlib
-import json
+import errno
 import os
-from collections.abc import Sequence
+import secrets
+import shutil
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 
-from reality_check.data._digests import image_digests
+from reality_check.data._digests import image_digest, image_digests, usable_cores
 from reality_check.data.images import Images
-from reality_check.utils.files import atomic_write
+from reality_check.utils.errors import UsageError
+from reality_check.utils.locks import locked
+from reality_check.utils.progress_bar import progress, say
 
-#: What the index says of each file: its size after decoding, and the checksum of its pixels.
-RECORD = np.dtype([("height", "<i4"), ("width", "<i4"), ("sha256", "u1", (32,))])
+PIXELS, INDEX = "pixels.bin", "index.npz"
 
-PIXELS, INDEX, BROKEN, META = "pixels.bin", "index.bin", "broken.jsonl", "meta.json"
+_BUILDING = ".building-"
+_STALE_SECONDS = 3 * 24 * 3600.0
+_FULL = (errno.ENOSPC, errno.EDQUOT, errno.EFBIG)
+#: Images that each core decodes before any of them is written.
+_AT_ONCE = 16
 
 
 @dataclass(frozen=True, eq=False)
 class Entry:
-    """A complete entry.
+    """The decoded images of a data set.
 
     Args:
-        index: :data:`RECORD`, shape (files,).
-        broken: why a row could not be decoded.
+        folder: where they are.
+        rows: the files that could be decoded: ascending rows of the data set.
+        shapes: int64, (len(rows), 3): height, width and channels.
+        digests: uint8, (len(rows), 32): the sha256 of the pixels.
+        broken: why each of the other rows could not be decoded.
     """
 
     folder: Path
-    index: np.ndarray
-    channels: int
+    rows: np.ndarray
+    shapes: np.ndarray
+    digests: np.ndarray
     broken: dict[int, str]
 
-    @property
-    def rows(self) -> np.ndarray:
-        """The files that could be decoded: ascending rows of the data set."""
-        return np.flatnonzero(self.index["height"])
-
     def images(self) -> Images:
-        """Return the decoded images, memory-mapped read-only."""
+        """Return the images of :attr:`rows`, memory-mapped read-only."""
         # Read-only, not copy-on-write: the system may refuse a private map larger than its memory.
         pixels = np.memmap(self.folder / PIXELS, np.uint8, mode="r")
-        return _images(pixels, self.index[self.rows], self.channels)
+        sizes = self.shapes.prod(axis=1)
+        heights, widths, channels = self.shapes.T
+        return Images(pixels, np.cumsum(sizes) - sizes, heights, widths, int(channels[0]))
 
     def first_damaged(self) -> int | None:
         """Read all pixels; return the first row that differs from its checksum, or None."""
-        return _first_damaged(self.folder / PIXELS, self.index, self.channels)
+        if not len(self.rows):
+            return None
+        wrong = np.flatnonzero((image_digests(self.images()) != self.digests).any(axis=1))
+        return int(self.rows[wrong[0]]) if wrong.size else None
 
 
 def open_entry(folder: Path) -> Entry | None:
-    """Open an entry, or return None where there is none or it is damaged at first sight.
-
-    That is by the checksum of the index and the length of the pixels, which are not read here.
-    """
+    """Open an entry; return None if there is none, or its index or number of pixels is wrong."""
     try:
-        meta = json.loads((folder / META).read_text(encoding="utf-8"))
-        index, broken = (folder / INDEX).read_bytes(), (folder / BROKEN).read_bytes()
-        if meta["sha256"] != _sha256(index, broken):
+        with np.load(folder / INDEX, allow_pickle=False) as index:
+            rows, shapes, digests = index["rows"], index["shapes"], index["digests"]
+            broken = dict(zip(index["broken"].tolist(), index["reasons"].tolist(), strict=True))
+        if (folder / PIXELS).stat().st_size != shapes.prod(axis=1).sum():
             return None
-        records = np.frombuffer(index, RECORD)
-        channels = int(meta["channels"])
-        if (folder / PIXELS).stat().st_size != int(_sizes(records, channels).sum()):
-            return None
-        return Entry(folder, records, channels, _parse_broken(broken))
-    except (OSError, ValueError, KeyError, TypeError):
+        return Entry(folder, rows, shapes, digests, broken)
+    except Exception:  # zipfile and NumPy raise nearly anything for a damaged file
         return None
 
 
-class EntryWriter:
-    """Writes an entry into a folder, continuing with what is there.
+def obtain_entry(
+    folder: Path, name: str, total: int, decode: Callable[[int], np.ndarray | str]
+) -> Entry:
+    """Open an entry; if there is none, or it is damaged, decode its images on all cores.
 
-    Attributes:
-        done: number of files that were decoded already.
+    Of several processes one decodes, the others wait for it.
+
+    Args:
+        folder: the entry's.
+        name: of the data set, for messages.
+        total: number of files.
+        decode: returns the pixels of a row, or why there are none; called from many threads.
+
+    Raises:
+        UsageError: the cache folder cannot be written, or its disk is full; nothing is left there.
     """
-
-    def __init__(self, folder: Path, channels: int) -> None:
-        self._folder, self._channels = folder, channels
-        self.done = _cut_to_intact(folder, channels)
-        # In this order, so that the index never promises what is not there yet.
-        names = (PIXELS, BROKEN, INDEX)
-        self._files = [open(folder / name, "ab") for name in names]  # noqa: SIM115 (see close)
-
-    def add(
-        self, pixels: Sequence[np.ndarray], records: np.ndarray, broken: Sequence[tuple[int, str]]
-    ) -> None:
-        """Append the next files: a :data:`RECORD` of each, and the pixels of the intact ones."""
-        lines = "".join(json.dumps(list(line)) + "\n" for line in broken)
-        contents = (b"".join(image.data for image in pixels), lines.encode(), records.tobytes())
-        for file, content in zip(self._files, contents, strict=True):
-            file.write(content)
-            file.flush()
-        self.done += len(records)
-
-    def finish(self, meta: dict[str, Any]) -> None:
-        """Bring everything to the disk and write ``meta.json``."""
-        for file in self._files:
-            os.fsync(file.fileno())
-        contents = [(self._folder / name).read_bytes() for name in (INDEX, BROKEN)]
-        meta = {**meta, "channels": self._channels, "sha256": _sha256(*contents)}
-        atomic_write(self._folder / META, json.dumps(meta, indent=1) + "\n")
-
-    def close(self) -> None:
-        """Close the files."""
-        for file in self._files:
-            file.close()
+    entry = open_entry(folder)
+    if entry is not None:
+        return entry
+    try:
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        with _lock(folder, name) as held:
+            existed = folder.exists()  # before: without locks, another may finish it just now
+            entry = open_entry(folder)
+            if entry is None:
+                if existed:
+                    say(f"The decoded images of {name!r} in {folder} are damaged; once more.")
+                    shutil.rmtree(folder, ignore_errors=True)
+                _remove_leftovers(folder, held)
+                _write(folder, name, total, decode)
+                entry = open_entry(folder)
+    except OSError as error:
+        reason = "its disk is full" if error.errno in _FULL else str(error)
+        raise UsageError(
+            f"The decoded images cannot be written to the cache folder {str(folder.parent)!r} "
+            f"({reason}); set REALITY_CHECK_CACHE to a folder that is writable and has enough "
+            "space."
+        ) from error
+    if entry is None:
+        raise UsageError(f"What was written to {str(folder)!r} cannot be read; check the disk.")
+    return entry
 
 
-def _cut_to_intact(folder: Path, channels: int) -> int:
-    """Cut what a killed builder left to the files that are whole; return their number."""
-    pixels, index, broken = (folder / name for name in (PIXELS, INDEX, BROKEN))
-    for path in (pixels, index, broken):
-        path.touch()
-    records = np.fromfile(index, RECORD, count=index.stat().st_size // RECORD.itemsize)
-    ends = np.cumsum(_sizes(records, channels))
-    count = int(np.searchsorted(ends, pixels.stat().st_size, side="right"))
-    damaged = _first_damaged(pixels, records[:count], channels)
-    count = count if damaged is None else damaged
-    reasons = _parse_broken(broken.read_bytes())
-    lines = [json.dumps([row, text]) + "\n" for row, text in reasons.items()]
-    os.truncate(pixels, int(ends[count - 1]) if count else 0)
-    os.truncate(index, count * RECORD.itemsize)
-    broken.write_text("".join(lines), encoding="utf-8")
-    return count
+def remove_damaged(folder: Path, name: str) -> None:
+    """Remove an entry, unless another process has decoded it again meanwhile."""
+    try:
+        with _lock(folder, name):
+            entry = open_entry(folder)
+            if folder.exists() and (entry is None or entry.first_damaged() is not None):
+                shutil.rmtree(folder)
+    except OSError as error:
+        raise UsageError(f"The damaged {str(folder)!r} cannot be removed: {error}.") from error
 
 
-def _first_damaged(pixels_path: Path, records: np.ndarray, channels: int) -> int | None:
-    rows = np.flatnonzero(records["height"])
-    if not rows.size:
-        return None
-    images = _images(np.memmap(pixels_path, np.uint8, mode="r"), records[rows], channels)
-    wrong = np.flatnonzero((image_digests(images) != records["sha256"][rows]).any(axis=1))
-    return int(rows[wrong[0]]) if wrong.size else None
+def _lock(folder: Path, name: str) -> contextlib.AbstractContextManager[bool]:
+    def waiting(holder: str) -> None:
+        say(f"Waiting for {holder}, which decodes the images of {name!r}.")
+
+    return locked(folder.with_name(f".lock-{folder.name}"), waiting)
 
 
-def _images(pixels: np.ndarray, records: np.ndarray, channels: int) -> Images:
-    sizes = _sizes(records, channels)
-    return Images(pixels, np.cumsum(sizes) - sizes, records["height"], records["width"], channels)
+def _write(folder: Path, name: str, total: int, decode: Callable[[int], np.ndarray | str]) -> None:
+    building = folder.with_name(_prefix(folder) + secrets.token_hex(4))
+    building.mkdir()
+    try:
+        with progress(f"Decoding the images of {name!r}", total) as advance:
+            _write_images(building, _in_order(decode, total), advance)
+        try:
+            building.rename(folder)
+        except OSError:
+            if open_entry(folder) is None:  # else, without locks, another was first
+                raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
 
 
-def _sizes(records: np.ndarray, channels: int) -> np.ndarray:
-    return records["height"].astype(np.int64) * records["width"] * channels
+def _write_images(
+    building: Path, decoded: Iterable[np.ndarray | str], advance: Callable[[int], None]
+) -> None:
+    rows, shapes, digests = [], [], []
+    broken: dict[int, str] = {}
+    with open(building / PIXELS, "wb") as pixels:
+        for row, image in enumerate(decoded):
+            if isinstance(image, str):
+                broken[row] = image
+            else:
+                pixels.write(image.data)
+                rows.append(row)
+                shapes.append(image.shape)
+                digests.append(image_digest(image))
+            advance(1)
+        pixels.flush()
+        os.fsync(pixels.fileno())
+    with open(building / INDEX, "wb") as index:
+        np.savez(
+            index,
+            rows=np.array(rows, np.int64),
+            shapes=np.array(shapes, np.int64).reshape(-1, 3),
+            digests=np.array(digests, np.uint8).reshape(-1, 32),
+            broken=np.array(list(broken), np.int64),
+            reasons=np.array(list(broken.values()), str),
+        )
+        index.flush()
+        os.fsync(index.fileno())
 
 
-def _parse_broken(content: bytes) -> dict[int, str]:
-    reasons: dict[int, str] = {}
-    for line in content.splitlines():
-        with contextlib.suppress(ValueError, TypeError):  # a killed builder's last line
-            row, reason = json.loads(line)
-            reasons[int(row)] = str(reason)
-    return reasons
+def _in_order(decode: Callable[[int], np.ndarray | str], total: int) -> Iterator[np.ndarray | str]:
+    """Decode on all cores, some images at a time."""
+    cores = usable_cores()
+    with ThreadPoolExecutor(cores) as threads:
+        for first in range(0, total, _AT_ONCE * cores):
+            yield from threads.map(decode, range(first, min(first + _AT_ONCE * cores, total)))
 
 
-def _sha256(*contents: bytes) -> str:
-    return hashlib.sha256(b"".join(contents)).hexdigest()
+def _prefix(folder: Path) -> str:
+    return f"{_BUILDING}{folder.name}-{socket.gethostname()}-"
+
+
+def _remove_leftovers(folder: Path, held: bool) -> None:
+    """Remove what killed processes left: of this entry on this machine, and all that is old.
+
+    Locks of a network's file system may hold on one machine only, so that what another machine
+    writes may still be in use.
+    """
+    for leftover in folder.parent.glob(f"{_BUILDING}*"):
+        with contextlib.suppress(OSError):  # it has just been removed
+            old = time.time() - leftover.stat().st_mtime > _STALE_SECONDS
+            if old or (held and leftover.name.startswith(_prefix(folder))):
+                shutil.rmtree(leftover, ignore_errors=True)

@@ -7,27 +7,28 @@ import json
 import re
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import Literal, get_args
 
 import numpy as np
 import PIL
 
-from reality_check.data._digests import image_digest
-from reality_check.data.cache._building import Chunk, Job, obtain_entry, remove_entry
-from reality_check.data.cache._decode import Resize, decode_image, image_size, resized_size
-from reality_check.data.cache._entry import META, RECORD, Entry, open_entry
+from reality_check.data.cache._decode import Resize, decode_image
+from reality_check.data.cache._entry import (
+    INDEX,
+    Entry,
+    obtain_entry,
+    open_entry,
+    remove_damaged,
+)
 from reality_check.data.cache._sources import Sources
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.sample_set import ImageSet
 from reality_check.utils.errors import UsageError
 from reality_check.utils.paths import cache_folder
 from reality_check.utils.progress_bar import say
-from reality_check.utils.text import nearest
 
-_FORMAT = 2  # part of the cache's key: raise it when the decoded pixels or the files change
-_SAMPLE = 64  # headers read to estimate the size of the whole
+_FORMAT = 3  # part of the cache's key: raise it when the decoded pixels or the files change
 
 
 def decode_files(
@@ -42,7 +43,7 @@ def decode_files(
     The decoded images are kept in the cache folder (``REALITY_CHECK_CACHE``), one entry per data
     set, size, channels and resize rule. Where a file was added, removed or changed (by size or
     time) everything is decoded again. All cores decode; of several processes one does, the others
-    wait for it; what a killed one leaves is continued.
+    wait for it.
 
     Args:
         files: the data set. A path may go through a ``.zip`` file as through a folder.
@@ -69,11 +70,14 @@ def decode_files(
             _check_none_missing(files, missing)
         _check_listed_once(files, stamps)
         options = {"size": 0 if resize == "none" else size, "channels": channels, "resize": resize}
-        decoder = _Decoder(files, sources, missing, size, channels, resize)
-        meta = {"name": files.name, "root": str(files.root.resolve()), **options}
-        meta |= {"format": _FORMAT, "files": len(files), "pillow": PIL.__version__}
-        job = Job(files.name, len(files), channels, decoder.decode, decoder.expected_bytes, meta)
-        entry = obtain_entry(cache_folder() / _entry_name(files, stamps[:, :2], options), job)
+        folder = cache_folder() / _entry_name(files, stamps[:, :2], options)
+
+        def decode(row: int) -> np.ndarray | str:
+            if missing[row]:
+                return "there is no such file"
+            return _decode(files, sources, row, size, channels, resize)
+
+        entry = obtain_entry(folder, files.name, len(files), decode)
     return _image_set(files, entry, on_broken)
 
 
@@ -89,9 +93,8 @@ def is_intact(data: ImageSet) -> bool:
     Returns:
         False if the data must be read again.
     """
-    pixels = data.images.pixels
-    file = getattr(pixels, "filename", None)
-    if not isinstance(pixels, np.memmap) or file is None or not (Path(file).parent / META).exists():
+    file = getattr(data.images.pixels, "filename", None)
+    if file is None or not (Path(file).parent / INDEX).exists():
         return True
     folder = Path(file).parent
     entry = open_entry(folder)
@@ -102,68 +105,28 @@ def is_intact(data: ImageSet) -> bool:
         f"The decoded images of {data.name!r} in {folder} are damaged (image {damaged} differs "
         "from its checksum); they are removed."
     )
-    remove_entry(folder, data.name)
+    remove_damaged(folder, data.name)
     return False
 
 
-@dataclass(frozen=True)
-class _Decoder:
-    """Decodes rows of a data set, from many threads."""
-
-    _files: ImageFiles
-    _sources: Sources
-    _missing: np.ndarray
-    _size: int
-    _channels: int
-    _resize: Resize
-
-    def decode(self, first: int, last: int) -> Chunk:
-        """Decode the files ``first`` to ``last`` (exclusive)."""
-        chunk = Chunk([], np.zeros(last - first, RECORD), [])
-        for row in range(first, last):
-            image = self._decode_row(row)
-            if isinstance(image, str):
-                chunk.broken.append((row, image))
-            else:
-                digest = image_digest(image)
-                chunk.records[row - first] = (image.shape[0], image.shape[1], digest)
-                chunk.pixels.append(image)
-        return chunk
-
-    def expected_bytes(self, first: int) -> int:
-        """Estimate the pixels of the files from ``first`` on, from the headers of some."""
-        rows = np.unique(np.linspace(first, len(self._files) - 1, _SAMPLE).astype(int))
-        sizes: list[int] = []
-        for row in rows if first < len(self._files) else ():
-            try:
-                width, height = image_size(self._sources.read(self._files.paths[row]))
-                width, height = resized_size(width, height, self._size, self._resize)
-            except Exception:  # broken: it is named when its turn comes
-                continue
-            sizes.append(width * height)
-        mean = sum(sizes) / len(sizes) if sizes else 0
-        return int(mean * self._channels * (len(self._files) - first))
-
-    def _decode_row(self, row: int) -> np.ndarray | str:
-        """Return the pixels, or why there are none."""
-        if self._missing[row]:
-            return "there is no such file"
-        path = self._files.paths[row]
-        try:
-            data = self._sources.read(path)
-        except OSError as error:  # of the disk, not of the image: not to be remembered as broken
-            raise UsageError(
-                f"{str(self._files.root / path)!r} cannot be read ({error}); fix that and try "
-                "again."
-            ) from error
-        except Exception as error:
+def _decode(
+    files: ImageFiles, sources: Sources, row: int, size: int, channels: int, resize: Resize
+) -> np.ndarray | str:
+    """Return the pixels of a file, or why there are none."""
+    path = files.paths[row]
+    try:
+        return decode_image(sources.read(path), size, channels, resize)
+    except MemoryError:
+        raise
+    except OSError as error:
+        if error.errno is None:  # Pillow's
             return _reason(error)
-        try:
-            return decode_image(data, self._size, self._channels, self._resize)
-        except MemoryError:
-            raise
-        except Exception as error:  # Pillow raises nearly anything for a damaged file
-            return _reason(error)
+        # Of the disk, not of the image: not to be remembered as broken.
+        raise UsageError(
+            f"{str(files.root / path)!r} cannot be read ({error}); fix that and try again."
+        ) from error
+    except Exception as error:  # zipfile and Pillow raise nearly anything for a damaged file
+        return _reason(error)
 
 
 def _reason(error: Exception) -> str:
@@ -175,8 +138,7 @@ def _reason(error: Exception) -> str:
 def _image_set(files: ImageFiles, entry: Entry, on_broken: str) -> ImageSet:
     rows = entry.rows
     skipped = tuple(
-        f"{_printable(files.paths[row])}: {entry.broken.get(int(row), 'it cannot be decoded')}"
-        for row in np.flatnonzero(entry.index["height"] == 0)
+        f"{_printable(files.paths[row])}: {reason}" for row, reason in entry.broken.items()
     )
     if skipped and on_broken == "error":
         path, _, reason = skipped[0].partition(": ")
@@ -209,16 +171,13 @@ def _printable(path: str) -> str:
 def _check_options(size: int, channels: int, resize: str, on_broken: str) -> None:
     if size < 1:
         raise UsageError(f"size={size}, but images need at least 1 pixel; write size: 256.")
-    if channels not in (1, 3):
-        raise UsageError(f"channels={channels}, but it must be 1 (grey) or 3 (RGB).")
-    rules = ("short_side", "square", "none")
-    if resize not in rules:
-        raise UsageError(
-            f"resize={resize!r}, but it must be 'short_side', 'square' or 'none'."
-            + nearest(str(resize), rules)
-        )
-    if on_broken not in ("error", "skip"):
-        raise UsageError(f"on_broken={on_broken!r}, but it must be 'error' or 'skip'.")
+    for name, value, allowed in (
+        ("channels", channels, (1, 3)),
+        ("resize", resize, get_args(Resize)),
+        ("on_broken", on_broken, ("error", "skip")),
+    ):
+        if value not in allowed:
+            raise UsageError(f"{name}={value!r}, but it must be one of {allowed}.")
 
 
 def _check_none_missing(files: ImageFiles, missing: np.ndarray) -> None:

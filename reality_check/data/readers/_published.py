@@ -1,17 +1,19 @@
-"""Where a published data set lies, or else where to get it."""
+"""Published data sets: where one lies, or else where to get it, and whether all of it is there."""
 
 from __future__ import annotations
 
 import os
 import zipfile
+from collections.abc import Callable
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from reality_check.data.image_files import ImageFiles
-from reality_check.data.readers.archives import unpack
-from reality_check.data.readers.download import RemoteFile, check_file, download
+from reality_check.data.readers._archives import unpack
+from reality_check.data.readers._download import RemoteFile, check_file, download
 from reality_check.utils.errors import UsageError
 from reality_check.utils.locks import locked
 from reality_check.utils.paths import expand_path
@@ -30,7 +32,9 @@ class PublishedDataset:
             folder, each with its alternatives as ``"a|b"``.
         archives: the archives it comes in, with their paths below the root folder.
         source: what to download from where, as the words after "download".
-        counts: what is counted, with the published numbers.
+        counts: what is counted (see :func:`count`), with the published numbers.
+        list_root: lists the images of a root folder that has all of a layout.
+        stays_packed: whether the archives are read as they are.
     """
 
     title: str
@@ -40,6 +44,32 @@ class PublishedDataset:
     archives: tuple[RemoteFile, ...]
     source: str
     counts: dict[str, int]
+    list_root: Callable[[Path], ImageFiles]
+    stays_packed: bool = False
+
+    def list_files(
+        self, path: str | Path, download: bool = False, check_counts: bool = True
+    ) -> ImageFiles:
+        """List the images in the order of the data set's own lists, with the official test classes.
+
+        Args:
+            path: the root folder, its parent or an archive in it, which is unpacked; ``~`` and
+                ``${VAR}`` are expanded.
+            download: fetch what is missing into ``path``, where that is possible.
+            check_counts: refuse all but the published numbers of classes and images.
+
+        Raises:
+            UsageError: the data set is not there, incomplete, or its lists are damaged.
+        """
+        root = locate(path, self, download)
+        files = self.list_root(root)
+        if check_counts:
+            compare_counts(files, self)
+        return files
+
+    def read(self, config: Any) -> ImageFiles:
+        """List the images that the YAML of a data set names."""
+        return self.list_files(config.path, getattr(config, "download", False), config.check_counts)
 
 
 def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -> Path:
@@ -61,7 +91,7 @@ def locate(path: str | Path, published: PublishedDataset, fetch: bool = False) -
         folder = folder.parent
     root = _find(folder, published)
     if root is None and (fetch or any((folder / a.name).is_file() for a in published.archives)):
-        root = _unpack(folder, published, fetch)
+        root = _obtain(folder, published, fetch)
     if root is None:
         raise UsageError(f"{_what_is_missing(folder, published)} {_advice(folder, published)}")
     return root
@@ -72,16 +102,25 @@ def first_existing(root: Path, alternatives: str) -> str | None:
     return next((path for path in alternatives.split("|") if os.path.exists(root / path)), None)
 
 
-def compare_counts(files: ImageFiles, published: PublishedDataset, **parts: int) -> None:
-    """Compare the numbers of a data set, and of ``parts`` of it, with what is published."""
+def count(files: ImageFiles) -> dict[str, int]:
+    """Return the numbers of classes and of images, and of those of each part."""
     tested = files.test_classes or ()
-    counts = {
+    in_test = int(np.isin(files.labels, tested).sum())
+    queries = 0 if files.queries is None else int(files.queries.sum())
+    return {
         "classes": len(files.class_names),
         "images": len(files),
+        "training images": len(files) - in_test,
         "test classes": len(tested),
-        "test images": int(np.isin(files.labels, tested).sum()),
-        **parts,
+        "test images": in_test,
+        "query images": queries,
+        "gallery images": in_test - queries,
     }
+
+
+def compare_counts(files: ImageFiles, published: PublishedDataset) -> None:
+    """Compare the numbers of a data set with the published ones."""
+    counts = count(files)
     wrong = [what for what, number in published.counts.items() if counts[what] != number]
     if wrong:
         raise UsageError(
@@ -126,22 +165,26 @@ def _missing(root: Path, layout: tuple[str, ...]) -> list[str]:
     return [paths.split("|")[0] for paths in layout if first_existing(root, paths) is None]
 
 
-def _unpack(folder: Path, published: PublishedDataset, fetch: bool) -> Path | None:
-    """Unpack archives, downloaded first if asked for, until the data set is complete."""
+def _obtain(folder: Path, published: PublishedDataset, fetch: bool) -> Path | None:
+    """Download archives, if asked for, and unpack them until the data set is complete."""
     try:
         folder.mkdir(parents=True, exist_ok=True)
         doing = f"which unpacks an archive in {str(folder)!r}."
         lock = folder / ".unpacking.lock"
         with locked(lock, lambda holder: say(f"Waiting for {holder}, {doing}")):
             root = _find(folder, published)  # who held the lock before may have done it
-            for archive in published.archives:
-                if root is None and (fetch and archive.urls):
+            for archive in published.archives if root is None else ():
+                if fetch and archive.urls:
                     download(archive, folder)
                 file = folder / archive.name
-                if root is None and file.is_file() and _may_hold(file, archive, published):
+                if published.stays_packed or not file.is_file():
+                    pass
+                elif archive.checksum is not None or _may_hold(file, published):
                     check_file(file, archive)
                     unpack(file, file.parent)
-                    root = _find(folder, published)
+                root = _find(folder, published)
+                if root is not None:
+                    break
             return root
     except OSError as error:
         raise UsageError(
@@ -150,48 +193,36 @@ def _unpack(folder: Path, published: PublishedDataset, fetch: bool) -> Path | No
         ) from error
 
 
-def _may_hold(file: Path, archive: RemoteFile, published: PublishedDataset) -> bool:
+def _may_hold(file: Path, published: PublishedDataset) -> bool:
     """Whether an archive looks like one of the data set, not only by its name."""
-    if archive.checksum is not None or not zipfile.is_zipfile(file):
+    if not zipfile.is_zipfile(file):
         return True
-    folder = PurePosixPath(archive.name).parent
-    parts = (PurePosixPath(p) for layout in published.layouts for a in layout for p in a.split("|"))
-    wanted = [part.relative_to(folder) for part in parts if part.is_relative_to(folder)]
-    try:
-        with zipfile.ZipFile(file) as content:
-            names = [PurePosixPath(name) for name in content.namelist()]
-    except (zipfile.BadZipFile, OSError):
-        return True  # unpacking says what is wrong
-    inside = [*names, *(PurePosixPath(*name.parts[1:]) for name in names)]
-    return any(path.is_relative_to(part) for path in inside for part in wanted)
+    wanted = tuple(path for layout in published.layouts for a in layout for path in a.split("|"))
+    with zipfile.ZipFile(file) as content:
+        names = content.namelist()
+    return any(part.startswith(wanted) for name in names for part in (name, name.partition("/")[2]))
 
 
 def _what_is_missing(folder: Path, published: PublishedDataset) -> str:
     if not folder.is_dir():
         return f"There is no folder {str(folder)!r} with {published.title}."
-    nearest: tuple[Path, list[str], int] | None = None
-    for candidate in (folder, *_folders_in(folder)):
-        for layout in published.layouts:
-            missing = _missing(candidate, layout)
-            have = len(layout) - len(missing)
-            if have and (nearest is None or have > nearest[2]):
-                nearest = (candidate, missing, have)
-    if nearest is None:
+    incomplete = [
+        (len(missing) - len(layout), candidate, missing)
+        for candidate in (folder, *_folders_in(folder))
+        for layout in published.layouts
+        if len(missing := _missing(candidate, layout)) < len(layout)
+    ]
+    if not incomplete:
         return f"The folder {str(folder)!r} does not hold {published.title}."
-    root, missing, _ = nearest
+    _, root, missing = min(incomplete, key=lambda entry: entry[0])  # which has most
     return f"{published.title} in {str(root)!r} lacks {' and '.join(missing)}."
 
 
 def _advice(folder: Path | None, published: PublishedDataset) -> str:
     fetchable = any(archive.urls for archive in published.archives)
-    if folder is None:
-        there = "name a folder for it" + (" and add dataset.download=true" if fetchable else "")
-        start, where = f"{there}, or " if fetchable else f"{there}, ", "it there"
-    else:
-        start = "add dataset.download=true, or " if fetchable else ""
-        where = f"it into {str(folder)!r}"
     return (
         f"If you have {published.title}, name its folder: reality-check run "
-        f"{published.experiment} dataset.path=/my/{published.folder}. If not, {start}download "
-        f"{published.source} and put {where}; archives are unpacked."
+        f"{published.experiment} dataset.path=/my/{published.folder}. If not, "
+        f"{'add dataset.download=true, or ' * fetchable}download {published.source} and put it "
+        f"into {repr(str(folder)) if folder else 'a folder of that name'}."
     )

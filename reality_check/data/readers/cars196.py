@@ -1,4 +1,4 @@
-"""Cars196 (Stanford Cars) from its genuine files, in each of the three layouts in use."""
+"""Cars196 (Stanford Cars, Krause et al. 2013) from its genuine files, in the layouts in use."""
 
 from __future__ import annotations
 
@@ -9,14 +9,9 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._lists import assemble, read_lines
-from reality_check.data.readers._published import (
-    PublishedDataset,
-    compare_counts,
-    first_existing,
-    locate,
-)
-from reality_check.data.readers.download import RemoteFile
+from reality_check.data.readers._published import PublishedDataset, first_existing
 from reality_check.utils.errors import UsageError
 
 _ORIGINAL = ("cars_annos.mat", "car_ims")
@@ -34,27 +29,6 @@ _BY_CLASS = (
     "car_data/car_data/train|car_data/train",
     "car_data/car_data/test|car_data/test",
 )
-CARS196 = PublishedDataset(
-    title="Cars196",
-    experiment="cars196_mlrc",
-    folder="cars196",
-    layouts=(_ORIGINAL, _DEVKIT, _BY_CLASS),
-    archives=(
-        RemoteFile("car_ims.tgz", (), "md5:d5c8f0aa497503f355e17dc7886c3f14"),
-        RemoteFile("car_devkit.tgz", (), "md5:c3b158d763b6e2245038c8ad08e45376"),
-        RemoteFile("cars_train.tgz", (), "md5:065e5b463ae28d29e77c1b4b166cfe61"),
-        RemoteFile("cars_test.tgz", (), "md5:4ce7ebf6a94d07f1952d94dd34c4d501"),
-        RemoteFile("stanford-car-dataset-by-classes-folder.zip"),
-        RemoteFile("archive.zip"),  # what a browser calls it
-    ),
-    source=(
-        "the archive (2 GB) of "
-        "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder (the "
-        "original site is gone; its car_ims.tgz with cars_annos.mat, or cars_train.tgz, "
-        "cars_test.tgz and car_devkit.tgz with cars_test_annos_withlabels.mat, do as well)"
-    ),
-    counts={"classes": 196, "images": 16_185, "test images": 8_131},
-)
 _FIRST_TEST_CLASS = 99
 
 
@@ -64,38 +38,24 @@ class _Cars(NamedTuple):
     names: list[str]
 
 
-def list_cars196(path: str | Path, check_counts: bool = True) -> ImageFiles:
-    """List the images of Cars196 (Krause et al. 2013).
+def _list_root(root: Path) -> ImageFiles:
+    """List the images; a label is an official class, 1..196, less 1.
 
-    Args:
-        path: folder, or its parent, with ``cars_annos.mat`` and ``car_ims/``; or with
-            ``cars_train/``, ``cars_test/``, ``devkit/`` and ``cars_test_annos_withlabels.mat``; or
-            with ``car_data/``, ``anno_train.csv``, ``anno_test.csv`` and ``names.csv`` (the mirror
-            that PML downloads). Unopened archives there are unpacked. ``~`` and ``${VAR}`` are
-            expanded.
-        check_counts: refuse all but 196 classes and 16,185 images.
-
-    Returns:
-        The images in the order of the lists, which differs from layout to layout; classes and
-        images do not. Labels are the official classes 1..196 less 1; classes 99..196 are the test
-        classes (not the layouts' train and test images, which share their classes).
-
-    Raises:
-        UsageError: the data set is not there, incomplete, or its lists are damaged.
+    The order of the images differs from layout to layout. The classes 99..196 are the test classes
+    (not the layouts' train and test images, which share their classes).
     """
-    root = locate(path, CARS196)
-    readers = {_ORIGINAL: _read_original, _DEVKIT: _read_devkit, _BY_CLASS: _read_by_class}
-    layout = next(
-        layout for layout in CARS196.layouts if all(first_existing(root, p) for p in layout)
+    cars = next(
+        read_layout(root)
+        for layout, read_layout in _LAYOUTS.items()
+        if all(first_existing(root, paths) for paths in layout)
     )
-    cars = readers[layout](root)
     outside = [number for number in cars.classes if not 1 <= number <= len(cars.names)]
     if outside:
         raise UsageError(
             f"An image of Cars196 in {str(root)!r} is of class {outside[0]}, but there are names "
             f"for the classes 1..{len(cars.names)} only; restore the lists from their archive."
         )
-    files = assemble(
+    return assemble(
         "cars196",
         root,
         cars.paths,
@@ -103,9 +63,6 @@ def list_cars196(path: str | Path, check_counts: bool = True) -> ImageFiles:
         lambda number: cars.names[number - 1],
         test_ids={number for number in cars.classes if number >= _FIRST_TEST_CLASS},
     )
-    if check_counts:
-        compare_counts(files, CARS196)
-    return files
 
 
 def _read_original(root: Path) -> _Cars:
@@ -180,3 +137,29 @@ def _columns(file: Path, content: dict[str, Any], path: str) -> tuple[list[str],
 
 def _texts(array: Any) -> list[str]:
     return [str(text) for text in np.atleast_1d(array)]
+
+
+_LAYOUTS = {_ORIGINAL: _read_original, _DEVKIT: _read_devkit, _BY_CLASS: _read_by_class}
+CARS196 = PublishedDataset(
+    title="Cars196",
+    experiment="cars196_mlrc",
+    folder="cars196",
+    layouts=tuple(_LAYOUTS),
+    archives=(
+        RemoteFile("car_ims.tgz", (), "md5:d5c8f0aa497503f355e17dc7886c3f14"),
+        RemoteFile("car_devkit.tgz", (), "md5:c3b158d763b6e2245038c8ad08e45376"),
+        RemoteFile("cars_train.tgz", (), "md5:065e5b463ae28d29e77c1b4b166cfe61"),
+        RemoteFile("cars_test.tgz", (), "md5:4ce7ebf6a94d07f1952d94dd34c4d501"),
+        RemoteFile("stanford-car-dataset-by-classes-folder.zip"),
+        RemoteFile("archive.zip"),  # what a browser calls it
+    ),
+    source=(
+        "the archive (2 GB) of "
+        "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder (the "
+        "original site is gone; its car_ims.tgz with cars_annos.mat, or cars_train.tgz, "
+        "cars_test.tgz and car_devkit.tgz with cars_test_annos_withlabels.mat, do as well)"
+    ),
+    counts={"classes": 196, "images": 16_185, "test images": 8_131},
+    list_root=_list_root,
+)
+read = CARS196.read

@@ -1,52 +1,20 @@
-"""CUB-200-2011 from its genuine files."""
+"""CUB-200-2011 (Wah et al. 2011) from its genuine files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._lists import Line, assemble, read_lines
-from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
-from reality_check.data.readers.download import RemoteFile
+from reality_check.data.readers._published import PublishedDataset
 from reality_check.utils.errors import UsageError
 
-CUB200 = PublishedDataset(
-    title="CUB-200-2011",
-    experiment="cub200_mlrc",
-    folder="CUB_200_2011",
-    layouts=(("images.txt", "image_class_labels.txt", "classes.txt", "images"),),
-    archives=(
-        RemoteFile(
-            "CUB_200_2011.tgz",
-            ("https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",),
-            "md5:97eceeb196236b17998738112f37df78",
-            1_150_585_339,
-        ),
-    ),
-    source="CUB_200_2011.tgz (1.2 GB) from https://data.caltech.edu/records/65de6-vp158",
-    counts={"classes": 200, "images": 11_788, "test images": 5_924},
-)
 _FIRST_TEST_CLASS = 101
 
 
-def list_cub200(path: str | Path, download: bool = False, check_counts: bool = True) -> ImageFiles:
-    """List the images of CUB-200-2011 (Wah et al. 2011).
-
-    Args:
-        path: folder ``CUB_200_2011`` with ``images.txt``, ``image_class_labels.txt``,
-            ``classes.txt`` and ``images/``, or its parent; an unopened ``CUB_200_2011.tgz`` there
-            is unpacked. ``~`` and ``${VAR}`` are expanded.
-        download: fetch the archive into ``path`` where the data set is not there.
-        check_counts: refuse all but 200 classes and 11,788 images.
-
-    Returns:
-        The images in the order of ``images.txt``. Labels are the official classes 1..200 less 1;
-        classes 101..200 are the test classes.
-
-    Raises:
-        UsageError: the data set is not there, incomplete, or its lists are damaged.
-    """
-    root = locate(path, CUB200, download)
+def _list_root(root: Path) -> ImageFiles:
+    """List the images; a label is an official class, 1..200, less 1."""
     names = _read_pairs(root / "classes.txt", "class_id", "class_name")
     classes = _read_pairs(root / "image_class_labels.txt", "image_id", "class_id")
     images = _read_pairs(root / "images.txt", "image_id", "image_name")
@@ -55,7 +23,7 @@ def list_cub200(path: str | Path, download: bool = False, check_counts: bool = T
         raise UsageError(
             f"{str(root / 'classes.txt')!r} has no class {number}, but images have; restore it."
         )
-    files = assemble(
+    return assemble(
         "cub200",
         root,
         [f"images/{line.fields[1]}" for line in images.values()],
@@ -63,9 +31,6 @@ def list_cub200(path: str | Path, download: bool = False, check_counts: bool = T
         lambda number: _readable(names[number].fields[1]),
         test_ids={number for number in class_ids if number >= _FIRST_TEST_CLASS},
     )
-    if check_counts:
-        compare_counts(files, CUB200)
-    return files
 
 
 def _read_pairs(file: Path, key: str, value: str) -> dict[int, Line]:
@@ -89,3 +54,22 @@ def _readable(text: str) -> str:
     """``001.Black_footed_Albatross`` without its number and underscores."""
     number, dot, name = text.partition(".")
     return (name if dot and number.isdigit() else text).replace("_", " ")
+
+
+CUB200 = PublishedDataset(
+    title="CUB-200-2011",
+    experiment="cub200_mlrc",
+    folder="CUB_200_2011",
+    layouts=(("images.txt", "image_class_labels.txt", "classes.txt", "images"),),
+    archives=(
+        RemoteFile(
+            "CUB_200_2011.tgz",
+            ("https://data.caltech.edu/records/65de6-vp158/files/CUB_200_2011.tgz?download=1",),
+            "md5:97eceeb196236b17998738112f37df78",
+        ),
+    ),
+    source="CUB_200_2011.tgz (1.2 GB) from https://data.caltech.edu/records/65de6-vp158",
+    counts={"classes": 200, "images": 11_788, "test images": 5_924},
+    list_root=_list_root,
+)
+read = CUB200.read

@@ -15,6 +15,7 @@ import json
 import warnings
 import zipfile
 from pathlib import Path
+from typing import Any
 
 import matplotlib
 import numpy as np
@@ -32,6 +33,11 @@ from reality_check.utils.paths import cache_folder
 GENERATOR_VERSION = 1
 
 _LIMITS = {"images_per_class": (2, 10_000), "size": (8, 256), "seed": (0, 2**63 - 1)}
+
+
+def read(config: Any) -> ImageSet:
+    """Draw the data set that a YAML describes."""
+    return make_glyphs(config.classes, config.images_per_class, config.size, config.seed)
 
 
 def make_glyphs(

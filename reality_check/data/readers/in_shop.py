@@ -1,67 +1,24 @@
-"""In-Shop Clothes Retrieval (DeepFashion) from its genuine files."""
+"""In-Shop Clothes Retrieval (Liu et al. 2016, DeepFashion) from its genuine files."""
 
 from __future__ import annotations
 
 from pathlib import Path
 
 from reality_check.data.image_files import ImageFiles
+from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._lists import Line, assemble, read_lines
-from reality_check.data.readers._published import (
-    PublishedDataset,
-    compare_counts,
-    first_existing,
-    locate,
-)
-from reality_check.data.readers.download import RemoteFile
+from reality_check.data.readers._published import PublishedDataset, first_existing
 from reality_check.utils.errors import UsageError
 
 _PARTITION = "Eval/list_eval_partition.txt|list_eval_partition.txt|Anno/list_eval_partition.txt"
+#: The large images are taken where there are no others.
 _IMAGES = "Img/img|img|Img/img_highres|img_highres"
-IN_SHOP = PublishedDataset(
-    title="In-Shop Clothes Retrieval",
-    experiment="in_shop_mlrc",
-    folder="In-shop",
-    layouts=((_PARTITION, _IMAGES),),
-    archives=tuple(
-        RemoteFile(name)
-        for name in ("Img/img.zip", "img.zip", "Img/img_highres.zip", "img_highres.zip")
-    ),
-    source=(
-        "Img/img.zip and Eval/list_eval_partition.txt of the In-shop benchmark from "
-        "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (a Google Drive "
-        "folder, to be downloaded in a browser)"
-    ),
-    counts={
-        "classes": 7_982,
-        "images": 52_712,
-        "training images": 25_882,
-        "query images": 14_218,
-        "gallery images": 12_612,
-    },
-)
 _FIELDS = ("image_name", "item_id", "evaluation_status")
 _PARTS = ("train", "query", "gallery")
 
 
-def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
-    """List the images of In-Shop Clothes Retrieval (Liu et al. 2016, DeepFashion).
-
-    Args:
-        path: folder with ``Eval/list_eval_partition.txt`` and ``Img/img/`` (or both without the
-            folders ``Eval`` and ``Img``), or its parent; an unopened ``img.zip`` there is unpacked.
-            The large images, ``img_highres``, are taken where there are no others. ``~`` and
-            ``${VAR}`` are expanded.
-        check_counts: refuse all but 7,982 items and 25,882 training, 14,218 query and
-            12,612 gallery images.
-
-    Returns:
-        The images in the order of the list. A label is the rank of its item id; the items of the
-        query and gallery images are the test classes.
-
-    Raises:
-        UsageError: the data set is not there, incomplete, or its list is damaged.
-    """
-    root = locate(path, IN_SHOP)
+def _list_root(root: Path) -> ImageFiles:
+    """List the images; the items of the query and gallery images are the test classes."""
     partition = root / str(first_existing(root, _PARTITION))
     images = str(first_existing(root, _IMAGES))
     lines = list(read_lines(partition, _FIELDS, wide=0, skip=_header_lines(partition)))
@@ -76,7 +33,7 @@ def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
         )
     listed = [line.fields[0] for line in lines]
     first_of = dict(zip(reversed(items), reversed(listed), strict=True))
-    files = assemble(
+    return assemble(
         "in_shop",
         root,
         [f"{images}/{path.removeprefix('img/')}" for path in listed],
@@ -86,10 +43,6 @@ def list_in_shop(path: str | Path, check_counts: bool = True) -> ImageFiles:
         test_ids=test,
         queries=[part == "query" for part in parts],
     )
-    if check_counts:
-        names = zip(_PARTS, list(IN_SHOP.counts)[2:], strict=True)
-        compare_counts(files, IN_SHOP, **{name: parts.count(part) for part, name in names})
-    return files
 
 
 def _header_lines(partition: Path) -> int:
@@ -112,3 +65,29 @@ def _part(line: Line) -> str:
             "take the file from the In-shop benchmark."
         )
     return line.fields[2]
+
+
+IN_SHOP = PublishedDataset(
+    title="In-Shop Clothes Retrieval",
+    experiment="in_shop_mlrc",
+    folder="In-shop",
+    layouts=((_PARTITION, _IMAGES),),
+    archives=tuple(
+        RemoteFile(name)
+        for name in ("Img/img.zip", "img.zip", "Img/img_highres.zip", "img_highres.zip")
+    ),
+    source=(
+        "Img/img.zip and Eval/list_eval_partition.txt of the In-shop benchmark from "
+        "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html (a Google Drive "
+        "folder, to be downloaded in a browser)"
+    ),
+    counts={
+        "classes": 7_982,
+        "images": 52_712,
+        "training images": 25_882,
+        "query images": 14_218,
+        "gallery images": 12_612,
+    },
+    list_root=_list_root,
+)
+read = IN_SHOP.read

@@ -11,13 +11,19 @@ import torch
 from PIL import Image
 
 from reality_check.config.classes import build, find_class, one_line
-from reality_check.data.readers.tensor_files import labelled
+from reality_check.data.readers.tensors import labelled
 from reality_check.data.sample_set import SampleSet
 from reality_check.utils.errors import UsageError, users_code
+from reality_check.utils.paths import expand_path
 from reality_check.utils.text import nearest
 
 #: Where data sets are looked up by name.
 _LIBRARIES = {"torchvision": "torchvision.datasets", "pml": "pytorch_metric_learning.datasets"}
+
+
+def read(config: Any) -> SampleSet:
+    """Read the data set that a YAML names."""
+    return read_torch_dataset(config.dataset, config.arguments, config.name, config.size)
 
 
 def read_torch_dataset(
@@ -29,7 +35,7 @@ def read_torch_dataset(
         dataset: the import path of a class or function, such as ``my_data.Birds``;
             ``torchvision:NAME`` or ``pml:NAME`` for those of torchvision and
             pytorch-metric-learning (``pip install 'pml-extensions[vision]'``).
-        arguments: of its constructor.
+        arguments: of its constructor; in ``root`` and ``path``, ``~`` and ``${VAR}`` are expanded.
         name: how reports call the data set.
         size: images are resized to squares of so many pixels; None: all must have one size.
 
@@ -43,12 +49,18 @@ def read_torch_dataset(
             other kinds or sizes.
     """
     what = f"data set {name!r}: {dataset}"
-    data = build(_find(dataset, what), arguments, what, {})
+    expanded = {
+        key: str(expand_path(value))
+        if key in ("root", "path") and isinstance(value, str)
+        else value
+        for key, value in arguments.items()
+    }
+    data = build(_find(dataset, what), expanded, what, {})
     with users_code(f"{what} cannot be read"):
-        return _read(data, what, name, size)
+        return _read_items(data, what, name, size)
 
 
-def _read(data: Any, what: str, name: str, size: int | None) -> SampleSet:
+def _read_items(data: Any, what: str, name: str, size: int | None) -> SampleSet:
     if not hasattr(data, "__len__") or not hasattr(data, "__getitem__"):
         raise UsageError(
             f"{what} is not a map-style data set: it needs __len__ and __getitem__, got "

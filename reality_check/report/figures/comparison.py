@@ -1,4 +1,4 @@
-"""Figures of test results: intervals, differences seed by seed, ranks."""
+"""Figures of test results: means and differences with their intervals."""
 
 from __future__ import annotations
 
@@ -10,21 +10,19 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.analysis import AgainstBest, Pair
 from reality_check.report.figures.plotting import (
-    COLOURS,
     FAINT,
     INK,
     SMALL,
-    look,
+    mark_empty,
     name_x,
-    note,
     panel_grid,
+    row_style,
     shorten,
     title,
 )
 from reality_check.report.summary import Summary
-from reality_check.statistics import Difference, Estimate, Ranking
+from reality_check.statistics import Bounds, Comparison, Difference, Estimate
 
 #: Inches of a row, with a name above its marks; of all else in a panel's cell.
 _ROW, _AROUND = 0.36, 0.66
@@ -50,7 +48,7 @@ def intervals_figure(summary: Summary, metric: str = PRIMARY) -> Figure:
             elif samples:
                 _text(axes, row + 0.15, "no results yet", style="italic")
         if not samples:
-            note(axes, "no results yet")
+            mark_empty(axes, "no results yet")
     return figure
 
 
@@ -78,53 +76,35 @@ def _text(axes: Axes, y: float, text: str, **style: Any) -> None:
 def _dots(axes: Axes, row: int, values: Sequence[float]) -> None:
     """Single runs, every other one a little lower, since many are close together."""
     heights = [row - 0.05 + 0.10 * (index % 2) for index in range(len(values))]
-    axes.plot(values, heights, "o", color=look(row)[0], **_DOT)
+    axes.plot(values, heights, "o", color=row_style(row)[0], **_DOT)
 
 
 def _interval(axes: Axes, row: int, interval: Estimate | Difference) -> None:
     """The mean with its interval."""
-    colour, mark = look(row)
+    colour, mark = row_style(row)
     if interval.low is not None and interval.high is not None:
         ends = [100 * interval.low, 100 * interval.high]
         axes.plot(ends, [row + 0.28] * 2, color=colour, linewidth=2.6)
     axes.plot([100 * interval.mean], [row + 0.28], mark, color=colour, **_MEAN)
 
 
-def paired_figure(summary: Summary, shown: Mapping[str, AgainstBest]) -> Figure:
-    """Return a panel a category: differences of the best method to the others, in points."""
-    rows = {name: [pair.other for pair in against.pairs] for name, against in shown.items()}
+def differences_figure(
+    shown: Mapping[str, Sequence[Comparison]], over_classes: Mapping[tuple[str, str, str], Bounds]
+) -> Figure:
+    """Return a panel a category: the best method minus the others, in points.
+
+    Args:
+        shown: by category, the comparisons of its best method.
+        over_classes: by (category, better, other), intervals for other test classes.
+    """
+    rows = {category: [pair.other for pair in pairs] for category, pairs in shown.items()}
     figure, grid = _rows_grid(rows, f"difference in {METRICS[PRIMARY]} (points)")
-    for axes, (category, against) in zip(grid, shown.items(), strict=True):
-        title(axes, f"{category}: {against.best} minus …", 34)
+    for axes, (category, pairs) in zip(grid, shown.items(), strict=True):
+        title(axes, f"{category}: {pairs[0].better} minus …", 34)
         axes.axvline(0, color=FAINT, linewidth=1.0)
-        for row, pair in enumerate(against.pairs):
-            _pair_row(axes, row, summary, pair)
-    return figure
-
-
-def _pair_row(axes: Axes, row: int, summary: Summary, pair: Pair) -> None:
-    """One pair: the differences at its seeds above their mean with its intervals."""
-    runs = [summary.values[pair.category, PRIMARY, name] for name in (pair.better, pair.other)]
-    _dots(axes, row, [100 * (runs[0][seed] - runs[1][seed]) for seed in runs[0] if seed in runs[1]])
-    if pair.anywhere is not None:
-        ends = [100 * pair.anywhere.low, 100 * pair.anywhere.high]
-        axes.plot(ends, [row + 0.28] * 2, color=look(row)[0], linewidth=0.9)
-    _interval(axes, row, pair.difference)
-
-
-def ranks_figure(rankings: Mapping[str, Ranking]) -> Figure:
-    """Return a panel a category: mean ranks, the best on top, and bars of those too close."""
-    rows = {category: ranking.methods for category, ranking in rankings.items()}
-    figure, grid = _rows_grid(rows, "mean rank")
-    for axes, (category, ranking) in zip(grid, rankings.items(), strict=True):
-        title(axes, category)
-        name_x(axes, f"mean rank; critical difference {ranking.critical_difference:.2f}")
-        for row, mean in enumerate(ranking.mean_ranks):
-            axes.plot([mean], [row + 0.15], "D", color=COLOURS[0], **_MEAN)
-        for place, (first, last) in enumerate(ranking.groups):
-            axes.plot(
-                [0.985 - 0.05 * place] * 2, [first - 0.35, last + 0.35], color=COLOURS[1],
-                linewidth=3.0, transform=axes.get_yaxis_transform(),
-            )  # fmt: skip
-        axes.set_xlim(0.8, len(ranking.methods) + 0.2 + 0.1 * len(ranking.methods))
+        for row, pair in enumerate(pairs):
+            if bounds := over_classes.get((category, pair.better, pair.other)):
+                ends = [100 * bounds.low, 100 * bounds.high]
+                axes.plot(ends, [row + 0.28] * 2, color=row_style(row)[0], linewidth=0.9)
+            _interval(axes, row, pair.difference)
     return figure

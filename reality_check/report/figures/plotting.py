@@ -49,7 +49,7 @@ _SETTINGS = {
 _LOCK = threading.Lock()
 
 
-def look(row: int) -> tuple[str, str]:
+def row_style(row: int) -> tuple[str, str]:
     """The colour of a row, and the shape of its mean: no two rows of up to 18 share both."""
     return COLOURS[row % len(COLOURS)], _MARKS[row // len(COLOURS) % len(_MARKS)]
 
@@ -144,7 +144,7 @@ def title(axes: Axes, text: str, longest: int = 23) -> None:
     axes.set_title(shorten(text, longest), fontsize=TEXT, loc="left", color=INK, parse_math=False)
 
 
-def note(axes: Axes, text: str) -> None:
+def mark_empty(axes: Axes, text: str) -> None:
     """Say in the middle of an empty panel why it is empty."""
     axes.text(
         0.5, 0.5, text, transform=axes.transAxes, ha="center", va="center", fontsize=TEXT,

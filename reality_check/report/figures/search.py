@@ -1,4 +1,4 @@
-"""Figures of searches and trainings: histories, curves, budgets, hyper-parameters."""
+"""Figures of searches and trainings: scores by budget, by hyper-parameter and by epoch."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 from matplotlib.lines import Line2D
-from matplotlib.ticker import FixedLocator, FuncFormatter, MaxNLocator, NullLocator
+from matplotlib.ticker import FuncFormatter, LogLocator, MaxNLocator, NullLocator
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import METRICS, PRIMARY
@@ -19,157 +19,73 @@ from reality_check.report.figures.plotting import (
     COLOURS,
     FAINT,
     INK,
-    SMALL,
     name_x,
-    note,
     only_names,
     panel_grid,
     share_scale,
     shorten,
     title,
 )
-from reality_check.report.summary import Summary, completed, winner
-from reality_check.results import Importance, MethodResults, TrialRecord
-from reality_check.statistics import Estimate
+from reality_check.report.summary import completed, winner
+from reality_check.results import MethodResults, TrialRecord
 
 Array = NDArray[np.float64]
 _WINNER: dict[str, Any] = {"color": COLOURS[1], "markersize": 6, "markeredgewidth": 0}
 _BEST_EPOCH: dict[str, Any] = {
     "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
 }  # fmt: skip
-#: Digits of ticks on a logarithmic axis, from few to many.
-_ROUND = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 4, 5, 7), tuple(n / 10 for n in range(10, 100)))
 #: What curves begin with.
 UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 #: Lines of methods beyond the colours.
 _LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
-#: More labels would overlap in a narrow panel.
-_MOST_TICKS = 4
 _TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}
 #: Inches of a panel's cell.
 _HEIGHT = 1.65
 
 
 @dataclass(frozen=True)
-class BestCurve:
-    """The expected best of n trials of a method, and its band for the first few n; fractions."""
+class BudgetCurve:
+    """What a method reaches with so many trials, and its band, which may end earlier; fractions."""
 
-    method: str
-    curve: Array
+    trials: Array
+    values: Array
     low: Array
     high: Array
 
 
-def search_figure(summary: Summary) -> Figure:
-    """Return one panel per method: every trial's value in percent, the best so far, divergence."""
-    methods = [method for method in summary.results.methods if method.search]
-    figure, grid = panel_grid(len(methods), 4, _HEIGHT)
-    share_scale(grid, _validation(summary.results.selected_by))
-    for method, axes in zip(methods, grid, strict=True):
-        title(axes, method.name)
-        name_x(axes, "search trial")
-        _search_panel(axes, method)
-    return figure
-
-
-def _search_panel(axes: Axes, method: MethodResults) -> None:
-    """Draw the value of every trial in percent by its number, the best so far and the winner."""
-    trials = sorted(method.search, key=lambda trial: trial.trial_index)
-    able = [trial for trial in trials if completed(trial) and trial.diverged is None]
-    lost = [trial.trial_index for trial in trials if trial.diverged is not None]
-    values = [100 * (trial.value or 0.0) for trial in able]
-    axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    if able:
-        num_trials = [trial.trial_index for trial in able]
-        axes.plot(num_trials, values, "o", **_TRIAL)
-        best = [max(values[: i + 1]) for i in range(len(values))]
-        axes.step(num_trials, best, where="post", color=COLOURS[1], linewidth=1.6)
-    if lost:
-        _crosses(axes, lost)
-    if top := winner(method):
-        axes.plot([top.trial_index], [100 * (top.value or 0.0)], "D", **_WINNER)
-    if not able:
-        note(axes, "every trial diverged" if lost else "no trial complete yet")
-
-
-def _crosses(axes: Axes, places: list[Any]) -> None:
+def _crosses(axes: Axes, positions: list[Any]) -> None:
     """Mark on the bottom edge what diverged."""
     edge = axes.get_xaxis_transform()
-    axes.plot(places, [0.0] * len(places), "x", color=INK, transform=edge, clip_on=False)
+    axes.plot(positions, [0.0] * len(positions), "x", color=INK, transform=edge, clip_on=False)
 
 
-def _validation(metric: str) -> str:
-    return f"validation {metric} (%)"
+def budget_figure(
+    curves: Mapping[str, BudgetCurve], metric: str, budget: int | None = None
+) -> Figure:
+    """Return all methods in one panel: scores in percent by number of trials, with bands.
 
+    A second panel names the colours.
 
-def expected_best_figure(curves: Sequence[BestCurve], metric: str = METRICS[PRIMARY]) -> Figure:
-    """Return one panel per method: its expected best in percent, the others faint behind it."""
-    figure, grid = panel_grid(len(curves), 4, _HEIGHT)
-    share_scale(grid, _validation(metric))
-    for index, (axes, own) in enumerate(zip(grid, curves, strict=True)):
-        title(axes, own.method)
-        name_x(axes, "trials")
-        for other in curves:
-            if other is not own:
-                counts = _counts(other.curve)
-                axes.plot(counts, 100 * other.curve, color=FAINT, linewidth=0.7, alpha=0.6)
-        colour = COLOURS[index % len(COLOURS)]
-        axes.fill_between(
-            _counts(own.low), 100 * own.low, 100 * own.high, color=colour, alpha=0.18, linewidth=0
-        )
-        axes.plot(_counts(own.curve), 100 * own.curve, color=colour, linewidth=1.8)
-        axes.xaxis.set_major_locator(MaxNLocator(4, integer=True))
-    return figure
-
-
-def budget_figure(curves: Mapping[str, Mapping[int, Estimate]], budget: int) -> Figure:
-    """Return all methods in one panel: scores in percent by number of trials, with intervals.
-
-    A dashed line marks the number of trials that the verdicts are at; a second panel names colours.
+    Args:
+        curves: by method.
+        metric: that is shown, with the part of the data that it is of.
+        budget: a number of trials to be marked.
     """
     figure, (axes, names) = panel_grid(2, 2, max(2.7, 0.5 + 0.17 * len(curves)))
-    axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
+    if budget is not None:
+        axes.axvline(budget, color=FAINT, linewidth=1.0, linestyle=(0, (4, 3)))
     handles = []
-    for index, (method, estimates) in enumerate(curves.items()):
+    for index, (method, curve) in enumerate(curves.items()):
         colour, line = COLOURS[index % len(COLOURS)], _LINES[index // len(COLOURS) % len(_LINES)]
-        counts = np.array(list(estimates), dtype=float)
-        means = 100 * np.array([one.mean for one in estimates.values()])
-        halves = 100 * np.array([one.half_width or 0.0 for one in estimates.values()])
-        axes.fill_between(
-            counts, means - halves, means + halves, color=colour, alpha=0.10, linewidth=0
-        )
-        axes.plot(counts, means, color=colour, linewidth=1.8, linestyle=line)
+        shown, low, high = curve.trials[: len(curve.low)], 100 * curve.low, 100 * curve.high
+        axes.fill_between(shown, low, high, color=colour, alpha=0.10, linewidth=0)
+        axes.plot(curve.trials, 100 * curve.values, color=colour, linewidth=1.8, linestyle=line)
         label = shorten(method, 40)
         handles.append(Line2D([], [], color=colour, linewidth=1.8, linestyle=line, label=label))
     axes.xaxis.set_major_locator(MaxNLocator(8, integer=True))
     name_x(axes, "trials of the search")
-    share_scale([axes], f"test {METRICS[PRIMARY]} (%)")
+    share_scale([axes], f"{metric} (%)")
     only_names(names, handles)
-    return figure
-
-
-def _counts(curve: Array) -> Array:
-    return np.arange(1, len(curve) + 1, dtype=float)
-
-
-def importance_figure(importances: Mapping[str, Importance]) -> Figure:
-    """Return one panel per method: a bar for each parameter in percent, and the noise dashed."""
-    rows = max(len(importance.shares) for importance in importances.values())
-    figure, grid = panel_grid(len(importances), 3, 0.62 + 0.3 * rows, left=0.1)
-    for axes, (method, importance) in zip(grid, importances.items(), strict=True):
-        title(axes, method)
-        name_x(axes, "share of the variance (%)")
-        for row, (name, share) in enumerate(importance.shares.items()):
-            colour = COLOURS[0] if share > importance.noise else FAINT
-            axes.barh(row + 0.2, 100 * share, height=0.3, color=colour)
-            axes.text(
-                0, row - 0.2, shorten(name, 34), fontsize=SMALL, color=INK, va="center",
-                parse_math=False,
-            )  # fmt: skip
-        axes.axvline(100 * importance.noise, color=INK, linewidth=1.0, linestyle=(0, (4, 3)))
-        axes.set_yticks([])
-        axes.set_ylim(rows - 0.4, -0.5)
-        axes.set_xlim(0, 100)
     return figure
 
 
@@ -187,7 +103,7 @@ def method_figure(
     figure, grid = panel_grid(len(names) + folds, 4, _HEIGHT)
     slices, curves = grid[: len(names)], grid[len(names) :]
     for panels in (slices, curves):
-        share_scale(panels, _validation(metric))
+        share_scale(panels, f"validation {metric} (%)")
     for axes, name in zip(slices, names, strict=True):
         _slice_panel(axes, method, name, best)
     for fold, axes in enumerate(curves):
@@ -206,11 +122,11 @@ def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord
     if name in method.logarithmic:
         _logarithmic(axes, [t.params[name] for t in (*sound, *lost)])
     values = [100 * (t.value or 0.0) for t in sound]
-    axes.plot([_place(t.params[name]) for t in sound], values, "o", **_TRIAL)
+    axes.plot([_axis_value(t.params[name]) for t in sound], values, "o", **_TRIAL)
     if lost:
-        _crosses(axes, [_place(t.params[name]) for t in lost])
+        _crosses(axes, [_axis_value(t.params[name]) for t in lost])
     if best is not None:
-        axes.plot([_place(best.params[name])], [100 * (best.value or 0.0)], "D", **_WINNER)
+        axes.plot([_axis_value(best.params[name])], [100 * (best.value or 0.0)], "D", **_WINNER)
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
@@ -230,23 +146,12 @@ def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
 def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
     axes.set_xscale("log")
     axes.xaxis.set_minor_locator(NullLocator())
-    if max(values) / min(values) < 100:  # powers of ten alone would leave one tick, or none
-        axes.xaxis.set_major_locator(FixedLocator(log_ticks(min(values), max(values))))
+    ratio = max(values) / min(values)
+    if ratio < 100:  # powers of ten alone would leave one tick, or none
+        axes.xaxis.set_major_locator(LogLocator(subs=(1, 3)) if ratio >= 10 else MaxNLocator(3))
         axes.xaxis.set_major_formatter(FuncFormatter(lambda value, _: f"{value:.3g}"))
 
 
-def log_ticks(low: float, high: float) -> list[float]:
-    """Two to four round values between two positive ones; both ends where there are none."""
-    exponents = range(math.floor(math.log10(low)), math.floor(math.log10(high)) + 1)
-    for digits in _ROUND:
-        # As text, so that 3 * 10**-1 is 0.3.
-        values = (float(f"{digit}e{exponent}") for exponent in exponents for digit in digits)
-        ticks = [value for value in values if low <= value <= high]
-        if len(ticks) >= 2:
-            return ticks[:: math.ceil(len(ticks) / _MOST_TICKS)]
-    return sorted({low, high})
-
-
-def _place(value: Any) -> Any:
+def _axis_value(value: Any) -> Any:
     """Choices are drawn by name, numbers at their place."""
     return str(value) if isinstance(value, str | bool) or value is None else value

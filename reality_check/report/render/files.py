@@ -27,7 +27,7 @@ _NUMBERS = (
 )
 #: Names of figures; the longer ones end in a metric or a method.
 _FIGURE = re.compile(
-    r"(search_history|paired_differences|ranks|expected_best|tuning_budget|importance|maps"
+    r"(differences|expected_best|tuning_budget"
     r"|(intervals|method|gallery)_.+)\.(png|pdf|svg)"
 )
 _GROUP = re.compile(r"group_[1-9][0-9]*")

@@ -21,7 +21,7 @@ from markupsafe import Markup
 from PIL import Image
 
 from reality_check.report.figures.plotting import ReportFigure, inline_svg
-from reality_check.report.sections.blocks import Alarming, Block, Section, Strong, Trials
+from reality_check.report.sections.blocks import Alarming, Block, Section, Strong
 from reality_check.report.tables import CLOSE_MARK
 from reality_check.report.text import NOTHING
 
@@ -78,7 +78,6 @@ def _templates() -> Environment:
         "isfinite": math.isfinite,
         "panels": _panels,
         "picture": _picture,
-        "trial_lines": _trial_lines,
     }
     return environment
 
@@ -121,12 +120,3 @@ def _picture(png: bytes) -> str:
             image.convert("RGB").save(stream, "WEBP", **_WEBP)
         png = stream.getvalue()
     return f"data:image/{kind};base64,{base64.b64encode(png).decode()}"
-
-
-def _trial_lines(trials: Trials) -> Iterator[tuple[str, str]]:
-    """Each trial's path, which is empty for one that has no value yet, and its opacity."""
-    for row, score in enumerate(trials.axes[-1].places):
-        places = [axis.places[row] for axis in trials.axes]
-        spots = (f"{8 + 364 * (p or 0.0):.1f} {24 + 54 * n}" for n, p in enumerate(places))
-        path = "" if None in places else "M" + "L".join(spots)
-        yield path, f"{0.15 + 0.6 * (score or 0.0):.2f}"

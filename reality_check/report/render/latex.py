@@ -5,11 +5,11 @@ from __future__ import annotations
 import unicodedata
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.analysis import Analysis, Pair
+from reality_check.report.columns import BUILT_IN
 from reality_check.report.sections.blocks import PlainTable
 from reality_check.report.sections.comparison import other_note
-from reality_check.report.sections.paired import seed_sentences
 from reality_check.report.sections.published import PublishedPart, published_parts
+from reality_check.report.sections.verdict import of_leader, range_text
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     Cell,
@@ -19,7 +19,8 @@ from reality_check.report.tables import (
     comparison_tables,
     other_tables,
 )
-from reality_check.report.text import NOTHING, counted, p_text, points, true_minus
+from reality_check.report.text import NOTHING, counted, p_text, points
+from reality_check.statistics import Comparison
 
 #: The letters that LaTeX has names for; other Greek ones look like Latin letters.
 _GREEK = "αβγδεζηθικλμνξπρστυφχψωΓΔΘΛΞΠΣΥΦΨΩ"
@@ -88,12 +89,13 @@ def tables_tex(summary: Summary) -> str:
     if others := other_tables(summary):
         caption = (
             f"{summary.results.name}, other metrics: mean and 95 % interval over n "
-            f"{summary.basis.units}. {other_note(summary)}"
+            f"{summary.basis.repeats}. {other_note(summary)}"
         )
         lines += ["", *_environment(summary, caption, others)]
     for part in published_parts(summary):
         if part.table is not None:
             lines += _published_tables(part, part.table)
+    lines += _comparisons(summary)
     return "\n".join([*lines, ""])
 
 
@@ -144,45 +146,35 @@ def _text(text: str) -> str:
     return "--" if text == NOTHING else escape(text)
 
 
-def paired_tex(analysis: Analysis) -> str:
-    """Return a ``table`` of the best method of each category against the others, seed by seed.
-
-    Empty where no pair has an interval.
-    """
+def _comparisons(summary: Summary) -> list[str]:
+    """A ``table`` of the best method of each category and the others; none without an interval."""
     rows = {
-        category: [pair for pair in against.pairs if pair.adjusted_p is not None]
-        for category, against in analysis.against_best.items()
+        category: [pair for pair in of_leader(summary, category) if pair.adjusted_p is not None]
+        for category in summary.categories
     }
     if not any(rows.values()):
-        return ""
-    every = analysis.against_best.items()
-    notes = [line for category, against in every for line in seed_sentences(category, against)]
+        return []
     caption = (
-        f"{analysis.summary.results.name}: {METRICS[PRIMARY]} of the best method of each category "
-        "(highest mean over all runs) minus that of the others, in points, on common seeds: paired "
-        "95 % t-interval, p-value after Holm's correction for all pairs, Cohen's d_z, and the "
-        "probability P that a run of the first is above one of the second."
+        f"{summary.results.name}: {METRICS[PRIMARY]} of the best method of each category minus "
+        "that of the others, in points: difference, its 95 % interval, p-value after Holm's "
+        "correction for all pairs, and the probability P that a run of the first is above one of "
+        "the second."
     )
-    caption = " ".join([caption, *notes])
-    lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $d_z$ & $P$ \\"]
+    lines = [r"First & Second & $\Delta$ & 95 \% & $p$ & $P$ \\"]
     for category, pairs in rows.items():
         if pairs:
-            lines += [r"\midrule", _group_head(category, 7), *map(_paired_row, pairs)]
-    return "\n".join(["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrrr", lines), ""])
+            lines += [r"\midrule", _group_head(category, 6), *map(_pair_row, pairs)]
+    return ["", *_table(rf"\caption{{{escape(caption)}}}", "llrrrr", lines)]
 
 
-def _paired_row(pair: Pair) -> str:
-    mean, half = pair.difference.mean, pair.difference.half_width or 0.0
-    p_value = p_text(pair.adjusted_p or 0.0).removeprefix("p = ").removeprefix("p ")
-    numbers = [
-        points(mean),
-        f"{points(mean - half)} to {points(mean + half)}",
-        p_value.replace("<", "$<$"),
-        true_minus(pair.effect.value) if pair.effect else "--",
-        f"{pair.improvement.value:.2f}" if pair.improvement else "--",
-    ]
-    minus = [number.replace("−", "$-$") for number in numbers]
-    return " & ".join([escape(pair.better), escape(pair.other), *minus]) + r" \\"
+def _pair_row(pair: Comparison) -> str:
+    cells = (
+        *(pair.better, pair.other, points(pair.difference.mean)),
+        range_text(pair.difference.low, pair.difference.high),
+        p_text(pair.adjusted_p or 0.0).lstrip("p= "),
+        NOTHING if pair.improvement is None else f"{pair.improvement.value:.2f}",
+    )
+    return " & ".join(map(_text, cells)) + r" \\"
 
 
 def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
@@ -190,8 +182,10 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
     italics = " In italics: not trained." if summary.baselines else ""
     caption = escape(caption) + _MARKS + escape(f"{close_note(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
-    columns = len(titles) + 2
-    lines = [" & ".join(["Method", *map(escape, titles), "$n$"]) + r" \\"]
+    own = tables[0].columns[len(BUILT_IN) :] if tables else ()
+    columns = len(titles) + 2 + len(own)
+    head = ["Method", *map(escape, titles), "$n$", *map(escape, own)]
+    lines = [" & ".join(head) + r" \\"]
     for table in tables:
         lines += [r"\midrule", _group_head(table.category, columns), *map(_row, table.rows)]
     return _table(rf"\caption{{{caption}}}", "l" + "r" * (columns - 1), lines)
@@ -199,7 +193,8 @@ def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) 
 
 def _row(row: TableRow) -> str:
     name = escape(row.method) if row.trained else rf"\emph{{{escape(row.method)}}}"
-    return " & ".join([name, *map(_cell, row.cells), _text(row.n)]) + r" \\"
+    own = row.columns[len(BUILT_IN) :]
+    return " & ".join([name, *map(_cell, row.cells), _text(row.n), *map(_text, own)]) + r" \\"
 
 
 def _cell(cell: Cell) -> str:
@@ -217,6 +212,6 @@ def _caption(summary: Summary) -> str:
     protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     return (
-        f"{results.name}: mean and 95 % interval over n {summary.basis.units}, in percent. "
+        f"{results.name}: mean and 95 % interval over n {summary.basis.repeats}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )

@@ -33,42 +33,47 @@ def _blocks(blocks: Sequence[Block]) -> Iterator[str]:
 
 def _block(block: Block) -> Iterator[str]:
     match block:
-        case str():
-            yield _escape(block)
-        case kinds.Heading():
-            yield f"### {_escape(block.text)}"
-        case kinds.Bullets(lines=lines) if lines:
-            yield "\n".join(f"- {_line(line)}" for line in lines)
-        case kinds.Note():
-            yield _line(block.text)
         case kinds.Verdict():
             for part in block.blocks:
                 yield from [f"**{_escape(part)}**"] if isinstance(part, str) else _block(part)
-        case kinds.PlainTable():
-            yield _plain_table(block)
         case kinds.ComparisonTables():
             for table in block.tables:
                 yield from (f"**{_escape(table.category)}**", _comparison_table(table))
-        case kinds.Code():
-            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
-            yield f"{fence}{block.language}\n{block.text.rstrip()}\n{fence}"
-        case ReportFigure():
-            yield f"![{_escape(block.alt)}]({block.folder}figures/{block.stem}.svg)"
-        case kinds.Gallery():
-            yield f"![{_escape(block.alt)}](figures/{block.stem}.png)"
-        case kinds.WholeReport():
-            path = f"{block.folder}/report.md"
-            yield f"The whole report: [{path}]({path})."
         case kinds.Folded():
             yield from [f"### {_escape(block.title)}"] if block.headed else []
             for text in _blocks(block.blocks):  # headings in it are one level further down
                 yield f"#{text}" if block.headed and text.startswith("###") else text
         case kinds.Box():
             yield from _blocks(block.blocks)
-        case kinds.Trials():
-            yield "Every trial: trials.csv."
-        case kinds.Facts() | kinds.Filter() | kinds.Bullets():
-            pass  # for a page that has room beside its text, or a script; no lines
+        case _:
+            if text := _paragraph(block):
+                yield text
+
+
+def _paragraph(block: Block) -> str:
+    """Return a block that holds no other ones; empty for what only a page has room for."""
+    match block:
+        case str():
+            return _escape(block)
+        case kinds.Heading():
+            return f"### {_escape(block.text)}"
+        case kinds.Bullets():
+            return "\n".join(f"- {_line(line)}" for line in block.lines)
+        case kinds.Note():
+            return _line(block.text)
+        case kinds.PlainTable():
+            return _plain_table(block)
+        case kinds.Code():
+            fence = "`" * max(3, 1 + max(map(len, re.findall("`+", block.text)), default=0))
+            return f"{fence}{block.language}\n{block.text.rstrip()}\n{fence}"
+        case ReportFigure():
+            return f"![{_escape(block.alt)}]({block.folder}figures/{block.stem}.svg)"
+        case kinds.Gallery():
+            return f"![{_escape(block.alt)}](figures/{block.stem}.png)"
+        case kinds.WholeReport():
+            path = f"{block.folder}/report.md"
+            return f"The whole report: [{path}]({path})."
+    return ""
 
 
 def _line(text: Text) -> str:
@@ -83,8 +88,8 @@ def _comparison_table(table: ComparisonTable) -> str:
     rows = []
     for row in table.rows:
         name = _escape(row.method) if row.trained else f"*{_escape(row.method)}*"
-        rows.append([name, *map(_cell, row.cells), row.n, *row.effort])
-    header = ["Method", *map(_escape, table.metrics), "n", *table.effort]
+        rows.append([name, *map(_cell, row.cells), row.n, *row.columns])
+    header = ["Method", *map(_escape, table.metrics), "n", *map(_escape, table.columns)]
     return _rows(header, rows, ("Method",))
 
 

@@ -13,7 +13,7 @@ from typing import Any
 
 from reality_check.config.classes import named_classes
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import CLUSTERING, is_binary
+from reality_check.config.metrics import metric_of
 from reality_check.config.yaml_text import read_yaml
 from reality_check.results import ExperimentResults
 from reality_check.utils.config_files import configs_root
@@ -23,7 +23,7 @@ _KNOWN_MODULES = ("pml_extensions", "pytorch_metric_learning", "reality_check")
 #: The part of ``references.yaml`` that has classes of a kind.
 _PARTS = {"loss": "losses", "miner": "miners", "distance": "distances"}
 #: With fewer methods nothing is ranked or corrected.
-_FEWEST_RANKED = 3
+_FEWEST_CORRECTED = 3
 
 
 def references_bib(results: ExperimentResults) -> str:
@@ -47,10 +47,9 @@ def references_bib(results: ExperimentResults) -> str:
         lines = "\n".join(f"%   {_comment(one)}" for one in dict.fromkeys(unknown))
         blocks.append(f"% Without an entry here; add its source if it has one:\n{lines}")
     entries = _data()["entries"]
-    versions = _versions(results)
     for key in sorted(reasons):
         why = _comment("; ".join(dict.fromkeys(reasons[key])))
-        blocks.append(f"% {why}\n{bibtex(key, entries[key] | versions.get(key, {}))}")
+        blocks.append(f"% {why}\n{bibtex(key, entries[key])}")
     return "\n\n".join(blocks) + "\n"
 
 
@@ -85,9 +84,8 @@ def _citations(results: ExperimentResults) -> Iterator[tuple[str, list[str] | No
     yield from _trunks(models)
     yield from _protocol(results)
     yield from _software(config)
-    if len(results.methods) >= _FEWEST_RANKED:
+    if len(results.methods) >= _FEWEST_CORRECTED:
         yield "correction of the p-values for several pairs", _data()["statistics"]["correction"]
-        yield "ranks of the methods", _data()["statistics"]["ranks"]
     if any(method.importance is not None for method in results.methods):
         yield "importance of hyper-parameters", _data()["statistics"]["importance"]
 
@@ -142,16 +140,5 @@ def _software(config: Mapping[str, Any]) -> Iterator[tuple[str, list[str]]]:
     if sampler in data["samplers"] and searched:
         yield f"search with the sampler {sampler}", data["samplers"][sampler]
     asked = value_at(config, "protocol.final_metrics") or []
-    if any(name in CLUSTERING or is_binary(name) for name in asked):
+    if any(metric_of(name).needs_faiss for name in asked):
         yield "software faiss: clusters and binary codes", data["faiss"]
-
-
-def _versions(results: ExperimentResults) -> dict[str, dict[str, str]]:
-    """The versions of the run as a field, by key."""
-    packages = _data()["software"] | {"faiss-cpu": _data()["faiss"]}
-    return {
-        key: {"note": f"Version {results.versions[package]}"}
-        for package, keys in packages.items()
-        for key in keys
-        if package in results.versions
-    }

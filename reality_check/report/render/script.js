@@ -114,22 +114,6 @@
     apply();
   }
 
-  // -- trials: a row of the table and its line belong together -----------------------------------
-
-  function joined(block) {
-    const lines = [...block.querySelectorAll("path:not(.axis)")];
-    [...block.querySelector("tbody").rows].forEach((row, index) => {
-      for (const one of [row, lines[index]]) {
-        for (const [event, on] of [["pointerenter", true], ["pointerleave", false]]) {
-          one.addEventListener(event, () => {
-            row.classList.toggle("marked", on);
-            lines[index].classList.toggle("marked", on);
-          });
-        }
-      }
-    });
-  }
-
   // -- printing: what is folded belongs to the printed report ------------------------------------
 
   function unfoldForPrint() {
@@ -150,7 +134,6 @@
   addEventListener("DOMContentLoaded", () => {
     for (const button of document.querySelectorAll("#theme")) themeButton(button);
     for (const button of document.querySelectorAll("#folds")) foldButton(button);
-    for (const block of document.querySelectorAll(".trials")) joined(block);
     for (const table of document.querySelectorAll("main table")) sortable(table);
     for (const form of document.querySelectorAll("form.filter")) filter(form);
     unfoldForPrint();

@@ -13,17 +13,16 @@ from collections.abc import Iterable, Iterator, Mapping
 from typing import Any
 
 from reality_check.config.differences import value_at
-from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage, title
-from reality_check.report.analysis import Analysis, Pair
-from reality_check.report.looks import sizes, stopped_early
-from reality_check.report.sections.verdict import headline, pair_sentence
+from reality_check.config.metrics import METRICS, PRIMARY, STAGES, Stage
+from reality_check.report.analysis import Analysis
+from reality_check.report.sections.verdict import comparison_records, headline, pair_sentence
 from reality_check.report.summary import Summary, winner
-from reality_check.results import Cost, Energy, MethodResults, ResultRow
-from reality_check.statistics import CONFIDENCE, Centred, Comparison, t_interval
+from reality_check.results import ColumnValue, ExperimentResults, MethodResults, ResultRow
+from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
 #: Of the keys: raised when one is removed, renamed or changes its meaning.
-VERSION = 2
+VERSION = 3
 
 #: Endings of the metrics that were measured on the geometry that a method does not use.
 _GEOMETRIES = ("_raw", "_normalized")
@@ -36,9 +35,9 @@ def summary_json(data: Mapping[str, Any]) -> str:
     return strict_json(data, indent=1, ensure_ascii=False) + "\n"
 
 
-def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
+def summary_data(analysis: Analysis) -> dict[str, Any]:
     """Return everything of ``summary.json``: only dicts, lists, texts, numbers and None."""
-    results = summary.results
+    summary, results = analysis.summary, analysis.summary.results
     data = {
         "schema": "reality-check-summary",
         "version": VERSION,
@@ -49,7 +48,6 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
         "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
         "basis": summary.basis.value,
-        "looks": _looks(summary),
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
             | _interval(difference)
@@ -57,37 +55,16 @@ def summary_data(summary: Summary, analysis: Analysis) -> dict[str, Any]:
             for control, difference in summary.control_differences(category).items()
         ],
         "verdict": headline(summary),
-        "verdicts": [
-            _verdict(summary, category, comparison)
-            for category in summary.categories
-            for comparison in summary.comparisons(category)
-        ],
-        "paired": [_paired(pair) for pairs in analysis.pairs.values() for pair in pairs],
+        "verdicts": list(_verdicts(analysis)),
         "deviations": [
-            {"topic": one.topic, "text": one.text, "serious": one.serious}
-            for one in results.deviations
+            {"topic": deviation.topic, "text": deviation.text, "serious": deviation.serious}
+            for deviation in results.deviations
         ],
-        "cost": _spent(results.costs),
-        "energy": _spent(results.energy),
+        "cost": [
+            dataclasses.asdict(cost) | {"method": cost.method or None} for cost in results.costs
+        ],
     }
     return dict(_plain(data))
-
-
-def _looks(summary: Summary) -> dict[str, Any] | None:
-    """Where an experiment with looks ended, or is."""
-    if summary.look is None:
-        return None
-    planned = sizes(summary.results)
-    return {
-        "planned": planned,
-        "searches": summary.results.searches,
-        "stopped_early": stopped_early(summary.results),
-        "level": summary.look.level,
-    }
-
-
-def _spent(entries: Iterable[Cost | Energy]) -> list[dict[str, Any]]:
-    return [dataclasses.asdict(one) | {"method": one.method or None} for one in entries]
 
 
 def _experiment(summary: Summary) -> dict[str, Any]:
@@ -121,17 +98,17 @@ def _metrics(summary: Summary) -> list[dict[str, Any]]:
     """The metrics of the results, with the names that tables print."""
     rows = (*summary.results.rows, *summary.results.baselines)
     names = dict.fromkeys([*METRICS, *(row.metric for row in rows)])
-    return [{"name": name, "title": _title(name), "primary": name == PRIMARY} for name in names]
+    return [
+        {"name": name, "title": _title(summary.results, name), "primary": name == PRIMARY}
+        for name in names
+    ]
 
 
-def _title(metric: str) -> str:
+def _title(results: ExperimentResults, metric: str) -> str:
     for ending in _GEOMETRIES:
         if metric.endswith(ending):
-            return f"{_title(metric.removesuffix(ending))} ({ending[1:]} embeddings)"
-    try:
-        return title(metric)
-    except KeyError:
-        return metric  # unknown here, as from a later version: it keeps its name
+            return f"{_title(results, metric.removesuffix(ending))} ({ending[1:]} embeddings)"
+    return results.metric(metric).title
 
 
 def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
@@ -155,7 +132,13 @@ def _method(summary: Summary, method: MethodResults) -> dict[str, Any]:
         },
         "retrained": [{"search": search, "number": number} for search, number in method.retrained],
         "stages": {stage: _progress(summary, method, stage) for stage in STAGES},
+        "columns": [_own_column(value) for value in method.columns],
     }
+
+
+def _own_column(value: ColumnValue) -> dict[str, Any]:
+    described = dataclasses.asdict(value.description)
+    return {"name": value.name, **described, "value": value.value, "problem": value.problem}
 
 
 def _progress(summary: Summary, method: MethodResults, stage: Stage) -> dict[str, Any]:
@@ -192,45 +175,15 @@ def _scores(rows: Iterable[ResultRow]) -> Iterator[dict[str, Any]]:
         yield names | _interval(interval)
 
 
-def _verdict(summary: Summary, category: str, comparison: Comparison) -> dict[str, Any]:
-    """Welch's test of one pair, as in the report's verdicts."""
-    difference = comparison.difference
-    return {
-        "category": category,
-        "metric": PRIMARY,
-        "better": comparison.better,
-        "other": comparison.other,
-        "about": "losses" if summary.basis.of_losses else "settings",
-        "verdict": "above" if comparison.distinct else "not distinguishable",
-        "difference": difference.mean,
-        "low": difference.low,
-        "high": difference.high,
-        "n": list(difference.n),
-        "p": difference.p_value,
-        "holm_p": comparison.adjusted_p,
-        "pairs_tested": comparison.pairs,
-        "sentence": pair_sentence(comparison, summary.basis),
-    }
-
-
-def _paired(pair: Pair) -> dict[str, Any]:
-    """The same seeds of one pair compared, as in ``comparisons.csv``."""
-    return {
-        "category": pair.category,
-        "metric": PRIMARY,
-        "better": pair.better,
-        "other": pair.other,
-        "seeds": pair.seeds,
-        "seeds_won": pair.won,
-        "difference": pair.difference.mean,
-        "low": pair.difference.low,
-        "high": pair.difference.high,
-        "p": pair.difference.p_value,
-        "holm_p": pair.adjusted_p,
-        "pairs_tested": pair.pairs,
-        "d_z": pair.effect and dataclasses.asdict(pair.effect),
-        "probability_of_improvement": pair.improvement and dataclasses.asdict(pair.improvement),
-    }
+def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
+    """Every pair, as in ``comparisons.csv``, with its sentence."""
+    summary = analysis.summary
+    pairs = [pair for category in summary.categories for pair in summary.comparisons(category)]
+    for record, pair in zip(comparison_records(analysis), pairs, strict=True):
+        yield record | {
+            "about": "losses" if summary.basis.of_losses else "settings",
+            "sentence": pair_sentence(pair, summary.basis),
+        }
 
 
 def _plain(value: Any, given: bool = False) -> Any:

@@ -16,16 +16,10 @@ from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.groups import folders_section
 from reality_check.report.sections.methods import methods_section
 from reality_check.report.sections.overview import overview_section
-from reality_check.report.sections.paired import paired_section
-from reality_check.report.sections.pictures import galleries_section, maps_section
+from reality_check.report.sections.pictures import galleries_section
 from reality_check.report.sections.published import published_section
-from reality_check.report.sections.ranks import ranks_section
 from reality_check.report.sections.search import parameters_section, search_section
-from reality_check.report.sections.settings import (
-    reproduce_section,
-    reproductions_section,
-    settings_section,
-)
+from reality_check.report.sections.settings import reproduce_section, settings_section
 from reality_check.report.sections.tuning import luck_section, tuning_section
 from reality_check.report.sections.untrained import baselines_section
 from reality_check.report.sections.verdict import NOISE_NOTES, verdict_section
@@ -40,10 +34,8 @@ def report_sections(analysis: Analysis) -> list[Section]:
     """
     summary = analysis.summary
     statistics = (
-        verdict_section(summary),
-        paired_section(analysis),
+        verdict_section(analysis),
         classes_section(analysis),
-        ranks_section(analysis),
         luck_section(analysis),
         baselines_section(summary),
     )
@@ -58,10 +50,9 @@ def report_sections(analysis: Analysis) -> list[Section]:
         _with_folds(Section("statistics", "Statistics", (NOISE_NOTES[summary.basis],)), statistics),
         _with_folds(search_section(summary), searches),
         methods_section(summary),
-        maps_section(summary),
         galleries_section(summary),
-        _folded_rest(cost_section(summary), "Hours and energy of each method"),
-        _with_folds(settings_section(summary), (reproductions_section(summary),)),
+        _folded_rest(cost_section(summary), "Hours of each method"),
+        settings_section(summary),
         reproduce_section(summary),
     )
     return [section for section in sections if section is not None]

@@ -5,25 +5,21 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
 from reality_check.report.summary import Summary, sound_reproductions, winner
 from reality_check.report.text import NOTHING, interval_text, p_text, percent, points, true_minus
 from reality_check.results import MethodResults
 from reality_check.statistics import (
-    Agreement,
-    Interval,
+    Estimate,
     prediction_interval,
     rank_agreement,
     selection_gap,
     t_interval,
 )
 
-_METRIC = METRICS[PRIMARY]
 _NOTE = (
-    "Search trials are never scored on the test classes, so agreement over trainings is that of "
-    "the reproductions, within each method: they differ by their seeds only. Winner's curse: a "
-    "trial that is best of many was also lucky; its retrainings show its level without that luck."
+    "Winner's curse: a trial that is best of many was also lucky; its retrainings show its level "
+    "without that luck."
 )
 
 
@@ -33,12 +29,13 @@ def agreement_section(summary: Summary) -> Section | None:
     if not curses:
         return None
     lines = [curse_sentence([gap for _, _, gap, _ in curses])]
-    lines += [text for category in summary.categories for text in _agreement(summary, category)]
+    for category in summary.categories:
+        lines += agreement_sentences(summary, category)
     blocks: tuple[Block, ...] = (Bullets(tuple(lines)), _table(curses), Note(_NOTE))
     return Section("agreement", "Validation and test", blocks)
 
 
-def curse_sentence(gaps: list[Interval]) -> str:
+def curse_sentence(gaps: list[Estimate]) -> str:
     """Return one sentence on how far winners stood above their retrainings."""
     above, count = sum(gap.mean > 0 for gap in gaps), len(gaps)
     mean = math.fsum(gap.mean for gap in gaps) / count
@@ -51,53 +48,28 @@ def curse_sentence(gaps: list[Interval]) -> str:
     return f"{start}{'; on average' if count > 1 else ''} {average}."
 
 
-def _agreement(summary: Summary, category: str) -> Iterator[str]:
+def agreement_sentences(summary: Summary, category: str) -> Iterator[str]:
+    """Say how far the winners' validation orders methods as the test does, where there are two."""
     tests = summary.estimates(category)
     best = {m.name: first.value for m in summary.results.methods if (first := winner(m))}
     both = [m for m in tests if best.get(m) is not None]
     means = [tests[m].mean for m in both]
-    if len(both) > 1 and all(map(math.isfinite, means)):
-        agreement = rank_agreement([([best[m] or 0.0 for m in both], means)])
-        yield agreement_sentence(agreement, category, "methods", "Winners' validation")
-    if category == "complete":
-        return  # trained without validation
-    groups = [g for m in summary.results.methods if (g := _runs(summary, m, category))]
-    agreement = rank_agreement(groups)
-    if agreement.n > len(groups) and agreement.pairs:
-        yield agreement_sentence(agreement, category, "reproductions within methods", "Validation")
-
-
-def _runs(
-    summary: Summary, method: MethodResults, category: str
-) -> tuple[list[float], list[float]] | None:
-    """Validation and test of each reproduction that has both."""
-    tests = summary.runs.get((category, PRIMARY, method.name), {})
-    sound = [
-        run
-        for run in sound_reproductions(method)
-        if math.isfinite(tests.get(run.trial_index, math.nan))
-    ]
-    if not sound:
-        return None
-    return [run.value or 0.0 for run in sound], [tests[run.trial_index] for run in sound]
-
-
-def agreement_sentence(agreement: Agreement, category: str, things: str, who: str) -> str:
-    """Return one sentence on how far validation orders things as the test does."""
-    evidence = f"n = {agreement.n} {things}, {p_text(agreement.p_value)}"
+    if len(both) < 2 or not all(map(math.isfinite, means)):
+        return
+    agreement = rank_agreement([([best[m] or 0.0 for m in both], means)])
     if not math.isfinite(agreement.correlation):
-        return f"{category}: {who} or test does not vary (n = {agreement.n} {things})."
-    correlation = true_minus(agreement.correlation)
+        yield f"{category}: Winners' validation or test does not vary (n = {agreement.n} methods)."
+        return
     order = (
-        f"{category}: {who} and test order {agreement.alike} of {agreement.pairs} pairs the same "
-        f"way (Spearman {correlation}, {evidence})"
+        f"{category}: Winners' validation and test order {agreement.alike} of {agreement.pairs} "
+        f"pairs the same way (Spearman {true_minus(agreement.correlation)}, n = {agreement.n} "
+        f"methods, {p_text(agreement.p_value)})"
     )
-    if agreement.p_value >= 0.05:
-        return f"{order}: not enough to say that they agree."
-    return f"{order}." if agreement.correlation > 0 else f"{order}: they disagree."
+    doubt = ": not enough to say that they agree" if agreement.p_value >= 0.05 else ""
+    yield f"{order}{doubt or (': they disagree' if agreement.correlation < 0 else '')}."
 
 
-Curse = tuple[MethodResults, float, Interval, tuple[float, ...]]
+Curse = tuple[MethodResults, float, Estimate, tuple[float, ...]]
 
 
 def _curse(method: MethodResults) -> Curse | None:

@@ -91,32 +91,6 @@ class Filter:
 
 
 @dataclass(frozen=True)
-class Axis:
-    """A hyper-parameter, or the score, of all trials of a method.
-
-    Attributes:
-        name: of it.
-        low: what stands at its beginning.
-        high: what stands at its end.
-        places: of each trial, 0..1; ``None`` where it has no value.
-    """
-
-    name: str
-    low: str
-    high: str
-    places: tuple[float | None, ...]
-
-
-@dataclass(frozen=True)
-class Trials:
-    """A table of trials, and each of its rows as a line through axes; ``best`` is a row."""
-
-    table: PlainTable
-    axes: tuple[Axis, ...]
-    best: int | None
-
-
-@dataclass(frozen=True)
 class Code:
     """Commands or settings, letter by letter; ``language`` is ``sh`` or ``yaml``."""
 
@@ -178,7 +152,6 @@ Block = (
     | Filter
     | Code
     | ReportFigure
-    | Trials
     | Gallery
     | WholeReport
     | Box

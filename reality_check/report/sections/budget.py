@@ -9,16 +9,15 @@ from functools import partial
 import numpy as np
 from numpy.typing import NDArray
 
-from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import BestCurve, expected_best_figure
-from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
+from reality_check.report.figures.search import BudgetCurve, budget_figure
+from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
+from reality_check.report.sections.tuning import leading_sentences
 from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
-from reality_check.report.text import NOTHING, counted, listed, percent, points
+from reality_check.report.text import NOTHING, counted, percent, points
 from reality_check.results import MethodResults
-from reality_check.statistics import Lead, expected_best, expected_best_band, leaders_by_budget
+from reality_check.statistics import expected_best, expected_best_band
 
-_METRIC = METRICS[PRIMARY]
 #: From fewer trials nothing can be told about others that were not made.
 _FEWEST = 20
 
@@ -75,65 +74,9 @@ def budget_section(summary: Summary) -> Section | None:
     shown = budgets(summary)
     if not shown:
         return None
-    lines = gain_sentences(shown)
-    leads = leaders_by_budget({budget.method: budget.curve for budget in shown})
-    lines += lead_sentences(leads, shown)
-    blocks: list[Block] = [Bullets(tuple(lines)), _figure(summary, shown), _table(shown)]
-    return Section("budget", "Was the budget enough?", (*blocks, Note(_NOTE)))
-
-
-def gain_sentences(budgets: list[Budget]) -> list[str]:
-    """Say for whom more trials may well have found better parameters, and for whom hardly."""
-    known = [budget for budget in budgets if budget.spread is not None]
-    open_ended = [_gain(b) for b in known if b.gain > (b.spread or 0.0)]
-    settled = [_gain(b) for b in known if b.gain <= (b.spread or 0.0)]
-    unknown = [_gain(b) for b in budgets if b.spread is None]
-    second = "The second half of the trials"
-    lines = []
-    if open_ended:
-        lines.append(
-            f"{second} is expected to have gained more than the standard deviation of one "
-            f"retraining for {listed(open_ended)}: more trials may well have found better "
-            "parameters."
-        )
-    if settled:
-        lines.append(
-            f"{second} is expected to have gained no more than the standard deviation of one "
-            f"retraining for {listed(settled)}: more of the same search would have changed little."
-        )
-    if unknown:
-        lines.append(
-            f"{second} is expected to have gained this: {listed(unknown)}. It takes two "
-            "retrainings to say whether that is much."
-        )
-    return lines
-
-
-def _gain(budget: Budget) -> str:
-    return f"{budget.method} ({points(budget.gain)} points)"
-
-
-def lead_sentences(leads: list[Lead], budgets: list[Budget]) -> list[str]:
-    """Say who has the highest expected best with how many trials."""
-    if len(budgets) < 2:
-        return []
-    trials = leads[-1].last
-    if len(leads) == 1:
-        return [
-            f"{leads[0].method} has the highest expected validation score with any number of "
-            f"trials up to {trials}: the order at the top does not depend on the budget."
-        ]
-    spans = [f"{lead.method} with {_span(lead)}" for lead in leads]
-    ends = sorted((float(budget.curve[trials - 1]) for budget in budgets), reverse=True)
-    return [
-        f"The highest expected validation score has {listed(spans)} trials (there by "
-        f"{points(ends[0] - ends[1])} points): with another budget another method is expected to "
-        "have led on validation."
-    ]
-
-
-def _span(lead: Lead) -> str:
-    return str(lead.first) if lead.first == lead.last else f"{lead.first} to {lead.last}"
+    lines = leading_sentences({b.method: dict(enumerate(b.curve, 1)) for b in shown})
+    blocks: tuple[Block, ...] = (*lines, _figure(summary, shown), _table(shown), Note(_NOTE))
+    return Section("budget", "Was the budget enough?", blocks)
 
 
 def _table(budgets: list[Budget]) -> PlainTable:
@@ -150,22 +93,23 @@ def _table(budgets: list[Budget]) -> PlainTable:
         for budget in budgets
     )
     caption = (
-        "Validation score in percent, differences in points; spread: standard deviation of "
-        "one retraining of the winner."
+        "Validation score in percent, differences in points; gain: what the second half of the "
+        "trials is expected to have brought; spread: standard deviation of one retraining of the "
+        "winner. Where the gain is larger, more trials may well have found better parameters."
     )
     return PlainTable(caption, header, rows)
 
 
 def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
-    curves = []
+    curves = {}
     for budget in budgets:
         low, high = expected_best_band(_values(summary.records[budget.method]))
-        half = budget.half
-        curves.append(BestCurve(budget.method, budget.curve, low[:half], high[:half]))
+        trials, half = np.arange(1.0, budget.trials + 1), budget.half
+        curves[budget.method] = BudgetCurve(trials, budget.curve, low[:half], high[:half])
     caption = (
-        f"Expected best validation {summary.results.selected_by} of n trials (line; the other "
-        "methods faint), up to half of the trials with a 95 % band that holds for any distribution "
-        "of scores (Lourie, Cho and He, 2024)."
+        f"Expected best validation {summary.results.selected_by} of n trials, up to half of the "
+        "trials with a 95 % band that holds for any distribution of scores (Lourie, Cho and He, "
+        "2024)."
     )
     alt = "Expected best validation by number of trials. " + " ".join(
         f"{budget.method}: {percent(float(budget.curve[0]))} with 1, "
@@ -173,7 +117,7 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
         f"{percent(float(budget.curve[-1]))} with {budget.trials}."
         for budget in budgets
     )
-    draw = partial(expected_best_figure, curves, summary.results.selected_by)
+    draw = partial(budget_figure, curves, f"validation {summary.results.selected_by}")
     return ReportFigure("expected_best", caption, alt, draw)
 
 

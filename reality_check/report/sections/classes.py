@@ -13,10 +13,11 @@ from reality_check.statistics import Bounds
 
 _FEW_CLASSES = 20
 _NOTE = (
+    "With other test classes every mean would be different, but mostly in the same direction for "
+    "all methods: compare methods by their differences, not by whether these intervals overlap. "
     "Classes are resampled with all their queries (cluster bootstrap); what the queries "
-    "search stays as it is. “Single queries” treats those of a class as if they were "
-    "independent and is too narrow: the design effect says how many times too small its "
-    "variance is."
+    "search stays as it is. The design effect says how many times too small the variance would be "
+    "if queries of a class counted as independent."
 )
 
 
@@ -28,7 +29,7 @@ def classes_section(analysis: Analysis) -> Section | None:
     if analysis.uncertainties:
         few = f" {analysis.test_classes} classes are few for a bootstrap."
         note = _NOTE + (few if analysis.test_classes < _FEW_CLASSES else "")
-        blocks += [_sentence(analysis), _table(analysis), Note(note)]
+        blocks += [_table(analysis), Note(note)]
     if analysis.unscored:
         names = [f"{method} ({category})" for method, category in analysis.unscored]
         shown = names if len(names) <= 6 else [*names[:5], f"{len(names) - 5} more"]
@@ -39,27 +40,8 @@ def classes_section(analysis: Analysis) -> Section | None:
     return Section("classes", "Other test classes", tuple(blocks))
 
 
-def _sentence(analysis: Analysis) -> str:
-    """In words: how much wider intervals become."""
-    known = [u for u in analysis.uncertainties.values() if u.training.half_width]
-    text = (
-        f"The test has {analysis.test_classes} classes. With other test classes every mean "
-        "would be different, but mostly in the same direction for all methods (the same classes "
-        "are hard for all): compare methods by the differences above, not by whether "
-        "these intervals overlap."
-    )
-    if not known:
-        return text
-    ratios = [(u.classes.high - u.classes.low) / 2 / (u.training.half_width or 1) for u in known]
-    ends = dict.fromkeys(f"{ratio:.1f}" for ratio in (min(ratios), max(ratios)))
-    return (
-        f"{text} The intervals over classes are {' to '.join(ends)} times as wide as those over "
-        "reproductions."
-    )
-
-
 def _table(analysis: Analysis) -> PlainTable:
-    intervals = ("Other classes", "Classes and training", "Single queries")
+    intervals = ("Other classes", "Classes and training")
     header = ("Method", "Category", METRICS[PRIMARY], *intervals, "Design effect")
     rows = tuple(
         (
@@ -68,7 +50,6 @@ def _table(analysis: Analysis) -> PlainTable:
             interval_text(found.training),
             _range(found.classes),
             NOTHING if found.both is None else _range(found.both),
-            _range(found.queries),
             f"{found.design_effect:.1f}" if math.isfinite(found.design_effect) else NOTHING,
         )
         for (method, category), found in analysis.uncertainties.items()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from functools import partial
 
-from reality_check.config.metrics import METRICS, PRIMARY, is_fraction
+from reality_check.config.metrics import METRICS, PRIMARY, metric_of
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.sections.blocks import (
@@ -21,7 +21,6 @@ from reality_check.report.summary import Basis, Summary
 from reality_check.report.tables import (
     CLOSE_MARK,
     close_note,
-    comparison_table,
     comparison_tables,
     other_tables,
 )
@@ -47,10 +46,6 @@ def comparison_section(summary: Summary) -> Section:
     if others:
         blocks += [Heading("Other metrics"), other_note(summary)]
         blocks.append(ComparisonTables(others, summary.origins))
-    if names := summary.other_geometries:
-        title = "The same runs, measured on the geometry that a method does not use"
-        geometries = (comparison_table(summary, c, names) for c in summary.categories)
-        blocks.append(Folded(title, (ComparisonTables(tuple(geometries), summary.origins),)))
     return Section("comparison", "All metrics", tuple(blocks))
 
 
@@ -58,7 +53,7 @@ def legend(summary: Summary) -> Note:
     """What the numbers and marks of the tables mean."""
     return Note(
         (
-            f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.units}. ",
+            f"Percent, mean ± half-width of the 95 % interval over n {summary.basis.repeats}. ",
             Strong("Bold"),
             f": best mean of its column. {CLOSE_MARK}: {close_note(summary)}. Rows in italics are "
             "not trained; their n counts networks, and raw input is one.",
@@ -70,7 +65,7 @@ def other_note(summary: Summary) -> str:
     """What the table of other metrics holds."""
     plain = (
         ""
-        if all(map(is_fraction, summary.final_metrics))
+        if all(metric_of(name).percent for name in summary.final_metrics)
         else " (ratios, traces and distances as they are)"
     )
     return (

@@ -14,7 +14,6 @@ from reality_check.config.differences import value_at
 from reality_check.report.sections.blocks import (
     Block,
     Box,
-    ComparisonTables,
     Heading,
     PlainTable,
     Section,
@@ -23,7 +22,6 @@ from reality_check.report.sections.blocks import (
 from reality_check.report.sections.deviations import deviations_section
 from reality_check.report.sections.overview import overview_section
 from reality_check.report.summary import Summary
-from reality_check.report.tables import comparison_tables
 from reality_check.report.text import NOTHING, counted, listed
 from reality_check.results import Folder
 
@@ -97,15 +95,21 @@ def _value(config: Mapping[str, Any], dotted: str) -> str:
 
 
 def _section(number: int, group: Group) -> Section:
-    summary, folder = group.summary, f"group_{number}"
+    folder = f"group_{number}"
+    blocks = (WholeReport(folder), *group_blocks(group.summary, f"{folder}/"))
+    return Section(f"group-{number}", f"Group {number}: {group.title}", blocks)
+
+
+def group_blocks(summary: Summary, folder: str) -> tuple[Block, ...]:
+    """Return what a page with several tables shows of each: its overview, and what deviates.
+
+    Args:
+        summary: the results of one table.
+        folder: of the figure, see :class:`ReportFigure`.
+    """
     deviations = deviations_section(summary)
     box = Box(deviations.kind, (Heading(deviations.heading), *deviations.blocks))
-    results: list[Block] = []
-    if summary.results.rows:
-        tables = ComparisonTables(tuple(comparison_tables(summary)), summary.origins)
-        results = [Heading("All metrics"), tables]
-    blocks = (WholeReport(folder), *overview_section(summary, f"{folder}/").blocks, box, *results)
-    return Section(f"group-{number}", f"Group {number}: {group.title}", blocks)
+    return (*overview_section(summary, folder).blocks, box)
 
 
 def folders_section(summary: Summary) -> Section | None:
@@ -127,7 +131,6 @@ def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None)
     rows: list[tuple[str, ...]] = [
         (
             folder.label,
-            folder.path,
             folder.experiment,
             ", ".join(folder.methods),
             "" if folder.seed is None else str(folder.seed),
@@ -135,7 +138,7 @@ def folder_table(folders: Iterable[Folder], groups: Iterable[str] | None = None)
         )
         for folder in folders
     ]
-    header: tuple[str, ...] = ("Folder", "Path", "Experiment", "Methods", "Seed", "State")
+    header: tuple[str, ...] = ("Folder", "Experiment", "Methods", "Seed", "State")
     if groups is not None:
         header = (header[0], "Group", *header[1:])
         rows = [(row[0], group, *row[1:]) for row, group in zip(rows, groups, strict=True)]

@@ -48,7 +48,7 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
 
 def resolution(summary: Summary) -> str:
     """How small a difference between losses such an experiment finds; empty where none."""
-    if not summary.basis.of_losses or not summary.results.finished or summary.look is not None:
+    if not summary.basis.of_losses or not summary.results.finished:
         return ""
     category = summary.categories[0]
     estimates = [e for m, e in summary.estimates(category).items() if m not in summary.controls]

@@ -1,14 +1,14 @@
 """The section "Published": what papers printed, compared with what was measured here.
 
 One table where the experiment repeats a paper's, and further ones where the report was asked to
-be compared with published tables (:mod:`reality_check.papers.published_tables`).
+be compared with published tables (:mod:`reality_check.papers.published_comparison`).
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from reality_check.config.metrics import is_fraction, title
+from reality_check.config.metrics import metric_of, title
 from reality_check.config.published import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.summary import Summary
@@ -97,13 +97,15 @@ def _rows(
         rows.append((*names, _ROWS[0], *printed, NOTHING))
     if runs or (figures and method in summary.methods):
         measured = [
-            interval_text(found, is_fraction(metric)) if found is not None else NOTHING
-            for metric, found in values.items()
+            interval_text(value, metric_of(metric).percent) if value is not None else NOTHING
+            for metric, value in values.items()
         ]
         rows.append((*names, _ROWS[1], *measured, str(runs)))
     if figures and runs:
-        apart = [_difference(metric, figures.get(metric), values[metric]) for metric in metrics]
-        rows.append((*names, _ROWS[2], *apart, NOTHING))
+        differences = [
+            _difference(metric, figures.get(metric), values[metric]) for metric in metrics
+        ]
+        rows.append((*names, _ROWS[2], *differences, NOTHING))
     return rows
 
 
@@ -114,9 +116,9 @@ def _measured(summary: Summary, category: str, method: str, metric: str) -> Esti
     return next((estimate for estimate in every if estimate is not None), None)
 
 
-def _most_digits(every: list[dict[str, tuple[float, ...]]], place: int) -> int:
-    """How many digits the figures at that place have."""
-    numbers = [figure[place : place + 1] for figures in every for figure in figures.values()]
+def _most_digits(every: list[dict[str, tuple[float, ...]]], position: int) -> int:
+    """How many digits the figures at that position have."""
+    numbers = [figure[position : position + 1] for figures in every for figure in figures.values()]
     return max((len(str(n).partition(".")[2]) for (n,) in filter(None, numbers)), default=0)
 
 
@@ -129,6 +131,6 @@ def _printed(figure: tuple[float, ...] | None, digits: tuple[int, int]) -> str:
 def _difference(metric: str, figure: tuple[float, ...] | None, measured: Estimate | None) -> str:
     if figure is None or measured is None:
         return NOTHING
-    if not is_fraction(metric):
+    if not metric_of(metric).percent:
         return true_minus(measured.mean - figure[0], 3, plus=True)
     return points(measured.mean - figure[0] / 100, plus=True)

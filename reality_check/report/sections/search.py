@@ -2,95 +2,51 @@
 
 from __future__ import annotations
 
-from functools import partial
-
 from reality_check.config.metrics import STAGES
-from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import importance_figure, search_figure
 from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
-from reality_check.report.summary import Progress, Summary, completed, winner
+from reality_check.report.summary import Summary, completed, winner
 from reality_check.report.text import NOTHING, counted, listed, parameter, percent
 from reality_check.results import MethodResults
-from reality_check.utils.text import duration
 
-#: Fewer trials make no slice.
+#: From fewer trials nothing is said of parameters.
 _FEWEST = 4
 
 _IMPORTANCE_NOTE = (
-    "Share of the variance of validation {metric} over the searched ranges that each parameter "
-    "explains alone (functional ANOVA with a random forest; what parameters do only together is in "
-    "none). A wide range makes a parameter important. Diverged trials are left out."
+    "Functional ANOVA with a random forest, over the searched ranges; what parameters do only "
+    "together is in no share. A wide range makes a parameter important. Diverged trials are left "
+    "out."
 )
 
 
 def search_section(summary: Summary) -> Section:
-    blocks: tuple[Block, ...] = (
-        search_note(summary),
+    results = summary.results
+    trials = [trial for method in results.methods for trial in method.search]
+    diverged = sum(trial.diverged is not None for trial in trials)
+    sentence = (
+        f"{counted(len(trials), 'trial')}, {diverged} diverged (a diverged trial uses up budget "
+        f"and counts as 0). Values are validation {results.selected_by}, mean over folds."
+    )
+    blocks = (
+        sentence,
         winner_table(summary),
-        Folded("What each method was given", (*_history(summary), budget_table(summary))),
+        Folded("What each method was given", (_given(summary),)),
     )
     return Section("search", "Search and budget", blocks)
 
 
-def search_note(summary: Summary) -> str:
-    """One sentence on the share of trials that diverged, for the search figure."""
-    trials = [trial for method in summary.results.methods for trial in method.search]
-    diverged = sum(trial.diverged is not None for trial in trials)
-    return (
-        f"{counted(len(trials), 'trial')}, {diverged} diverged (a diverged trial uses up budget "
-        f"and counts as 0). Values are validation {summary.results.selected_by}, mean over folds."
-    )
-
-
-def _history(summary: Summary) -> list[ReportFigure]:
-    """The figure of all trials; none before the first."""
-    if not any(method.search for method in summary.results.methods):
-        return []
-    caption = (
-        f"Validation {summary.results.selected_by} of every search trial (dots, mean over folds), "
-        "the best so far (line) and the winner (diamond). A cross on the bottom edge is a trial "
-        "that diverged: it counts as 0."
-    )
-    parts = []
+def _given(summary: Summary) -> PlainTable:
+    """What each method was given: trials and runs, and what went wrong among them."""
+    header = ("Method", "Search trials", "Reproductions", "Complete runs", "Diverged", "Failed")
+    rows = []
     for method in summary.results.methods:
-        value = "none"
-        if best := winner(method):
-            value = f"best {100 * (best.value or 0.0):.2f} % at trial {best.trial_index}"
-        parts.append(f"{method.name}: {len(method.search)} trials, {value}.")
-    alt = " ".join(["Search history of each method.", *parts])
-    return [
-        ReportFigure("search_history", caption, alt, lambda: search_figure(summary), paper=False)
-    ]
-
-
-def budget_table(summary: Summary) -> PlainTable:
-    """What each method was given: trials, runs, time, and workers lost on the way."""
-    runs = ("Search trials", "Diverged", "Failed", "Reproductions", "Complete runs")
-    header = ("Method", *runs, "Training time", "Attempts", "Workers lost")
-    rows = tuple(_budget_row(summary, method) for method in summary.results.methods)
-    return PlainTable("Budget: what each method was given.", header, rows)
-
-
-def _budget_row(summary: Summary, method: MethodResults) -> tuple[str, ...]:
-    records = method.search + method.reproductions + method.final
-    search, runs, complete = (_planned(summary.progress(method, stage)) for stage in STAGES)
-    times = [record.seconds for record in records if record.seconds is not None]
-    attempts = sum(record.attempts for record in records)
-    return (
-        method.name,
-        search if method.searched else f"{search} (nothing to search)",
-        str(sum(record.diverged is not None for record in records)),
-        str(sum(record.state == "failed" for record in records)),
-        runs,
-        complete,
-        duration(sum(times)) if times else NOTHING,
-        str(attempts) if records else NOTHING,
-        str(sum(max(0, record.attempts - 1) for record in records)),
-    )
-
-
-def _planned(progress: Progress) -> str:
-    return str(progress) if progress.done or progress.planned else NOTHING
+        records = method.search + method.reproductions + method.final
+        progress = [summary.progress(method, stage) for stage in STAGES]
+        search, *runs = (str(p) if p.done or p.planned else NOTHING for p in progress)
+        search += "" if method.searched else " (nothing to search)"
+        diverged = sum(record.diverged is not None for record in records)
+        failed = sum(record.state == "failed" for record in records)
+        rows.append((method.name, search, *runs, str(diverged), str(failed)))
+    return PlainTable("Budget: what each method was given.", header, tuple(rows))
 
 
 def winner_table(summary: Summary) -> PlainTable:
@@ -129,12 +85,25 @@ def parameters_section(summary: Summary) -> Section | None:
     searched = [m for m in summary.results.methods if m.searched and len(_shown(m)) >= _FEWEST]
     if not searched:
         return None
-    known = [method for method in searched if method.importance is not None]
     blocks: list[Block] = [Bullets(tuple(importance_sentence(method) for method in searched))]
-    if known:
-        note = _IMPORTANCE_NOTE.format(metric=summary.results.selected_by)
-        blocks += [_importance(known), Note(note)]
+    if rows := [row for method in searched for row in _shares(method)]:
+        caption = (
+            f"Share of the variance of validation {summary.results.selected_by} that each "
+            "parameter explains alone, and the largest share in up to 19 shuffles of the scores "
+            "among the trials: chance alone exceeds it in one search of twenty."
+        )
+        header = ("Method", "Parameter", "Share (%)", "Shuffled (%)")
+        blocks.append(PlainTable(caption, header, tuple(rows), words=("Method", "Parameter")))
+        blocks.append(Note(_IMPORTANCE_NOTE))
     return Section("parameters", "What the searches were sensitive to", tuple(blocks))
+
+
+def _shares(method: MethodResults) -> list[tuple[str, ...]]:
+    found = method.importance
+    if found is None:
+        return []
+    noise = percent(found.noise, 0)
+    return [(method.name, name, percent(share, 0), noise) for name, share in found.shares.items()]
 
 
 def importance_sentence(method: MethodResults) -> str:
@@ -160,21 +129,6 @@ def importance_sentence(method: MethodResults) -> str:
         f"{method.name}: the score varied with {listed(shares)} in {importance.trials} "
         f"trials{others}."
     )
-
-
-def _importance(methods: list[MethodResults]) -> ReportFigure:
-    shown = {m.name: m.importance for m in methods if m.importance is not None}
-    caption = (
-        "Importance of each hyper-parameter. Dashed: the largest share in up to 19 shuffles of the "
-        "scores among the trials; chance alone exceeds it in one search of twenty."
-    )
-    alt = "Importance of the hyper-parameters. " + " ".join(
-        f"{name}: "
-        + ", ".join(f"{key} {percent(share, 0)} %" for key, share in importance.shares.items())
-        + f"; shuffled {percent(importance.noise, 0)} %."
-        for name, importance in shown.items()
-    )
-    return ReportFigure("importance", caption, alt, partial(importance_figure, shown), paper=False)
 
 
 def _shown(method: MethodResults) -> list[float]:

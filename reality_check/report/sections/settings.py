@@ -1,4 +1,4 @@
-"""How it was run, every reproduction, and the commands that make the same run again."""
+"""How it was run, and the commands that make the same run again."""
 
 from __future__ import annotations
 
@@ -6,13 +6,10 @@ import json
 import shlex
 from pathlib import Path
 
-from reality_check.config.metrics import METRICS, stage_of
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.sections.blocks import Block, Code, Folded, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, percent
-from reality_check.results import Folder, TrialRecord
-from reality_check.utils.text import duration
+from reality_check.results import Folder
 
 
 def settings_section(summary: Summary) -> Section:
@@ -66,38 +63,3 @@ def _again(folder: Folder, name: str) -> str:
         given = f"{name}_given"
         return f"unzip {path} -d {given} && reality-check run {given}/experiment.yaml --out {name}"
     return f"reality-check run {shlex.quote(folder.path)}/experiment.yaml --out {name}"
-
-
-def reproductions_section(summary: Summary) -> Section:
-    rows = []
-    for method in summary.methods:
-        for category in summary.categories:
-            numbers = {n for m in METRICS for n in summary.runs.get((category, m, method), {})}
-            rows += [_reproduction_row(summary, method, category, n) for n in sorted(numbers)]
-    first = ("Method", "Category", "Search", "Trial", "Run")
-    header = (*first, *METRICS.values(), "Time", "Attempts", "Remarks")
-    words = ("Method", "Category", "Remarks")
-    table = PlainTable("Metrics in percent, time per run.", header, tuple(rows), words)
-    shown = table if rows else "No reproduction has been scored yet."
-    return Section("reproductions", "Every reproduction", (shown,))
-
-
-def _reproduction_row(
-    summary: Summary, method: str, category: str, reproduction: int
-) -> tuple[str, ...]:
-    entry = summary.records.get(method)
-    runs: tuple[TrialRecord, ...] = getattr(entry, stage_of(category)) if entry else ()
-    record = next((run for run in runs if run.trial_index == reproduction), None)
-    values = [summary.runs.get((category, m, method), {}).get(reproduction) for m in METRICS]
-    row = next(
-        row
-        for metric in METRICS
-        for row in summary.rows.get((category, metric, method), [])
-        if row.reproduction == reproduction
-    )
-    place = [NOTHING if number is None else str(number) for number in (row.search, row.trial)]
-    last = (NOTHING, NOTHING, "")
-    if record is not None:
-        remark = f"diverged: {record.diverged}" if record.diverged else ""
-        last = (duration(record.seconds), str(record.attempts), remark)
-    return (method, category, *place, str(reproduction), *map(percent, values), *last)

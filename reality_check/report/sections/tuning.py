@@ -6,10 +6,12 @@ import math
 from collections.abc import Mapping
 from functools import partial
 
+import numpy as np
+
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.analysis import Analysis
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import budget_figure
+from reality_check.report.figures.search import BudgetCurve, budget_figure
 from reality_check.report.sections.blocks import Bullets, Note, PlainTable, Section
 from reality_check.report.summary import Basis
 from reality_check.report.text import NOTHING, percent, points
@@ -19,8 +21,9 @@ _METRIC = METRICS[PRIMARY]
 _NOTE = (
     "A search of fewer trials is any subset of those that were made; the line is the mean over all "
     "subsets, and the band its 95 % interval, which contains the luck of the search and of the "
-    "training. Numbers of trials at which too many subsets are won by a trial that was not "
-    "retrained, or for which the trials are too few, are left out."
+    "training, and says whether methods can be distinguished. Numbers of trials at which too many "
+    "subsets are won by a trial that was not retrained, or for which the trials are too few, are "
+    "left out."
 )
 
 
@@ -41,22 +44,34 @@ def tuning_section(analysis: Analysis) -> Section | None:
         f"Test {_METRIC} ({category}) of what a search of so many trials finds, with 95 % "
         f"intervals; the verdicts are at {summary.budget} (dashed)."
     )
-    told = [
+    means_text = [
         f"{method}: {', '.join(f'{percent(e.mean)} with {n}' for n, e in estimates.items())}."
         for method, estimates in curves.items()
     ]
-    draw = partial(budget_figure, curves, summary.budget)
-    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *told]), draw)
-    blocks = (Bullets(tuple(_leads(curves))), figure, Note(_NOTE))
+    drawn = {method: _curve(estimates) for method, estimates in curves.items()}
+    draw = partial(budget_figure, drawn, f"test {_METRIC}", summary.budget)
+    figure = ReportFigure("tuning_budget", caption, " ".join([caption, *means_text]), draw)
+    means = {method: {n: e.mean for n, e in found.items()} for method, found in curves.items()}
+    blocks = (Bullets(tuple(leading_sentences(means))), figure, Note(_NOTE))
     return Section("tuning", "Score and tuning budget", blocks)
 
 
-def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
-    """Say who leads with how many trials."""
+def _curve(estimates: Mapping[int, Estimate]) -> BudgetCurve:
+    means = np.array([estimate.mean for estimate in estimates.values()])
+    halves = np.array([estimate.half_width or 0.0 for estimate in estimates.values()])
+    return BudgetCurve(np.array(list(estimates), float), means, means - halves, means + halves)
+
+
+def leading_sentences(curves: Mapping[str, Mapping[int, float]]) -> list[str]:
+    """Say which method has the highest score at which numbers of trials; empty for one method.
+
+    Args:
+        curves: by method, the score at each number of trials.
+    """
     common = sorted(set.intersection(*map(set, curves.values())))
     if len(curves) < 2 or not common:
         return []
-    leaders = [max(curves, key=lambda method: curves[method][n].mean) for n in common]
+    leaders = [max(curves, key=lambda method: curves[method][n]) for n in common]
     if len(set(leaders)) == 1:
         return [
             f"{leaders[0]} has the highest estimate with any number of trials from {common[0]} to "
@@ -65,7 +80,7 @@ def _leads(curves: Mapping[str, Mapping[int, Estimate]]) -> list[str]:
     last = next(n for n in reversed(common) if leaders[common.index(n)] != leaders[-1])
     return [
         f"With {last} trials or fewer, another method has the highest estimate than with "
-        f"{common[-1]} ({leaders[-1]}); the intervals say whether they can be distinguished."
+        f"{common[-1]} ({leaders[-1]})."
     ]
 
 

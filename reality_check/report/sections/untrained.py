@@ -1,15 +1,78 @@
-"""The section on raw input and untrained networks: what every method starts from."""
+"""Raw input and untrained networks, and which methods score above them."""
 
 from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+from statistics import fmean
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.sections.blocks import Bullets, Section
 from reality_check.report.summary import Summary
 from reality_check.report.text import listed, percent
-from reality_check.report.untrained import CATEGORY, Untrained, untrained
+from reality_check.statistics import Estimate, estimate_difference, over_searches
 
 #: Of more methods, all are not named one by one.
 _MOST_NAMED = 5
+
+#: The baseline that the networks of the methods start from.
+UNTRAINED_NETWORK = "untrained embedder"
+
+#: The category whose networks are alike trained and untrained.
+CATEGORY = "aggregate"
+
+
+@dataclass(frozen=True)
+class Untrained:
+    """One baseline, and the methods that are not shown to be better than it on MAP@R.
+
+    Attributes:
+        name: of the baseline.
+        mean: its MAP@R, 0..1.
+        n: how many networks it is the mean of; raw pixels are one.
+        unbeaten: by those methods, in the experiment's order.
+    """
+
+    name: str
+    mean: float
+    n: int
+    unbeaten: tuple[str, ...]
+
+
+def untrained(summary: Summary) -> list[Untrained]:
+    """Return the baselines of the aggregate, the best one first; none without any such method.
+
+    A method is above one where the 95 % interval of the difference is above 0 (Welch's, of the
+    mean for a baseline of one value; uncorrected), with a single run where that run is. Methods
+    with a network of their own are left out: the baselines are of the experiment's network.
+    """
+    methods = {
+        method: estimate
+        for method, estimate in summary.estimates(CATEGORY).items()
+        if not summary.results.settings_of(method).get("model")
+    }
+    if not methods:
+        return []
+    baselines = []
+    for name, of_metric in summary.baselines.items():
+        if there := [value for value in of_metric.get(PRIMARY, ()) if math.isfinite(value)]:
+            unbeaten = tuple(m for m, own in methods.items() if not _is_above(own, there))
+            baselines.append(Untrained(name, fmean(there), len(there), unbeaten))
+    return sorted(baselines, key=lambda one: -one.mean)
+
+
+def not_above_untrained(summary: Summary) -> tuple[str, ...]:
+    """Names of the methods that are not shown to be better than the untrained network."""
+    baselines = {one.name: one.unbeaten for one in untrained(summary)}
+    return baselines.get(UNTRAINED_NETWORK, ())
+
+
+def _is_above(estimate: Estimate, baseline: Sequence[float]) -> bool:
+    if len(baseline) == 1:
+        return (estimate.mean if estimate.low is None else estimate.low) > baseline[0]
+    difference = estimate_difference(estimate, over_searches([[value] for value in baseline]))
+    return (difference.mean if difference.low is None else difference.low) > 0
 
 
 def baselines_section(summary: Summary) -> Section | None:

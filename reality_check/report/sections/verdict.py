@@ -1,19 +1,46 @@
-"""The results in plain sentences: who is above whom, and who is not distinguishable."""
+"""Who is above whom, and who is not distinguishable: in sentences, a table and a figure."""
 
 from __future__ import annotations
 
+from functools import partial
 from statistics import fmean
+from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY
-from reality_check.report.looks import look_sentence, stop_sentence
-from reality_check.report.sections.blocks import Block, Bullets, Folded, Heading, Note, Section
+from reality_check.report.analysis import Analysis
+from reality_check.report.figures.comparison import differences_figure
+from reality_check.report.figures.plotting import ReportFigure
+from reality_check.report.sections.blocks import (
+    Block,
+    Bullets,
+    Folded,
+    Heading,
+    Note,
+    PlainTable,
+    Section,
+)
 from reality_check.report.sections.untrained import untrained_note
 from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import counted, listed, p_text, percent, points
-from reality_check.statistics import CONFIDENCE, Comparison
+from reality_check.report.text import NOTHING, counted, listed, p_text, percent, points, rounded
+from reality_check.statistics import CONFIDENCE, Bounds, Comparison
 
-#: More sentences of a category than this are folded away.
-_SHOWN = 3
+#: So many pairs of a category are put into words; the table has all of them.
+_IN_WORDS = 3
+
+#: What is known of a pair, in ``comparisons.csv`` and ``summary.json``. Differences are fractions;
+#: an interval has the endings ``_low``, ``_high``.
+PAIR_KEYS = (
+    *("category", "metric", "better", "other", "verdict", "n_better", "n_other"),
+    *("difference", "low", "high", "any_classes_low", "any_classes_high"),
+    *("p", "holm_p", "pairs_tested"),
+    *(f"probability_of_improvement{ending}" for ending in ("", "_low", "_high")),
+)
+_TABLE_NOTE = (
+    "95 %: interval of the difference, as in the sentences. Any classes: the interval if other "
+    "test classes had been drawn and the networks trained again (classes resampled with all their "
+    "queries). Both are of single pairs. P(A > B): the probability that a run of the better "
+    "method, or the winner of a search, is above one of the other."
+)
 
 #: What an interval of this report covers, and what it does not.
 NOISE_NOTES = {
@@ -39,7 +66,7 @@ NOISE_NOTES = {
 }
 
 #: How a result is counted, in sentences.
-_UNITS = {
+_REPEATS = {
     Basis.SEARCHES: "searches",
     Basis.SUBSETS: "trials",
     Basis.SETTINGS: "retrainings",
@@ -53,31 +80,112 @@ ONE_SEARCH = "One search of each method cannot distinguish losses."
 NO_RESULTS = "No results yet: no reproduction has been scored."
 
 
-def verdict_section(summary: Summary) -> Section:
-    """Return the section: for each category the best two, every other pair, who is missing."""
-    looked = look_sentence(summary.results)
-    blocks: list[Block] = [Note(looked)] if looked else []
+def verdict_section(analysis: Analysis) -> Section:
+    """Return the section: for each category the best pairs, the table of all, who is missing."""
+    summary = analysis.summary
+    blocks: list[Block] = []
+    if figure := _figure(analysis):
+        blocks.append(figure)
     for category in summary.categories:
-        sentences = tuple(category_sentences(summary, category))
-        shown, further = sentences[:_SHOWN], sentences[_SHOWN:]
-        blocks += [Heading(category), Bullets(shown)]
-        if further:
-            title = counted(len(further), "further sentence")
-            blocks.append(Folded(title, (Bullets(further),), headed=False))
+        pairs = summary.comparisons(category)
+        sentences = [pair_sentence(pair, summary.basis) for pair in pairs[:_IN_WORDS]]
+        blocks += [Heading(category), Bullets((*sentences, *_remarks(summary, category)))]
+        if pairs:
+            title = counted(len(pairs), "pair")
+            blocks.append(Folded(title, (_table(analysis, category),), headed=False))
         if note := correction_note(summary, category):
             blocks.append(Note(note))
+    if any(summary.comparisons(category) for category in summary.categories):
+        blocks.append(Note(_TABLE_NOTE))
     return Section("verdict", "Verdict", tuple(blocks))
 
 
-def relations(comparison: Comparison, basis: Basis) -> tuple[str, str, str]:
-    """Return that the first is above the other, that it is a tie, and the difference."""
-    a, b = comparison.better, comparison.other
-    relation = f"{a} is above {b}"
-    if basis is Basis.SETTINGS:
-        a, b = f"what was found for {a}", f"what was found for {b}"
-        relation = f"{a} retrains above {b}"
-    gap = f"{points(comparison.difference.mean)} points {METRICS[PRIMARY]}"
-    return relation, f"{a} is not distinguishable from {b}", gap
+def comparison_records(analysis: Analysis) -> list[dict[str, Any]]:
+    """Return every pair on the primary metric as plain data, under :data:`PAIR_KEYS`."""
+    records = []
+    for category in analysis.summary.categories:
+        for pair in analysis.summary.comparisons(category):
+            difference, classes = pair.difference, _any_classes(analysis, category, pair)
+            values = (
+                *(category, PRIMARY, pair.better, pair.other),
+                "above" if pair.distinct else "not distinguishable",
+                *difference.n,
+                *(difference.mean, difference.low, difference.high),
+                *((classes.low, classes.high) if classes else (None, None)),
+                *(difference.p_value, pair.adjusted_p, pair.pairs),
+                *_value_and_ends(pair.improvement),
+            )
+            records.append(dict(zip(PAIR_KEYS, values, strict=True)))
+    return records
+
+
+def _any_classes(analysis: Analysis, category: str, pair: Comparison) -> Bounds | None:
+    return analysis.differences.get((category, pair.better, pair.other))
+
+
+def _value_and_ends(bounds: Bounds | None) -> tuple[float | None, float | None, float | None]:
+    return (bounds.value, bounds.low, bounds.high) if bounds else (None, None, None)
+
+
+def _table(analysis: Analysis, category: str) -> PlainTable:
+    intervals = (f"Δ {METRICS[PRIMARY]}", "95 %", "Any classes")
+    header = ("Better", "Other", *intervals, "Holm p", "P(A > B)", "Verdict")
+    rows = tuple(
+        (
+            pair.better,
+            pair.other,
+            points(pair.difference.mean),
+            range_text(pair.difference.low, pair.difference.high),
+            range_text(*_value_and_ends(_any_classes(analysis, category, pair))[1:]),
+            NOTHING if pair.adjusted_p is None else p_text(pair.adjusted_p).lstrip("p= "),
+            probability_text(pair.improvement),
+            "above" if pair.distinct else "not distinguishable",
+        )
+        for pair in analysis.summary.comparisons(category)
+    )
+    caption = f"{category}: every pair, differences in percentage points."
+    return PlainTable(caption, header, rows, words=("Better", "Other", "Verdict"))
+
+
+def range_text(low: float | None, high: float | None) -> str:
+    """``"0.40 to 2.00"`` in percentage points."""
+    return NOTHING if low is None or high is None else f"{points(low)} to {points(high)}"
+
+
+def probability_text(improvement: Bounds | None) -> str:
+    """``"0.90 (0.61 to 0.98)"``."""
+    if improvement is None:
+        return NOTHING
+    value, low, high = (rounded(number or 0.0, 2) for number in _value_and_ends(improvement))
+    return f"{value} ({low} to {high})"
+
+
+def of_leader(summary: Summary, category: str) -> list[Comparison]:
+    """Return the comparisons of the method with the highest mean with each other one."""
+    pairs = summary.comparisons(category)
+    return [pair for pair in pairs if pair.better == pairs[0].better]
+
+
+def _figure(analysis: Analysis) -> ReportFigure | None:
+    summary = analysis.summary
+    leading = {category: of_leader(summary, category) for category in summary.categories}
+    shown = {
+        category: pairs
+        for category, pairs in leading.items()
+        if any(pair.difference.half_width for pair in pairs)
+    }
+    if not shown:
+        return None
+    caption = (
+        f"{METRICS[PRIMARY]} of the best method of each category minus that of the others, with "
+        "95 % intervals"
+        + (" (thick), and those for other test classes (thin)." if analysis.differences else ".")
+    )
+    sentences = [
+        f"{c}: {pair_sentence(p, summary.basis)}" for c, pairs in shown.items() for p in pairs
+    ]
+    draw = partial(differences_figure, shown, analysis.differences)
+    return ReportFigure("differences", caption, " ".join([caption, *sentences]), draw)
 
 
 def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
@@ -87,14 +195,23 @@ def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
         comparison: the pair, better method first.
         basis: what it is about.
     """
-    difference, (relation, tie, gap) = comparison.difference, relations(comparison, basis)
-    unit = _UNITS[basis]
-    sizes = f"n = {difference.n[0]} and {difference.n[1]}{unit and ' '}{unit}"
+    a, b = comparison.better, comparison.other
+    relation = f"{a} is above {b}"
+    if basis is Basis.SETTINGS:
+        relation = f"{a} retrains above {b}"
+        a, b = f"what was found for {a}", f"what was found for {b}"
+    tie, difference, repeats = (
+        f"{a} is not distinguishable from {b}",
+        comparison.difference,
+        _REPEATS[basis],
+    )
+    gap = f"{points(difference.mean)} points {METRICS[PRIMARY]}"
+    sizes = f"n = {difference.n[0]} and {difference.n[1]}{repeats and ' '}{repeats}"
     low, high = difference.low, difference.high
     if low is None or high is None or comparison.adjusted_p is None:
         return (
             f"{tie}: a difference of {gap}, but no test with fewer than three "
-            f"{unit or 'runs'} ({sizes})."
+            f"{repeats or 'runs'} ({sizes})."
         )
     evidence = f"{100 * CONFIDENCE:.0f} % interval {points(low)} to {points(high)}, {sizes}"
     if comparison.pairs > 1:
@@ -107,11 +224,10 @@ def pair_sentence(comparison: Comparison, basis: Basis = Basis.VALUES) -> str:
     return f"{tie}: a difference of {gap} ({evidence})."
 
 
-def category_sentences(summary: Summary, category: str) -> list[str]:
-    """Return the sentences of one category: the best two, every other pair, who is missing."""
+def _remarks(summary: Summary, category: str) -> list[str]:
+    """Return sentences on what is no comparison: runs that diverged, methods without results."""
     samples = summary.samples(category, PRIMARY)
-    pairs = summary.comparisons(category)
-    sentences = [pair_sentence(pair, summary.basis) for pair in pairs]
+    sentences = []
     if len(samples) == 1:
         sentences.append(f"Only {next(iter(samples))} has results, so there is nothing to compare.")
     sentences += _divergence(summary, category)
@@ -190,10 +306,9 @@ def leaders(summary: Summary) -> dict[str, list[str]]:
 
 def cautions(summary: Summary) -> list[str]:
     """Return what the verdict is to be read with: who may not have learned, what is serious."""
-    serious = [one.topic for one in summary.results.deviations if one.serious]
+    serious = [deviation.topic for deviation in summary.results.deviations if deviation.serious]
     which = "the serious deviation" if len(serious) == 1 else f"{len(serious)} serious deviations"
-    sentences = [stop_sentence(summary.results)]
-    sentences += [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
+    sentences = [ONE_SEARCH if summary.basis is Basis.SETTINGS else ""]
     warning = f"Read it with {which} below: {listed(serious)}." if serious else ""
     sentences += [untrained_note(summary), warning]
     return [sentence for sentence in sentences if sentence]
@@ -204,8 +319,7 @@ def _leader(summary: Summary, category: str) -> str:
     comparisons = summary.comparisons(category)
     if not comparisons:
         return f"only {next(iter(summary.samples(category, PRIMARY)))} has results"
-    best = comparisons[0].better
-    rivals = [c for c in comparisons if c.better == best]
+    best, rivals = comparisons[0].better, of_leader(summary, category)
     close = [c.other for c in rivals if not c.distinct]
     if not close:
         how_many = "both" if len(rivals) == 2 else f"all {len(rivals)}"
@@ -215,9 +329,9 @@ def _leader(summary: Summary, category: str) -> str:
             return f"the settings found for {best} retrain above {others} on {METRICS[PRIMARY]}"
         return f"{best} is above {others} on {METRICS[PRIMARY]}"
     rivals_named = f"{len(close)} others" if len(close) > 3 else listed(close)
-    lead = f"{best} leads on {METRICS[PRIMARY]}"
+    leading = f"{best} leads on {METRICS[PRIMARY]}"
     if summary.basis is Basis.SETTINGS:
-        lead = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
+        leading = f"the settings found for {best} lead on {METRICS[PRIMARY]}"
         rivals_named = f"those of {rivals_named}"
-        return f"{lead}, but are not distinguishable from {rivals_named}"
-    return f"{lead}, but is not distinguishable from {rivals_named}"
+        return f"{leading}, but are not distinguishable from {rivals_named}"
+    return f"{leading}, but is not distinguishable from {rivals_named}"

@@ -30,7 +30,7 @@ from reality_check.utils.processes import this_process
 
 COMMANDS = (
     *("init", "check", "run", "status", "report", "show", "score", "pack", "merge", "leaderboard"),
-    *("worker", "figure", "verdicts", "claim", "completion"),
+    *("worker", "verdicts", "claim"),
 )
 
 

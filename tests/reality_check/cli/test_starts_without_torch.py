@@ -51,12 +51,9 @@ print(*[name for name in {(*HEAVY, 'optuna')!r} if name in sys.modules])"
 def test_commands_one_after_the_other() -> None:
     commands = [
         "--help",
-        "completion bash",
         "show quickstart",
         "show methods",
         "show papers",
-        "show papers --markdown",
-        "show figures",
         "show trunks",
         "verdicts",
     ]
@@ -74,13 +71,6 @@ def test_the_status_of_a_run_whose_searches_have_not_begun(tiny: Path, tmp_path:
     assert imported(PROGRAM, f"status '{tmp_path}'") == []
     storage = open_storage(storage_url(experiment, tmp_path))
     assert storage.get_all_studies() == [], "to look begins nothing"
-
-
-def test_what_opens_a_database_of_this_version_needs_no_alembic(tiny: Path, tmp_path: Path) -> None:
-    experiment = locked(tiny, tmp_path)
-    open_storage(storage_url(experiment, tmp_path))
-    program = PROGRAM.replace(repr(HEAVY), "('alembic',)")
-    assert imported(program, f"status '{tmp_path}'") == []
 
 
 def test_a_library_that_is_imported_is_seen() -> None:

@@ -3,17 +3,15 @@ from __future__ import annotations
 import pytest
 
 from reality_check.config import compose
+from reality_check.config.described import Description
 from reality_check.config.metrics import (
+    METRICS,
     by_corruption,
     check_name,
-    clean,
-    corrupted,
-    depends_on_geometry,
-    is_binary,
-    is_fraction,
-    is_ranked,
-    recall_depth,
-    title,
+    check_selects,
+    find_metric,
+    metric_of,
+    names_on,
 )
 from reality_check.utils.errors import UsageError
 
@@ -50,23 +48,18 @@ RAW = {
 )
 def test_names_and_titles(name: str, printed: str) -> None:
     check_name(name)
-    assert title(name) == printed
-    assert is_binary(name) == printed.startswith("binary")
-    assert is_fraction(name) == ("ratio" not in printed and name != "AvgDTP")
-    assert is_ranked(name) == (name not in ("AvgDTP", "verification_LFW_se"))
+    metric = metric_of(name)
+    assert metric.title == printed
+    assert metric.needs_faiss == (printed.startswith("binary") or name == "NMI")
+    assert metric.percent == ("ratio" not in printed and name != "AvgDTP")
+    assert (metric.higher_is_better is None) == (name in ("AvgDTP", "verification_LFW_se"))
+    assert not metric.is_own
 
 
 def test_the_depth_of_a_recall() -> None:
-    assert recall_depth("recall_at_10") == recall_depth("binary_recall_at_10") == 10
-    for other in (
-        "recall_at_0",
-        "recall_at_01",
-        "recall_at_",
-        "recall_at_-1",
-        "NMI",
-        "recall_at_K",
-    ):
-        assert recall_depth(other) is None
+    assert metric_of("recall_at_10").depth == metric_of("binary_recall_at_10").depth == 10
+    for other in ("recall_at_0", "recall_at_01", "recall_at_", "recall_at_-1", "recall_at_K"):
+        assert find_metric(other) is None
 
 
 @pytest.mark.parametrize(
@@ -120,28 +113,43 @@ def test_shipped_protocols_ask_for_none() -> None:
         assert compose({**RAW, "protocol": protocol}).protocol.final_metrics == []
 
 
-def test_metrics_on_corrupted_images_are_told_from_the_others() -> None:
-    names = [
-        "NMI",
-        "jigsaw_r_precision",
-        "recall_at_2",
-        "cutout_recall_at_2",
-        "jigsaw_precision_at_1",
-    ]
-    assert clean(names) == ["NMI", "recall_at_2"]
+def test_which_images_a_metric_is_measured_on() -> None:
+    names = ["NMI", "jigsaw_r_precision", "recall_at_2", "cutout_recall_at_2"]
+    names += ["jigsaw_precision_at_1", "trainval_separability", "verification_LFW", "AvgDTP"]
+    assert names_on("test", names) == ["NMI", "recall_at_2"]
+    assert names_on("trainval", names) == ["separability"]
+    assert names_on("training", names) == ["AvgDTP"]
+    assert metric_of("verification_LFW").pairs == "LFW"
     assert by_corruption(names) == {
         "jigsaw": ["r_precision", "precision_at_1"],
         "cutout": ["recall_at_2"],
     }
-    assert corrupted("cutout_recall_at_0") is corrupted("cutout_NMI") is corrupted("cutout") is None
-
-
-def test_traces_are_no_fractions_and_of_one_geometry() -> None:
-    for name in ("trace_between_raw", "trainval_trace_within_raw"):
-        check_name(name)
-        assert not is_fraction(name)
-        assert not depends_on_geometry(name)
-    assert depends_on_geometry("trainval_separability")
-    assert clean(["NMI", "trainval_separability"]) == ["NMI"]
+    for name in ("cutout_recall_at_0", "cutout_NMI", "cutout", "dropout_cutout_precision_at_1"):
+        assert find_metric(name) is None
     with pytest.raises(ValueError, match="no metric 'trainval_NMI'"):
         check_name("trainval_NMI")
+
+
+def test_what_is_of_raw_embeddings_or_of_codes_is_measured_once() -> None:
+    once = {"trace_between_raw", "trainval_trace_within_raw", "AvgDTP", "binary_recall_at_2", "m.f"}
+    for name in (*once, "trainval_separability", "NMI", "recall_at_2", *METRICS):
+        assert metric_of(name).both_geometries == (name not in once)
+
+
+def test_only_what_validation_classes_can_be_measured_by_selects() -> None:
+    for name in (*METRICS, "mean_reciprocal_rank", "recall_at_4", "my_metrics.spread"):
+        assert check_selects(name) == name
+    for name in ("NMI", "binary_recall_at_2", "dropout_precision_at_1", "separability"):
+        with pytest.raises(ValueError, match="nothing can be selected by"):
+            check_selects(name)
+
+
+def test_what_a_run_recorded_of_an_own_metric_is_printed() -> None:
+    described = {"m.f": Description("latency", "ms", False), "of_a_package": Description("x")}
+    metric = metric_of("m.f", described)
+    assert (metric.title, metric.sign, metric.is_own) == ("latency (ms)", -1, True)
+    assert metric_of("of_a_package", described).is_own
+    assert metric_of("m.f").title == "f"
+    assert metric_of("recall_at_2_raw").percent
+    assert metric_of("separability_normalized").title == "separability (ratio)"
+    assert metric_of("of_a_later_version").title == "of_a_later_version"

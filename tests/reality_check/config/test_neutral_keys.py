@@ -10,7 +10,7 @@ from reality_check.config.neutral_keys import is_result_neutral, is_table_neutra
 
 RUNS = {
     *("device", "studies", "slurm", "published_results"),
-    *("protocol.training.gpu", "methods.training.gpu", "methods.packed.file"),
+    *("protocol.described", "protocol.training.gpu", "methods.training.gpu", "methods.packed.file"),
     *(
         "dataset.path",
         "dataset.download",
@@ -40,7 +40,7 @@ def test_the_marked_keys() -> None:
     "key",
     [
         *("slurm.hours", "device", "code.data set from"),
-        *("protocol.training.gpu.probe", "methods.contrastive.training.gpu.cuda_graph"),
+        *("protocol.training.gpu.channels_last", "methods.contrastive.training.gpu.cuda_graph"),
     ],
 )
 def test_no_result_depends_on_a_key_or_one_below_it(key: str) -> None:

@@ -10,17 +10,13 @@ import numpy as np
 import pytest
 import torch
 from support.experiments import shipped
-from support.paths import DOCS
 
 from reality_check.cli.main import main
 from reality_check.config import Experiment, Method, Model, Training, compose
 from reality_check.config.compose import read_experiment
-from reality_check.config.metrics import recall_depth
-from reality_check.config.published import PAPERS
+from reality_check.config.metrics import metric_of
 from reality_check.config.yaml_text import dump_yaml, parse_yaml
 from reality_check.data import ImageSet
-from reality_check.papers.figures import FIGURES
-from reality_check.papers.tables import BEGIN, END, checked_on_small_data, items_in, paper_tables
 from reality_check.report.deviations import find_deviations
 from reality_check.training.fold import FoldTask
 from reality_check.training.methods import fill_settings, middle_params, search_space
@@ -29,53 +25,6 @@ from reality_check.utils.config_files import paper_files
 
 CPU = torch.device("cpu")
 FILES = paper_files()
-ALL = ("cub200", "cars196", "sop")
-#: Every table and figure that is repeated, with its data sets.
-EXPECTED = {
-    "000_sgsl": {
-        "table1": ALL,
-        "table2": ("in_shop",),
-        "table3": ("cub200", "cars196", "in_shop"),
-        "table4": ("cars196",),
-        "table5": (*ALL, "in_shop"),
-        "table6": ("cars196",),
-        "figure4": ("cars196",),
-    },
-    "001_normalized_softmax": {
-        "table1": ALL,
-        "table2": ALL,
-        "table3": ALL,
-        "table4": ("cub200",),
-        "table5": ("cub200",),
-        "table6": ("sop", "in_shop"),
-        "table7": ("cars196", "cub200"),
-        "figure2": ("cars196", "cub200"),
-        "figure3": ("cub200",),
-        "figure4": ("sop",),
-    },
-    "002_grad_ml": {"table3": ALL, "table5": ("cub200",), "table6": ("cub200",)},
-    "003_heated_up_softmax": {
-        "table1": ("cars196",),
-        "table2": ("cub200",),
-        "table3": ("sop",),
-        "table4": ("in_shop",),
-        "table5": ("cars196",),
-    },
-    "004_warped_softmax": {
-        "table1": ALL,
-        "table1_crop256": ALL,
-        "table2": ALL,
-        "table3": ("cub200",),
-        "table4": ("cub200",),
-        "table5": ("ms1mv2",),
-        "table6": ("cub200",),
-        "table7": ("cars196",),
-        "table8": ("sop",),
-        "figure6": ("cub200",),
-        "figure7": ("cub200",),
-        "figure8": ("cars196",),
-    },
-}
 #: Those that have no classes to validate on.
 ALL_EPOCHS = {
     "papers/001_normalized_softmax/table4_cub200",
@@ -192,37 +141,9 @@ def test_images_resized_to_a_square_keep_their_borders(name: str, variant: str |
             assert resize == ((side, side) if squashed else None), method.name
 
 
-def test_every_table_has_its_experiments() -> None:
-    expected = {
-        f"papers/{paper}/{item}_{data}"
-        for paper, items in EXPECTED.items()
-        for item, sets in items.items()
-        for data in sets
-    }
-    assert set(FILES) == expected
-    assert set(EXPECTED) == set(PAPERS)
-
-
 @pytest.fixture(scope="module")
 def experiments() -> dict[str, Experiment]:
     return {name: load(name, None) for name in FILES}
-
-
-def test_each_says_what_it_is_and_how_to_run_it(experiments: dict[str, Experiment]) -> None:
-    for name, experiment in experiments.items():
-        text = FILES[name].read_text(encoding="utf-8")
-        assert text.startswith("# "), name
-        assert f"#   reality-check run {name}\n" in text or f"run {name} " in text, name
-        published = experiment.published_results
-        assert published is not None, name
-        assert (f"papers/{published.paper}", published.config) == (name.rpartition("/")[0], name)
-        kind, number = published.item.split()[:2]
-        figure = FILES[name].stem.startswith("figure")
-        assert (kind == "Figure") == figure, name
-        roman = ["0", "I", "II", "III", "IV", "V", "VI", "VII", "VIII"]
-        digits = "".join(c for c in FILES[name].stem.split("_")[0] if c.isdigit())
-        assert number.strip(",") in (digits, roman[int(digits)]), name
-        assert experiment.name == f"{published.paper}_{FILES[name].stem}"
 
 
 def test_figures_are_percentages_that_grow_with_the_depth(
@@ -241,7 +162,7 @@ def test_figures_are_percentages_that_grow_with_the_depth(
                     curve = [
                         (depth, figure[0])
                         for metric, figure in figures.items()
-                        if (depth := recall_depth(metric))
+                        if (depth := metric_of(metric).depth)
                         and metric.startswith("binary_") == binary
                     ]
                     values = [value for _, value in sorted(curve)]
@@ -333,47 +254,3 @@ def test_show_lists_them_and_shows_one(capsys: pytest.CaptureFixture[str]) -> No
     ]
     assert main(["show", "papers/000_sgsl/table1_cub20"]) == 2
     assert "mean 'papers/000_sgsl/table1_cub200'?" in capsys.readouterr().err
-    assert main(["show", "models", "--markdown"]) == 2
-    assert "--markdown goes with papers" in capsys.readouterr().err
-
-
-def test_the_page_of_the_papers_is_up_to_date(capsys: pytest.CaptureFixture[str]) -> None:
-    page = (DOCS / "papers.md").read_text(encoding="utf-8")
-    assert main(["show", "papers", "--markdown"]) == 0
-    table = capsys.readouterr().out
-    written = page[page.index(BEGIN) + len(BEGIN) : page.index(END)].strip()
-    assert written == table.strip(), "write it again: reality-check show papers --markdown"
-    assert all(f"`{name.partition('/')[2]}`" in table for name in FILES)
-    papers = table.split("\n## ")
-    for name, figure in FIGURES.items():
-        [row] = [row for row in table.splitlines() if f"`reality-check figure {name}`" in row]
-        assert f"| [{figure.source.rpartition(', ')[2].replace('Fig.', 'Figure')}](" in row
-        assert sum(row in paper for paper in papers) == 1
-
-
-@pytest.mark.parametrize(
-    ("source", "items"),
-    [
-        ("000, Table 3", ["Table 3"]),
-        ("000, Fig. 3 and Table 5", ["Figure 3", "Table 5"]),
-        ("001, Tables 6 and 7", ["Table 6", "Table 7"]),
-        ("003, Tables 1 to 4", ["Table 1", "Table 2", "Table 3", "Table 4"]),
-        (
-            "004, Tables I, III and VI to VIII",
-            [f"Table {n}" for n in ["I", "III", "VI", "VII", "VIII"]],
-        ),
-        ("002, section 3 (ours: its tables have no contrastive loss)", []),
-    ],
-)
-def test_the_items_that_a_claim_is_from(source: str, items: list[str]) -> None:
-    assert items_in(source) == items
-
-
-def test_claims_are_of_items_that_there_are() -> None:
-    """But those of plots that are commands, see docs/paper_figures.md."""
-    known = {
-        (published.paper.partition("_")[0], published.item.partition(",")[0])
-        for _, published in paper_tables().values()
-    }
-    drawn = {("000", "Figure 3"), ("003", "Figure 3")}
-    assert set(checked_on_small_data()) - known == drawn

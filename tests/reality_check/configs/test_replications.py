@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from pathlib import Path
 
 import numpy as np
@@ -10,9 +9,7 @@ import pytest
 import torch
 from support.experiments import shipped
 
-from reality_check.config import Experiment
 from reality_check.config.metrics import by_corruption
-from reality_check.config.schema import count_trainings
 from reality_check.data import ImageSet, SampleSet, TensorSet, load_dataset
 from reality_check.evaluation.categories import score_folds, score_networks
 from reality_check.models.network import build_network
@@ -31,10 +28,6 @@ FILES = {
 #: Those whose vectors a user makes first: reality-check embed.
 ON_FEATURES = {name for name in FILES if name.endswith("_features")}
 CPU = torch.device("cpu")
-#: Seconds of a training with all its evaluations on one core, measured while the machine had other
-#: work, and the longest that an experiment may take on two cores.
-SECONDS = {"omniglot": 14, "caltech101": 18, "mnist": 8, "features": 4}
-HOURS = 1.6
 
 
 @pytest.fixture(scope="module")
@@ -56,11 +49,6 @@ def stand_ins() -> dict[str, SampleSet]:
         "caltech101": make("caltech101", 40, 4, 64, 64, 3),
         "mnist_10k": make("mnist_10k", 10, 9, 28, 28, 1),
     }
-
-
-def data_of(experiment: Experiment) -> str:
-    name, _, rest = experiment.dataset.name.partition("_")
-    return "features" if rest == "lite0" else name
 
 
 @pytest.mark.parametrize("name", FILES)
@@ -96,35 +84,15 @@ def test_every_method_trains_two_iterations_and_is_scored(
 
 
 @pytest.mark.parametrize("name", FILES)
-def test_the_budget_is_fair_short_and_as_its_file_says(name: str) -> None:
-    experiment, text = shipped(name), FILES[name].read_text(encoding="utf-8")
-    comment = " ".join(line.lstrip("# ") for line in text.splitlines() if line.startswith("#"))
-    trainings = count_trainings(experiment)
-    assert re.search(rf"\b{trainings} trainings\b", comment), trainings
-    claimed = re.search(r"about (\d+) minutes on two", comment)
-    assert claimed is not None
-    seconds = trainings * SECONDS[data_of(experiment)] / 2
-    assert seconds <= HOURS * 3600
-    assert int(claimed[1]) >= 0.9 * seconds / 60
-    # Either reproductions of one search, or several searches, of which fewer say more.
-    search = experiment.protocol.search
-    assert experiment.protocol.reproductions >= 5 or search.repeats >= 3 or search.budget
-    assert "not the protocol" in experiment.protocol.note
-    for method in experiment.methods:
-        assert search_space(method, experiment.protocol), method.name
-
-
-@pytest.mark.parametrize("name", FILES)
-def test_every_method_but_points_of_curves_is_in_a_claim(name: str) -> None:
+def test_every_method_searches_and_is_in_a_claim(name: str) -> None:
     experiment = shipped(name)
-    assert experiment.claims
     claimed = {
         one.method for claim in experiment.claims for both in claim.comparisons() for one in both
     }
-    further = {"sigma_0p03", "images_2", "images_4", "images_16", "beta_0p5", "beta_2"}
-    assert {method.name for method in experiment.methods} - claimed <= further
-    for claim in experiment.claims:
-        assert re.match(r"00[0-4], (Table|Fig\.|section)", claim.source), claim.source
+    of_curves = {"sigma_0p03", "images_2", "images_4", "images_16", "beta_0p5", "beta_2"}
+    assert {method.name for method in experiment.methods} - claimed <= of_curves
+    for method in experiment.methods:
+        assert search_space(method, experiment.protocol), method.name
 
 
 def test_fixed_values_of_curves_are_the_only_difference_of_their_methods() -> None:

@@ -79,12 +79,12 @@ def test_batches_of_many_sizes_repeat_edge_pixels() -> None:
     assert batch.pixels.shape == (3, 5, 7, 3)
     assert batch.sizes is not None
     assert batch.sizes.tolist() == [[1, 1], [5, 3], [4, 7]]
-    for trial_index, row in zip(batch.pixels.numpy(), rows, strict=True):
+    for padded, row in zip(batch.pixels.numpy(), rows, strict=True):
         height, width = singles[row].shape[:2]
         for y in range(5):
             for x in range(7):
                 expected = singles[row][min(y, height - 1), min(x, width - 1)]
-                assert trial_index[y, x].tolist() == expected.tolist()
+                assert padded[y, x].tolist() == expected.tolist()
 
 
 def test_the_gather_of_a_device_gives_the_same_as_copies() -> None:

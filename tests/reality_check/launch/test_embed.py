@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 import sys
 from pathlib import Path
 from types import ModuleType
@@ -64,8 +65,12 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def embed(folder: Path, *words: str, trunk: str = "my_trunks.Halves") -> Any:
-    given = ["--trunk", trunk, "--out", "birds.npz", "dataset.size=16", *words]
+    given = ["--trunk", trunk, "--out", "birds_features", "dataset.size=16", *words]
     return run_command(folder, "embed", "birds", *given)
+
+
+def contents(folder: Path) -> dict[str, bytes]:
+    return {path.name: path.read_bytes() for path in folder.iterdir()}
 
 
 @pytest.mark.gpu
@@ -83,8 +88,8 @@ def test_a_gpu_computes_the_same_in_float32(folder: Path, monkeypatch: pytest.Mo
         found = {}
         for device in ("cuda", "cpu"):
             assert embed(folder, "--batch-size", "5", "--device", device).returncode == 0
-            found[device] = read_tensors(folder / "birds.npz").samples.array()
-            (folder / "birds.npz").unlink()
+            found[device] = read_tensors(folder / "birds_features").samples.array()
+            shutil.rmtree(folder / "birds_features")
     finally:
         hook.remove()
     on_gpu = [precision for is_cuda, precision in seen if is_cuda]
@@ -95,8 +100,8 @@ def test_a_gpu_computes_the_same_in_float32(folder: Path, monkeypatch: pytest.Mo
 def test_the_file_holds_features_names_labels_and_where_it_comes_from(folder: Path) -> None:
     done = embed(folder, "--batch-size", "5")
     assert done.returncode == 0, done.stderr
-    assert "birds.npz: 12 x 2 float32" in done.stdout
-    data = read_tensors(folder / "birds.npz")
+    assert "birds_features: 12 x 2 float32" in done.stdout
+    data = read_tensors(folder / "birds_features")
     config = ImageFolderData(
         name="birds", reader="image_folder", path=str(folder / "birds"), size=16
     )
@@ -110,7 +115,7 @@ def test_the_file_holds_features_names_labels_and_where_it_comes_from(folder: Pa
     assert data.origin.startswith("birds through my_trunks.Halves, weights none (sha256 ")
     again = embed(folder)
     assert (again.returncode, "12 x 2" in again.stdout) == (0, True)
-    assert sorted(path.name for path in folder.iterdir()) == ["birds", "birds.npz", "cache"]
+    assert sorted(path.name for path in folder.iterdir()) == ["birds", "birds_features", "cache"]
 
 
 def test_a_gallery_shows_the_images_of_the_features_while_they_are_the_same(folder: Path) -> None:
@@ -120,19 +125,19 @@ def test_a_gallery_shows_the_images_of_the_features_while_they_are_the_same(fold
         return _shown(tested, np.array([4, 0]))  # the cards are 128 pixels, the images 16
 
     assert embed(folder).returncode == 0
-    file = folder / "birds.npz"
+    file = folder / "birds_features"
     data = read_tensors(file)
     paths = [folder / "birds" / name for name in ("class3/1.png", "class1/0.png")]
     assert data.subset([3, 1]).sample_names.tolist()[4] == "class3/1.png"  # type: ignore[union-attr]
     images = [np.asarray(Image.open(path)) for path in paths]
     assert np.array_equal(shown(data), images)
-    with np.load(file) as arrays:
-        changed = dict(arrays)
-    np.savez(
-        folder / "fewer.npz", **{**changed, **{k: changed[k][:-1] for k in ("x", "y", "names")}}
-    )
+    arrays = {path.stem: np.load(path) for path in file.iterdir()}
+    np.savez(folder / "same.npz", **arrays)  # as earlier versions wrote them
+    assert np.array_equal(shown(read_tensors(folder / "same.npz")), images)
+    fewer = {name: arrays[name][:-1] for name in ("x", "y", "names")}
+    np.savez(folder / "fewer.npz", **{**arrays, **fewer})
     assert shown(read_tensors(folder / "fewer.npz")).shape[1] == 128
-    np.savez(folder / "other.npz", **{**changed, "y": changed["y"][::-1]})
+    np.savez(folder / "other.npz", **{**arrays, "y": arrays["y"][::-1]})
     assert shown(read_tensors(folder / "other.npz")).shape[1] == 128
     Image.fromarray(images[0][::-1]).save(paths[0])
     assert shown(data).shape[1] == 128
@@ -141,31 +146,31 @@ def test_a_gallery_shows_the_images_of_the_features_while_they_are_the_same(fold
 
 
 def test_a_stopped_call_continues(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    whole = folder / "whole.npz"
     assert embed(folder, "--batch-size", "2").returncode == 0
-    (folder / "birds.npz").rename(whole)
+    whole = contents(folder / "birds_features")
+    shutil.rmtree(folder / "birds_features")
     monkeypatch.setattr("reality_check.launch.embed._MARK_SECONDS", 0.0)
     module = sys.modules[__name__]
     monkeypatch.setattr(module, "CALLS", [])
     monkeypatch.setattr(module, "STOP_AT", 5)  # the first call looks at the shape of the output
     assert embed(folder, "--batch-size", "2").returncode == 130
-    assert not (folder / "birds.npz").exists()
+    assert not (folder / "birds_features").exists()
     monkeypatch.setattr(module, "STOP_AT", 0)
     monkeypatch.setattr(module, "CALLS", [])
     done = embed(folder, "--batch-size", "2")
     assert "Continuing after 6 of 12 samples" in done.stdout
     assert module.CALLS == [1, 2, 2, 2]
-    assert (folder / "birds.npz").read_bytes() == whole.read_bytes()
-    assert not (folder / "birds.npz.partial").exists()
+    assert contents(folder / "birds_features") == whole
+    assert not (folder / "birds_features.partial").exists()
 
 
 def test_a_stopped_call_of_another_trunk_is_not_continued(folder: Path) -> None:
-    work = folder / "birds.npz.partial"
+    work = folder / "birds_features.partial"
     work.mkdir()
     np.save(work / "x.npy", np.ones((12, 2), np.float32))
     (work / "progress.json").write_text(json.dumps({"trunk": "another", "done": 8}))
     assert embed(folder).returncode == 0
-    assert not (read_tensors(folder / "birds.npz").samples.array() == 1).any()
+    assert not (read_tensors(folder / "birds_features").samples.array() == 1).any()
 
 
 @pytest.mark.parametrize(
@@ -180,11 +185,11 @@ def test_a_file_of_other_features_is_left_alone(
     folder: Path, words: list[str], trunk: str, text: str
 ) -> None:
     assert embed(folder).returncode == 0
-    before = (folder / "birds.npz").read_bytes()
+    before = contents(folder / "birds_features")
     done = embed(folder, *words, trunk=trunk)
     assert done.returncode == 2
     assert text in done.stderr
-    assert (folder / "birds.npz").read_bytes() == before
+    assert contents(folder / "birds_features") == before
 
 
 @pytest.mark.parametrize(
@@ -197,18 +202,18 @@ def test_a_file_of_other_features_is_left_alone(
         (["model.pooling=mean"], "my_trunks.Halves", "pooling must be one of"),
         (["--device", "cuda:9"], "my_trunks.Halves", "device 'cuda:9' is not here"),
         (["dataset.path=birds/.."], "my_trunks.Halves", "are of one class, 'birds'"),
-        (["--out", "birds.h5"], "my_trunks.Halves", "features are written as .npz"),
+        (["--out", "birds.npz"], "my_trunks.Halves", "into a folder of .npy files; write 'birds'"),
     ],
 )
 def test_refuses(folder: Path, words: list[str], trunk: str, text: str) -> None:
     done = embed(folder, *words, trunk=trunk)
     assert done.returncode == 2
     assert text in done.stderr
-    assert not list(folder.glob("*.npz"))
+    assert not (folder / "birds_features").exists()
 
 
 def test_a_path_that_is_not_there_is_no_name(folder: Path) -> None:
-    done = run_command(folder, "embed", "./bird", "--trunk", "conv4", "--out", "o.npz")
+    done = run_command(folder, "embed", "./bird", "--trunk", "conv4", "--out", "o")
     assert (done.returncode, "no dataset named './bird', no folder" in done.stderr) == (2, True)
 
 
@@ -216,15 +221,16 @@ def test_random_weights_are_told(folder: Path) -> None:
     assert "The weights of conv4 are random" in embed(folder, trunk="conv4").stdout
 
 
-def test_an_npz_of_others_is_never_replaced(folder: Path) -> None:
-    np.savez(folder / "birds.npz", x=np.ones(3))
+def test_what_is_not_ours_is_never_replaced(folder: Path) -> None:
+    (folder / "birds_features").mkdir()
+    np.save(folder / "birds_features" / "x.npy", np.ones((3, 2)))
     done = embed(folder)
-    assert (done.returncode, "no file of reality-check embed" in done.stderr) == (2, True)
+    assert (done.returncode, "no folder of reality-check embed" in done.stderr) == (2, True)
 
 
 def test_tensors_can_be_embedded_too(folder: Path) -> None:
     draw = np.random.default_rng(1)
     np.savez(folder / "waves.npz", x=draw.normal(size=(6, 3, 4, 8)), y=np.arange(6) % 2)
-    out = ["--trunk", "my_trunks.Halves", "--out", "o.npz", "--dtype", "float16"]
+    out = ["--trunk", "my_trunks.Halves", "--out", "o", "--dtype", "float16"]
     assert run_command(folder, "embed", "waves.npz", *out).returncode == 0
-    assert read_tensors(folder / "o.npz").samples.values.dtype == np.float16
+    assert read_tensors(folder / "o").samples.values.dtype == np.float16

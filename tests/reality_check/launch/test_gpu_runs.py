@@ -35,7 +35,7 @@ CHANGES = [
     f"protocol.final_metrics={FINAL_METRICS}",
     "protocol.search.trials=1",
     "protocol.training.max_epochs=1",
-    "protocol.training.gpu.probe=false",
+    "protocol.training.gpu.cuda_graph=false",
     "dataset.classes=32",
 ]
 

@@ -24,7 +24,7 @@ from reality_check.launch.prepare import prepare
 from reality_check.studies.campaign import Campaign
 from reality_check.training.trainer import Trainer
 from reality_check.utils.errors import UsageError, WorkFailed
-from reality_check.utils.exit_status import FAILED, UNTOLD, USAGE
+from reality_check.utils.exit_status import FAILED, UNEXPLAINED, USAGE
 
 #: A loss that notes which GPUs its process sees.
 LOSS = """\
@@ -72,7 +72,7 @@ def test_a_worker_that_cannot_even_say_why_it_failed(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     with pytest.raises(WorkFailed, match=r"worker 0 failed and could not write why into .*disk"):
-        watch(tmp_path, f"raise SystemExit({UNTOLD})", monkeypatch)
+        watch(tmp_path, f"raise SystemExit({UNEXPLAINED})", monkeypatch)
 
 
 @pytest.mark.parametrize(("status", "error"), [(FAILED, WorkFailed), (USAGE, UsageError)])
@@ -115,7 +115,7 @@ def test_a_failure_that_cannot_be_written_has_a_status_of_its_own(
     assert "not an output folder" in capsys.readouterr().err
     monkeypatch.setattr(local, "atomic_write", full)
     local.forget_failure(tmp_path, 0)
-    assert worker.work(tmp_path, 0) == UNTOLD
+    assert worker.work(tmp_path, 0) == UNEXPLAINED
     assert "not an output folder" in capsys.readouterr().err
 
 

@@ -486,7 +486,7 @@ def test_a_worker_without_work_says_so_and_waits_as_long_as_its_poll_took(
         (
             RuntimeError("CUDA error: an illegal memory access was encountered"),
             WorkFailed,
-            r"illegal memory access .* protocol\.training\.gpu\.probe=false it continues",
+            r"illegal memory access .* protocol\.training\.gpu\.cuda_graph=false it continues",
         ),
         (
             torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2.00 GiB.\nGPU 0 has"),

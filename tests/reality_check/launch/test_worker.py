@@ -8,18 +8,15 @@ import signal
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import pytest
 import torch
 from support.paths import DOCS
 
-from reality_check.api import load_results
 from reality_check.config import load_experiment
 from reality_check.data import residency
 from reality_check.launch import worker
-from reality_check.launch.energy.counters import Counter
 from reality_check.launch.prepare import prepare
 from reality_check.launch.work_loop import WorkLoop
 from reality_check.launch.worker import work
@@ -34,7 +31,7 @@ def begun(tiny: Path, tmp_path: Path) -> Path:
     """The output folder of a run that was stopped before its first trial."""
     prepared = prepare(load_experiment(tiny), tmp_path / "out")
     campaign = Campaign(prepared.experiment, tmp_path / "out")
-    campaign.baselines().note("data", prepared.describe_data())
+    campaign.baselines().set_attribute("data", prepared.describe_data())
     (tmp_path / "out" / "logs").mkdir()
     return tmp_path / "out"
 
@@ -141,26 +138,3 @@ def test_the_job_script_of_the_docs_ends_as_its_worker_did(tmp_path: Path, statu
     done = subprocess.run(command, env=environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (status, "")
     assert done.stdout == ("requeue 77\n" if status == STOPPED else "")
-
-
-def test_a_worker_notes_the_energy_of_every_stage(
-    begun: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    hundred_watts = Counter("c", "processors", None, lambda: 100 * time.monotonic())
-    seen: list[tuple[torch.device, int]] = []
-
-    def find(device: torch.device, count: int) -> tuple[list[Counter], list[str]]:
-        seen.append((device, count))
-        return [hundred_watts], []
-
-    monkeypatch.setattr(worker, "find_counters", find)
-    assert work(begun, 0) == DONE
-    assert seen == [(torch.device("cpu"), 1)]
-    results = load_results(begun)
-    stages = {(cost.method, cost.stage) for cost in results.costs}
-    assert {(energy.method, energy.stage) for energy in results.energy} == stages
-    for energy in results.energy:
-        assert energy.kilowatt_hours == pytest.approx(energy.hours / 10, rel=0.01)
-    # All the work is metered.
-    hours = sum(cost.hours for cost in results.costs)
-    assert sum(energy.hours for energy in results.energy) >= 0.99 * hours

@@ -13,7 +13,7 @@ from support.recorded_runs import CODE, experiment
 from reality_check.api import merge, pack, report
 from reality_check.cli.main import main
 from reality_check.config.schema import Experiment
-from reality_check.registry.joining import check_joinable, joined, joined_code, notes_of
+from reality_check.registry.joining import check_joinable, joined, joined_code
 from reality_check.registry.pack import Pack
 from reality_check.studies.growth import Step
 from reality_check.utils.errors import UsageError
@@ -168,17 +168,3 @@ def test_one_pack_alone_becomes_its_folder_again(runs: Path, tmp_path: Path) -> 
     shutil.copytree(runs / "one", before)
     report(before)
     assert below(again) == below(before)
-
-
-def test_energy_of_work_that_stays_behind_is_left_out() -> None:
-    lines = [
-        {"machine": "m", "counters": {}, "missing": []},
-        {"time": 1, "joules": {}, "work": ["", "baselines"]},
-        {"time": 2, "joules": {}, "work": ["a", "search"]},
-        {"time": 3, "joules": {}, "work": ["b", "search"]},
-    ]
-    notes = "\n".join(map(json.dumps, lines)).encode() + b'\n{"torn'
-    work = [json.loads(line).get("work", "head") for line in notes_of(notes).splitlines()]
-    assert work == ["head", None, ["a", "search"], ["b", "search"]]
-    work = [json.loads(line).get("work", "head") for line in notes_of(notes, ["b"]).splitlines()]
-    assert work == ["head", None, None, ["b", "search"]]

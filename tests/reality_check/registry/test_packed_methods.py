@@ -85,13 +85,6 @@ def test_what_cannot_be_taken_is_said(theirs: Path, entry: str, words: str) -> N
         loaded(entry.replace("%s", str(theirs)))
 
 
-def test_a_pack_cannot_be_looked_at_while_it_grows(theirs: Path) -> None:
-    looks = "protocol.search={repeats: 6, looks: [4]}"
-    methods = f"methods=[{{from: {theirs}}}, quick/contrastive]"
-    with pytest.raises(UsageError, match=r"'normalized_softmax' comes from a pack .*looks=\[4\]"):
-        load_experiment(TINY, [*OVERRIDES, methods, looks])
-
-
 def checked(experiment: Any, *steps: Step, **code: str) -> dict[str, str]:
     return check_packed(experiment, {**CODE, **code}, steps, packs_of(experiment))
 

@@ -10,12 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from reality_check.report.combine import combine, differences, folder_labels, groups
-from reality_check.report.pooling import Source
+from reality_check.report.combine import Source, combine, differences, folder_labels, groups
 from reality_check.results import (
     Cost,
     Deviation,
-    Energy,
     ExperimentResults,
     MethodResults,
     QueryScores,
@@ -60,8 +58,6 @@ def results(
             for run in range(2)
         ),
         costs=tuple(Cost(name, "search", "cpu", 1, 0.5) for name in methods),
-        energy=tuple(Energy(name, "search", "gpus", 1.5, 0.5) for name in methods),
-        energy_missing=(f"No counter of {config['name']}.", "No counter of memory."),
         config=config,
     )
     return dataclasses.replace(shown, **fields)
@@ -140,12 +136,6 @@ def test_methods_of_the_same_name_are_kept_apart() -> None:
     assert [method.origin for method in whole.methods] == ["f0", "f0", "f1", "f1"]
     assert [entry["name"] for entry in whole.config["methods"]] == names
     assert [cost.method for cost in whole.costs] == names
-    assert [energy.method for energy in whole.energy] == names
-    assert whole.energy_missing == (
-        "No counter of one.",
-        "No counter of memory.",
-        "No counter of two.",
-    )
     assert list(dict.fromkeys(row.method for row in whole.rows)) == names
     assert {row.experiment for row in whole.rows} == {"one", "two"}
     assert {record.method for m in whole.methods for record in m.reproductions} == {*names}

@@ -146,7 +146,7 @@ def test_what_a_search_at_random_does_not_use_is_no_rule() -> None:
 
 
 def test_what_makes_steps_on_a_gpu_faster_is_no_rule() -> None:
-    assert find(overrides=("protocol.training.gpu.probe=false",)) == find(overrides=())
+    assert find(overrides=("protocol.training.gpu.cuda_graph=false",)) == find(overrides=())
 
 
 def test_what_a_random_crop_would_be_like_is_no_rule_where_there_is_none() -> None:

@@ -90,7 +90,7 @@ def test_other_folders_are_grouped_and_what_differs_is_said(tmp_path: Path) -> N
     assert "protocol.search.trials 8 50" in words
     assert "Group 1: first and second" in words
     assert "Group 2: third" in words
-    assert page.count('data-category="ensemble"') == 2, "a table for each"
+    assert page.count('data-category="MAP@R on the test classes"') == 2, "a table for each"
     assert re.findall(r'href="(group_[^"]+)"', page) == [f"group_{i}/report.html" for i in (1, 2)]
     for number in (1, 2):
         assert (tmp_path / f"group_{number}" / "report.html").exists()

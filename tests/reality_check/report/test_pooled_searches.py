@@ -12,8 +12,7 @@ import pytest
 from numpy.typing import NDArray
 
 from reality_check.config.metrics import PRIMARY
-from reality_check.report.combine import combine
-from reality_check.report.pooling import Source
+from reality_check.report.combine import Source, combine
 from reality_check.report.summary import Basis, Summary
 from reality_check.results import (
     ExperimentResults,

@@ -79,16 +79,6 @@ def test_the_gap_is_the_winner_above_its_retrainings() -> None:
     assert gap.half_width == pytest.approx(expected)
 
 
-def test_a_winner_chosen_among_equals_is_above_its_retrainings() -> None:
-    draw = np.random.default_rng(0)
-    gaps = [
-        selection_gap(draw.normal(size=20).max(), draw.normal(size=5).tolist()).mean
-        for _ in range(300)
-    ]
-    # The expected largest of 20 normal values.
-    assert np.mean(gaps) == pytest.approx(1.867, abs=0.1)
-
-
 def test_one_more_training_falls_into_the_prediction_interval() -> None:
     draw = np.random.default_rng(1)
     covered = 0

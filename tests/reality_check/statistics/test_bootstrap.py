@@ -7,8 +7,6 @@ import tracemalloc
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
-from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from reality_check.statistics import (
@@ -55,35 +53,6 @@ def test_memory_is_bounded_without_changing_the_draws(monkeypatch: pytest.Monkey
     assert resampled_means(totals, counts, draws=40) == pytest.approx(whole)
 
 
-@settings(max_examples=60, deadline=None)
-@given(st.integers(2, 6), st.integers(0, 99), st.floats(0.5, 3), st.floats(-1, 1))
-def test_draws_move_with_the_scores(classes: int, seed: int, scale: float, shift: float) -> None:
-    draw = np.random.default_rng(seed)
-    labels = np.repeat(np.arange(classes), draw.integers(1, 5, classes))
-    scores = draw.random((1, len(labels)))
-    first = resampled_means(*class_totals(scores, labels), draws=20)
-    moved = resampled_means(*class_totals(scale * scores + shift, labels), draws=20)
-    assert moved == pytest.approx(scale * first + shift)
-
-
-def test_the_spread_is_that_of_the_theory() -> None:
-    # Equal classes: the mean of C class means, so the variance is theirs over C (with 1 / C).
-    draw = np.random.default_rng(1)
-    means = draw.normal(0.4, 0.1, 60)
-    totals = 5 * means[None, :]
-    draws = resampled_means(totals, np.full(60, 5), draws=20_000)
-    assert draws.mean() == pytest.approx(means.mean(), abs=3e-4)
-    assert draws.std() == pytest.approx(means.std() / math.sqrt(60), rel=0.03)
-
-
-def test_differences_of_two_methods_share_their_draws() -> None:
-    draw = np.random.default_rng(2)
-    hard = draw.normal(0, 0.2, 40)  # the same classes are hard for both
-    totals = np.stack([hard + 0.5, hard + 0.45 + draw.normal(0, 0.01, 40)])
-    draws = resampled_means(totals, np.ones(40, dtype=np.int64))
-    assert (draws[:, 0] - draws[:, 1]).std() < 0.1 * draws[:, 0].std()
-
-
 def test_the_percentiles_of_normal_draws_are_the_t_interval() -> None:
     values = np.random.default_rng(3).normal(0, 1, 8)
     interval = t_interval(values.tolist())
@@ -122,25 +91,6 @@ def test_intervals_over_classes_cover_and_those_over_queries_do_not(classes: int
             by_query += covered and units != classes
     assert 0.92 <= by_class / 300 <= 0.98
     assert by_query / 300 < 0.75
-
-
-@pytest.mark.parametrize(("runs", "most"), [(3, 1.0), (10, 0.985)])
-def test_both_levels_together_cover_and_three_runs_give_wide_intervals(
-    runs: int, most: float
-) -> None:
-    draw = np.random.default_rng(6)
-    covered = 0
-    for _ in range(300):
-        scores, labels = hierarchical(draw, 12)
-        runs_scores = scores[None] + draw.normal(0, 0.4, (runs, 1))
-        totals, counts = class_totals(runs_scores, labels)
-        draws = resampled_means(totals.mean(axis=0)[None], counts, 1500, int(draw.integers(2**31)))
-        values = runs_scores.mean(axis=1)
-        error = float(values.std(ddof=1)) / math.sqrt(runs)
-        both = with_noise(draws[:, 0], error, runs - 1, int(draw.integers(2**31)))
-        found = percentile_interval(both, float(values.mean()), 12)
-        covered += found.low <= 0 <= found.high
-    assert 0.93 <= covered / 300 <= most
 
 
 def test_many_classes_leave_the_t_interval_over_reproductions() -> None:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 
 import numpy as np
 import pytest
@@ -11,10 +10,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from reality_check.statistics import (
-    Lead,
     expected_best,
     expected_best_band,
-    leaders_by_budget,
 )
 
 few = st.lists(st.floats(0, 1, width=32), min_size=1, max_size=6)
@@ -27,19 +24,6 @@ def test_without_replacement_it_is_the_mean_over_all_subsets(values: list[float]
     for n in range(1, len(values) + 1):
         subsets = list(itertools.combinations(values, n))
         assert found[n - 1] == pytest.approx(np.mean([max(s) for s in subsets]), abs=1e-9)
-
-
-@settings(max_examples=60, deadline=None)
-@given(few, st.floats(0.1, 5), st.floats(-3, 3))
-def test_it_rises_to_the_maximum_and_moves_with_the_values(
-    values: list[float], scale: float, shift: float
-) -> None:
-    found = expected_best(values)
-    assert found[0] == pytest.approx(np.mean(values))
-    assert found[-1] == pytest.approx(max(values))
-    assert (np.diff(found) >= -1e-12).all()
-    moved = expected_best([scale * v + shift for v in values])
-    assert moved == pytest.approx(scale * found + shift)
 
 
 def test_many_trials_do_not_overflow() -> None:
@@ -77,14 +61,3 @@ def test_the_band_is_that_of_the_distribution_functions() -> None:
 def test_no_trials_are_an_error() -> None:
     with pytest.raises(ValueError, match="at least one trial"):
         expected_best([])
-
-
-def test_who_leads_with_how_many_trials() -> None:
-    curves = {
-        "slow": np.array([0.1, 0.2, 0.35, 0.4]),
-        "quick": np.array([0.3, 0.3, 0.3, 0.3, 0.9]),
-    }
-    assert leaders_by_budget(curves) == [Lead("quick", 1, 2), Lead("slow", 3, 4)]
-    assert leaders_by_budget({}) == []
-    assert leaders_by_budget({"one": np.array([0.1, 0.2])}) == [Lead("one", 1, 2)]
-    assert not math.isnan(curves["slow"][0])

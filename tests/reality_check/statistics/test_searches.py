@@ -6,8 +6,6 @@ import math
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from scipy import stats
 from support.welch import welch_difference
 
@@ -15,9 +13,7 @@ from reality_check.statistics import (
     Estimate,
     Shares,
     allow_for_skew,
-    compare_estimates,
     estimate_difference,
-    holm,
     over_searches,
     paired_difference,
     planned_error,
@@ -27,10 +23,6 @@ from reality_check.statistics import (
 
 FIRST = [[0.281, 0.276], [0.290, 0.285], [0.279, 0.270], [0.284, 0.284]]
 SECOND = [[0.270, 0.268], [0.281, 0.279], [0.266, 0.262]]
-
-runs = st.lists(
-    st.lists(st.integers(-50, 50).map(float), min_size=1, max_size=4), min_size=1, max_size=6
-)
 
 
 def means(searches: list[list[float]]) -> list[float]:
@@ -53,36 +45,7 @@ def test_every_search_counts_once_however_often_its_winner_was_trained() -> None
     assert over_searches([[0.0] * 9, [1.0]]).mean == 0.5
 
 
-def test_a_value_that_is_not_finite_leaves_no_mean() -> None:
-    found = over_searches([[0.2, math.nan], [0.3]])
-    assert math.isnan(found.mean)
-    assert found.half_width is None
-    with pytest.raises(ValueError, match="at least one value"):
-        over_searches([])
-
-
-@given(runs, st.floats(0.1, 10), st.floats(-10, 10))
-def test_the_estimate_follows_the_unit(
-    searches: list[list[float]], scale: float, shift: float
-) -> None:
-    found = over_searches(searches)
-    moved = over_searches([[scale * v + shift for v in values] for values in searches])
-    assert moved.mean == pytest.approx(scale * found.mean + shift, abs=1e-9)
-    if found.error is not None:
-        assert moved.error == pytest.approx(scale * found.error, abs=1e-9)
-
-
 # -- differences ---------------------------------------------------------------------------------
-
-
-def test_the_difference_of_estimates_is_scipys_welch_test() -> None:
-    found = estimate_difference(over_searches(FIRST), over_searches(SECOND))
-    theirs = stats.ttest_ind(means(FIRST), means(SECOND), equal_var=False)
-    low, high = theirs.confidence_interval(0.95)
-    assert (found.low, found.high) == pytest.approx((low, high))
-    assert found.p_value == pytest.approx(theirs.pvalue)
-    assert found.degrees == pytest.approx(theirs.df)
-    assert found.n == (4, 3)
 
 
 def test_infinite_degrees_are_the_normal_test() -> None:
@@ -106,19 +69,6 @@ def test_fewer_than_three_searches_have_an_interval_and_no_test() -> None:
         two = difference([0.3, 0.31], [0.1, 0.12])
         assert two.half_width is not None
         assert two.p_value is None
-
-
-def test_pairs_of_estimates_are_ranked_and_corrected_together() -> None:
-    searches = {"a": SECOND, "b": FIRST, "c": [[v + 0.05 for v in row] for row in FIRST]}
-    found = compare_estimates({name: over_searches(values) for name, values in searches.items()})
-    assert [(c.better, c.other) for c in found] == [("c", "b"), ("c", "a"), ("b", "a")]
-    p_values = [c.difference.p_value for c in found]
-    assert [c.adjusted_p for c in found] == holm([p for p in p_values if p is not None])
-    raw = {(c.better, c.other): c.difference.p_value for c in found}
-    theirs = [
-        stats.ttest_ind(means(searches[a]), means(searches[b]), equal_var=False) for a, b in raw
-    ]
-    assert list(raw.values()) == pytest.approx([test.pvalue for test in theirs])
 
 
 # -- variances -----------------------------------------------------------------------------------
@@ -187,30 +137,6 @@ def test_the_smallest_difference_of_a_normal_test_is_the_textbooks() -> None:
 def test_an_unknown_variance_is_said() -> None:
     with pytest.raises(ValueError, match=r"Shares\(search=None, training=1.0\) lacks a variance"):
         planned_error(Shares(None, 1.0), 3, 2)
-
-
-# -- nested data: false verdicts and coverage ----------------------------------------------------
-
-
-@pytest.mark.parametrize("ratio", [0.0, 0.5, 1.0, 2.0])
-@pytest.mark.parametrize("searches", [3, 5, 10])
-def test_equal_methods_are_called_different_as_often_as_agreed(searches: int, ratio: float) -> None:
-    """``ratio``: standard deviation between searches over that of a retraining."""
-    draw = np.random.default_rng(2)
-    campaigns, reproductions = 1000, 2
-    shape = (2, campaigns, searches)
-    winners = ratio * draw.normal(size=(*shape, 1))
-    values = (winners + draw.normal(size=(*shape, reproductions))).tolist()
-    false = covered = 0
-    for first, second in zip(*values, strict=True):
-        estimates = over_searches(first), over_searches(second)
-        p_value = estimate_difference(*estimates).p_value
-        assert p_value is not None
-        assert estimates[0].half_width is not None
-        false += p_value < 0.05
-        covered += abs(estimates[0].mean) <= estimates[0].half_width
-    assert 0.015 <= false / campaigns <= 0.07
-    assert 0.93 <= covered / campaigns <= 0.97
 
 
 def test_intervals_over_short_searches_are_wider_and_errors_are_not() -> None:

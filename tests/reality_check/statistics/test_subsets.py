@@ -16,8 +16,6 @@ from reality_check.statistics import (
     MAX_LEFT_OUT,
     all_subsets,
     budget_curve,
-    estimate_difference,
-    expected_best,
     jackknife_error,
     left_out,
     paired_subsets_difference,
@@ -91,58 +89,6 @@ def test_the_weights_of_many_trials_neither_overflow_nor_lose_their_sum() -> Non
     assert np.isfinite(weights).all()
     assert weights.sum() == pytest.approx(1)
     assert weights[-1] == pytest.approx(0.25)
-
-
-def test_one_of_all_trials_is_their_mean_and_has_its_error() -> None:
-    draw = np.random.default_rng(0)
-    validation, tests = draw.normal(size=20).tolist(), draw.normal(size=20)
-    found = all_subsets(validation, dict(enumerate(tests.tolist())), 1)
-    assert found.mean == pytest.approx(tests.mean())
-    assert found.error == pytest.approx(tests.std(ddof=1) / math.sqrt(20))
-
-
-def test_all_of_the_trials_is_the_one_search_and_has_no_error() -> None:
-    found = all_subsets([0.1, 0.4, 0.3], {1: 0.25, 2: 0.35}, 3)
-    assert found.mean == 0.25
-    assert found.half_width is None
-    assert found.low is None
-
-
-@given(st.lists(st.integers(0, 30), min_size=4, max_size=12))
-def test_where_what_selects_is_what_counts_it_is_the_expected_best(values: list[int]) -> None:
-    budgets = range(1, len(values) + 1)
-    curve = [all_subsets(values, dict(enumerate(values)), n).mean for n in budgets]
-    assert curve == pytest.approx(expected_best(values), abs=1e-9)
-    assert all(a <= b + 1e-9 for a, b in itertools.pairwise(curve)), "more trials never hurt"
-
-
-@given(searches(), st.floats(0.1, 10), st.floats(-10, 10))
-def test_the_estimate_follows_the_unit_of_the_scores_and_only_the_order_of_validation(
-    search: tuple[list[int], dict[int, int], int], scale: float, shift: float
-) -> None:
-    validation, tests, budget = search
-    if enumerated(validation, tests, budget) is None:
-        return
-    found = all_subsets(validation, tests, budget)
-    moved = {trial: scale * score + shift for trial, score in tests.items()}
-    other = all_subsets([math.exp(v) for v in validation], moved, budget)
-    assert other.mean == pytest.approx(scale * found.mean + shift, abs=1e-9)
-    if found.error is None or other.error is None:
-        assert found.error is other.error
-    else:
-        assert other.error == pytest.approx(scale * found.error, abs=1e-7)
-    again = all_subsets(
-        validation[::-1], {len(validation) - 1 - t: s for t, s in tests.items()}, budget
-    )
-    assert again.mean == pytest.approx(found.mean, abs=1e-12), "the order of the trials"
-
-
-def test_diverged_trials_share_the_last_places() -> None:
-    validation = [0.0, 0.3, 0.0, 0.2, 0.0]
-    shares = subset_shares(validation, dict.fromkeys(range(5), 0.0), 2)
-    assert shares[0] == shares[2] == shares[4] == pytest.approx((0 + 1 + 2) / 3 / 10)
-    assert shares[1] == pytest.approx(0.4)
-    assert sum(shares.values()) == pytest.approx(1)
 
 
 def test_the_shares_make_the_estimate() -> None:
@@ -279,26 +225,3 @@ def test_the_estimate_is_that_of_independent_searches_and_its_interval_holds() -
     assert best.mean() == pytest.approx(truth, abs=0.04)
     covered = np.abs(best - truth) <= reach * jackknife_error(best_deleted)
     assert 0.93 <= covered.mean() <= 0.97
-
-
-def test_shared_draws_make_the_joint_interval_narrower_and_it_holds() -> None:
-    draw = np.random.default_rng(6)
-    campaigns, trials, budget = 600, 40, 6
-    luck = -draw.exponential(size=(campaigns, trials))
-    first, second = (
-        (luck + 0.3 * draw.normal(size=luck.shape), luck + 0.3 * draw.normal(size=luck.shape))
-        for _ in range(2)
-    )
-    false, joint, apart = 0, 0.0, 0.0
-    for row in range(campaigns):
-        (v, t), (w, u) = ((x[row].tolist(), dict(enumerate(y[row]))) for x, y in (first, second))
-        found = paired_subsets_difference((v, t), (w, u), budget)
-        separate = estimate_difference(all_subsets(v, t, budget), all_subsets(w, u, budget))
-        assert found.mean == pytest.approx(separate.mean)
-        assert found.p_value is not None
-        assert found.error is not None
-        assert separate.error is not None
-        false += found.p_value < 0.05
-        joint, apart = joint + found.error, apart + separate.error
-    assert joint < 0.9 * apart
-    assert 0.01 <= false / campaigns <= 0.075

@@ -1,7 +1,6 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Any
 
 import pytest
 from support.paths import TINY
@@ -10,6 +9,7 @@ from reality_check.config import load_experiment
 from reality_check.config.metrics import Stage
 from reality_check.studies.campaign import Campaign, final_epochs, storage_url
 from reality_check.studies.storage import storage_file
+from reality_check.studies.study import StudyPlan
 from reality_check.utils.seeds import derive
 
 
@@ -38,8 +38,8 @@ def test_studies_draw_from_seeds_of_their_own_that_follow_from_the_experiments(
 ) -> None:
     seeds: dict[str, int] = {}
 
-    def make(*arguments: Any, **_: Any) -> None:
-        seeds[arguments[1]] = arguments[6]
+    def make(_: object, plan: StudyPlan) -> None:
+        seeds[plan.name] = plan.seed
 
     monkeypatch.setattr("reality_check.studies.campaign.Study", make)
     url = f"storage=journal://{tmp_path / 'studies.log'}"

@@ -14,7 +14,7 @@ from reality_check.launch.local import write_progress
 from reality_check.launch.work_loop import PAUSES, _pause
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import DuplicateTrial, Study
+from reality_check.studies.study import DuplicateTrial, Study, StudyPlan
 from reality_check.studies.trial import TrialResult
 from reality_check.utils import interrupt as stopping
 
@@ -31,11 +31,11 @@ def storage(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> PatientStorage:
 
 
 def make_stage(storage: PatientStorage, num_trials: int) -> Study:
-    return Study(storage, "stage", num_trials, {}, "random", 1, 0, fixed=[{}] * num_trials)
+    return Study(storage, StudyPlan("stage", num_trials, 0, fixed=[{}] * num_trials))
 
 
 @pytest.mark.parametrize(("num_trials", "workers"), [(8, 5), (5, 8)])
-def test_workers_that_raced_for_one_slot_race_for_others_next(
+def test_workers_that_raced_for_one_index_race_for_others_next(
     storage: PatientStorage, num_trials: int, workers: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """All begin at the same moment: each saw trial index 0 free, and enqueued it."""
@@ -59,7 +59,7 @@ def test_workers_that_raced_for_one_slot_race_for_others_next(
     assert len(set(offered)) == min(len(losers), num_trials - 1)
 
 
-def test_one_worker_alone_takes_the_slots_in_their_order(storage: PatientStorage) -> None:
+def test_one_worker_alone_takes_the_indices_in_their_order(storage: PatientStorage) -> None:
     seen = []
     stage = make_stage(storage, 4)
     while stage.work_once(

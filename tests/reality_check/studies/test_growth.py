@@ -18,14 +18,14 @@ from reality_check.launch.worker import work
 from reality_check.studies.campaign import Campaign, read_campaign
 from reality_check.studies.growth import (
     describe_changes,
-    note_step,
     read_steps,
-    slots,
+    record_step,
+    reproduction_order,
     without_growth,
 )
 from reality_check.studies.output_folder import check_same_experiment, growth, lock_experiment
-from reality_check.studies.study import Study
-from reality_check.studies.trial import TrialContext, TrialResult, note
+from reality_check.studies.study import Study, StudyPlan
+from reality_check.studies.trial import TrialContext, TrialResult, set_attributes
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
 
@@ -163,18 +163,18 @@ def test_the_trials_that_there_are_must_be_drawn_as_they_were(
 
 def test_numbers_of_reproductions_stay(tmp_path: Path) -> None:
     one = experiment("protocol.search.repeats=2", "protocol.reproductions=1")
-    assert slots(one, []) == [(0, 0), (1, 0)]
-    note_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
+    assert reproduction_order(one, []) == [(0, 0), (1, 0)]
+    record_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
     two = experiment("protocol.search.repeats=2", "protocol.reproductions=2")
-    assert slots(two, read_steps(tmp_path)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
+    assert reproduction_order(two, read_steps(tmp_path)) == [(0, 0), (1, 0), (0, 1), (1, 1)]
     # Killed before the larger one was locked, and called again.
-    note_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
-    note_step(two, {"protocol.search.repeats": (2, 3)}, {"a": {"search": 1}}, tmp_path)
+    record_step(one, {"protocol.reproductions": (1, 2)}, {}, tmp_path)
+    record_step(two, {"protocol.search.repeats": (2, 3)}, {"a": {"search": 1}}, tmp_path)
     three = experiment("protocol.search.repeats=3", "protocol.reproductions=2")
     steps = read_steps(tmp_path)
     assert [(step.settings, step.reproductions) for step in steps] == [(2, 1), (2, 2)]
-    assert slots(three, steps) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
-    assert slots(three, []) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
+    assert reproduction_order(three, steps) == [(0, 0), (1, 0), (0, 1), (1, 1), (2, 0), (2, 1)]
+    assert reproduction_order(three, []) == [(0, 0), (0, 1), (1, 0), (1, 1), (2, 0), (2, 1)]
 
 
 def test_the_folder_tells_what_grows(tmp_path: Path) -> None:
@@ -190,7 +190,7 @@ def test_the_folder_tells_what_grows(tmp_path: Path) -> None:
 
 def made(storage: Any, made_of: list[Any]) -> Study:
     fixed: list[dict[str, Any]] = [{} for _ in made_of]
-    return Study(storage, "s", len(made_of), {}, "random", 1, 0, fixed=fixed, made_of=made_of)
+    return Study(storage, StudyPlan("s", len(made_of), 0, fixed=fixed, made_of=made_of))
 
 
 def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
@@ -218,4 +218,4 @@ def test_what_was_made_of_something_else_is_made_again(tmp_path: Path) -> None:
     assert [trial.superseded for trial in changed.trials()] == [False, True, False, False]
     assert len(changed.trials()) == 4
     with pytest.raises(TypeError, match="superseded"):
-        note(None, superseded=True)
+        set_attributes(None, superseded=True)

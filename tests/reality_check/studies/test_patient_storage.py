@@ -5,6 +5,7 @@ from __future__ import annotations
 import concurrent.futures
 import threading
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import optuna
@@ -13,8 +14,9 @@ from optuna.trial import TrialState
 from support.flaky import Flaky, gone
 
 from reality_check.studies.patient_storage import PatientStorage
+from reality_check.studies.retries import Retries
 from reality_check.studies.storage import open_storage
-from reality_check.studies.study import Study
+from reality_check.studies.study import Study, StudyPlan
 from reality_check.utils.lease import HeartbeatMonitor
 
 
@@ -63,10 +65,10 @@ def test_a_trial_told_twice_is_fine(
 
 
 @pytest.mark.usefixtures("quick")
-def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
+def test_a_trial_made_twice_leaves_one_complete_trial_an_index(
     database: PatientStorage, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed=[{"a": 1}] * 2)
+    stage = Study(database, StudyPlan("one", 2, 0, fixed=[{"a": 1}] * 2))
     original, lost = PatientStorage.create_new_trial, []
 
     def twice(storage: PatientStorage, *arguments: Any, **keywords: Any) -> Any:
@@ -85,12 +87,33 @@ def test_a_trial_made_twice_leaves_one_complete_trial_a_slot(
     assert sorted(t.trial_index for t in complete) == [0, 1]
 
 
+class Elsewhere:
+    """A server's database that goes away for some calls, and then has another address."""
+
+    def __init__(self, outages: int) -> None:
+        self.engine = SimpleNamespace(
+            dialect=SimpleNamespace(name="postgresql"), dispose=lambda: None
+        )
+        self.get_all_studies = Flaky(outages, gone())
+
+
+@pytest.mark.usefixtures("quick")
+def test_after_an_outage_the_database_is_opened_at_its_present_address() -> None:
+    addresses = [Elsewhere(1), Elsewhere(1), Elsewhere(0), Elsewhere(0)]
+    opened = list(addresses)
+    storage = PatientStorage(lambda: opened.pop(0), Retries("postgresql"))  # type: ignore[arg-type, return-value]
+    assert storage.get_all_studies() == "done"
+    assert storage.get_all_studies() == "done"
+    assert [one.get_all_studies.calls for one in addresses] == [1, 1, 2, 0]
+    assert storage.engine is addresses[2].engine
+
+
 @pytest.mark.usefixtures("quick")
 def test_workers_that_cannot_reach_the_server_are_not_lost(database: PatientStorage) -> None:
     """It is away for longer than the grace time; then it answers this worker first."""
     now = [0.0]
     database._monitor = HeartbeatMonitor(lambda: now[0])
-    stage = Study(database, "one", 2, {}, "random", 1, 0, fixed=[{}] * 2)
+    stage = Study(database, StudyPlan("one", 2, 0, fixed=[{}] * 2))
     stage.study.enqueue_trial({}, user_attrs={"trial_index": 0})
     trial = stage.study.ask()
     trial.set_user_attr("worker", {"host": "elsewhere/1", "pid": 1, "started": 1})

@@ -26,13 +26,13 @@ from reality_check.studies.campaign import read_campaign, storage_url
 from reality_check.studies.output_folder import lock_experiment
 from reality_check.studies.patient_storage import PatientStorage
 from reality_check.studies.storage import (
-    KnownDatabase,
     open_storage,
     same_database,
     sole_worker,
     storage_file,
     whole_url,
 )
+from reality_check.studies.study import Study, StudyPlan
 from reality_check.utils.errors import UsageError
 from reality_check.utils.exit_status import USAGE
 
@@ -135,39 +135,6 @@ def test_several_open_a_new_database_at_once(tmp_path: Path) -> None:
     assert sorted(optuna.get_all_study_names(storage=url)) == ["0", "1", "2", "3"]
 
 
-@pytest.mark.parametrize(
-    ("change", "known"),
-    [
-        (None, True),
-        ("UPDATE version_info SET library_version = '4.0.0'", False),
-        ("DELETE FROM version_info", False),
-        ("DELETE FROM alembic_version", False),
-        ("DROP TABLE alembic_version", False),
-    ],
-)
-def test_only_tables_that_this_version_of_optuna_has_made_are_not_examined(
-    change: str | None, known: bool, tmp_path: Path
-) -> None:
-    file = tmp_path / "50 % {of} it" / "studies.db"
-    file.parent.mkdir()
-    url = f"sqlite:///{file}"
-    storage = open_storage(url)
-    optuna.create_study(storage=storage, study_name="kept").enqueue_trial({"x": 1.0})
-    assert isinstance(storage, PatientStorage)
-    assert not isinstance(storage._database, KnownDatabase)
-    if change is not None:
-        with storage.engine.begin() as connection:
-            connection.execute(sqlalchemy.text(change))
-    again = open_storage(url)
-    assert isinstance(again, PatientStorage)
-    assert isinstance(again._database, KnownDatabase) == known
-    study = optuna.load_study(study_name="kept", storage=again)
-    study.tell(study.ask(), 0.5)
-    assert [trial.value for trial in optuna.load_study(study_name="kept", storage=storage).trials]
-    assert again.get_heartbeat_interval() == storage.get_heartbeat_interval()
-    assert isinstance(open_storage(url)._database, KnownDatabase) or not known  # type: ignore[attr-defined]
-
-
 def test_tables_of_a_version_of_optuna_that_fits_no_more_are_refused(tmp_path: Path) -> None:
     url = f"sqlite:///{tmp_path / 'studies.db'}"
     storage = open_storage(url)
@@ -180,17 +147,15 @@ def test_tables_of_a_version_of_optuna_that_fits_no_more_are_refused(tmp_path: P
 
 
 def test_a_study_that_exists_is_opened_without_a_write(tmp_path: Path) -> None:
-    url = f"sqlite:///{tmp_path / 'studies.db'}"
-    optuna.create_study(storage=open_storage(url), study_name="s")
+    url, plan = f"sqlite:///{tmp_path / 'studies.db'}", StudyPlan("s", 1, 0)
+    Study(open_storage(url), plan)
     storage = open_storage(url)
     assert isinstance(storage, PatientStorage)
     statements: list[str] = []
     listen(storage.engine, "before_cursor_execute", lambda *seen: statements.append(seen[2]))
-    optuna.create_study(storage=storage, study_name="s", load_if_exists=True)
+    Study(storage, plan)
     assert statements
     assert all(statement.startswith("SELECT") for statement in statements)
-    with pytest.raises(optuna.exceptions.DuplicatedStudyError):
-        optuna.create_study(storage=storage, study_name="s")
 
 
 def test_a_database_serves_any_number_of_workers(tmp_path: Path) -> None:

@@ -247,17 +247,17 @@ def test_what_lies_beyond_an_image_in_its_slot_is_never_read(options: dict[str, 
     results = []
     for beyond in (0, 255):
         pixels = torch.full((3, 31, 30, 3), beyond, dtype=torch.uint8)
-        for trial_index, (height, width) in zip(pixels, sizes.tolist(), strict=True):
-            trial_index[:height, :width] = noise(1, height, width, 3)[0]
+        for canvas, (height, width) in zip(pixels, sizes.tolist(), strict=True):
+            canvas[:height, :width] = noise(1, height, width, 3)[0]
         results.append(augmentation(PixelBatch(pixels, sizes), generator()))
     torch.testing.assert_close(*results)
 
 
 def test_an_image_alone_and_in_a_larger_slot_are_treated_alike() -> None:
     options = {"crop_size": 10, "rotation": 25, "translation": 0.2, "horizontal_flip": 0.5}
-    image, trial_index = noise(4, 14, 18, 1), torch.zeros(4, 20, 25, 1, dtype=torch.uint8)
-    trial_index[:, :14, :18] = image
-    inside = PixelBatch(trial_index, torch.tensor([[14, 18]] * 4))
+    image, canvas = noise(4, 14, 18, 1), torch.zeros(4, 20, 25, 1, dtype=torch.uint8)
+    canvas[:, :14, :18] = image
+    inside = PixelBatch(canvas, torch.tensor([[14, 18]] * 4))
     for chosen in (options, {**options, "rotation": 0}, {"crop_size": 10}):
         alone = plain(**chosen)(image, generator())
         torch.testing.assert_close(plain(**chosen)(inside, generator()), alone, atol=2e-2, rtol=0)
@@ -314,36 +314,6 @@ def test_the_second_gpu_gets_what_it_needs(options: dict[str, object]) -> None:
         found = augmentation(batch.to("cuda:1"), generator())
         assert found.device.index == 1
     torch.testing.assert_close(found.cpu(), augmentation(batch, generator()), atol=0.05, rtol=0)
-
-
-@pytest.mark.parametrize(
-    ("options", "text"),
-    [
-        ({"rotation": -1}, r"rotation=-1.*0\.\.180"),
-        ({"horizontal_flip": 1.5}, "horizontal_flip=1.5"),
-        ({"scale": (1.2, 0.8)}, r"scale=\(1.2, 0.8\)"),
-        ({"scale": (1.0, math.inf)}, "low <= high"),
-        ({"resized_crop_scale": (0.5, 1.5)}, "<= 1"),
-        ({"resized_crop_ratio": (0.0, 1.0)}, "0 < low"),
-        ({"crop_size": 0}, "at least 1 pixel"),
-        ({"translation": math.nan}, "translation=nan"),
-        ({"hue": 0.6}, r"hue=0.6.*0\.\.0.5"),
-        ({"contrast": -0.1}, "contrast=-0.1.*at least 0"),
-        ({"resize": 200, "crop_size": 224}, "resize=200.*at least 224 pixels, the crop_size"),
-        ({"resize": (256, 223), "crop_size": 224}, "at least 224 pixels"),
-        ({"resize": 256}, "without crop_size"),
-        ({"interpolation": "bicubik"}, "bilinear or bicubic.*mean 'bicubic'"),
-        ({"interpolation": "bicubic", "rotation": 3}, "write 'bilinear'"),
-        ({"random_crop": True}, "give the crop's side"),
-        (
-            {"random_crop": True, "crop_size": 3, "resized_crop_scale": (0.5, 1.0)},
-            "leave one of them out",
-        ),
-    ],
-)
-def test_refuses_options(options: dict[str, object], text: str) -> None:
-    with pytest.raises(UsageError, match=text):
-        Augmentation(**options)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

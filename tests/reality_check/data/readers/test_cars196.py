@@ -9,7 +9,8 @@ from types import ModuleType, SimpleNamespace
 import numpy as np
 import pytest
 
-from reality_check.data import ImageFiles, class_splits, list_cars196, load_dataset
+from reality_check.data import ImageFiles, class_splits, load_dataset
+from reality_check.data.readers.cars196 import CARS196
 from reality_check.utils.errors import UsageError
 
 TRAIN, TEST = [2, 196, 1, 99], [1, 2, 98, 99, 196]
@@ -37,7 +38,7 @@ FIRST_PATHS = {
 def test_the_genuine_layouts(tmp_path: Path, trees: ModuleType, layout: str) -> None:
     root = layouts(trees)[layout](tmp_path / "cars196")
     for path in (root, tmp_path):
-        files = list_cars196(path, check_counts=False)
+        files = CARS196.list_files(path, check_counts=False)
         assert files.name == "cars196"
         assert files.root == root
         assert files.paths[0] == FIRST_PATHS[layout]
@@ -73,14 +74,14 @@ def test_torchvisions_and_kaggles_variants_of_the_devkit(tmp_path: Path, trees: 
         (root / "inner").rename(root / folder / folder)
     labels = root / "cars_test_annos_withlabels.mat"
     labels.rename(root / "devkit" / labels.name)
-    files = list_cars196(root, check_counts=False)
+    files = CARS196.list_files(root, check_counts=False)
     assert files.labels.tolist() == LABELS
     assert files.paths[4] == "cars_test/cars_test/00001.jpg"
     assert all((root / path).is_file() for path in files.paths)
 
 
 def test_a_single_image(tmp_path: Path, trees: ModuleType) -> None:
-    files = list_cars196(trees.cars_original(tmp_path, [7]), check_counts=False)
+    files = CARS196.list_files(trees.cars_original(tmp_path, [7]), check_counts=False)
     assert (files.labels.tolist(), files.class_names) == ([0], ("Make Model 7 2012",))
     assert files.test_classes is None
 
@@ -93,7 +94,7 @@ def whole(root: Path, trees: ModuleType, sizes: list[int]) -> ImageFiles:
     rows = [f"{n}.jpg,1,2,3,4,{c}" for c, size in enumerate(sizes, 1) for n in range(size)]
     trees.lines(root / "anno_train.csv", rows[::2])
     trees.lines(root / "anno_test.csv", rows[1::2])
-    return list_cars196(root)
+    return CARS196.list_files(root)
 
 
 def test_the_published_counts(tmp_path: Path, trees: ModuleType) -> None:
@@ -112,7 +113,7 @@ def test_lists_without_classes_are_refused(tmp_path: Path, trees: ModuleType) ->
     root = trees.cars_devkit(tmp_path, TRAIN, TEST)
     (root / "devkit" / "cars_test_annos.mat").replace(root / "cars_test_annos_withlabels.mat")
     with pytest.raises(UsageError, match=r"have no 'class' \(cars_test_annos\.mat has no classes"):
-        list_cars196(root)
+        CARS196.list_files(root)
 
 
 @pytest.mark.parametrize("damage", [b"", b"<html>not found</html>", None])
@@ -123,7 +124,7 @@ def test_damaged_mat_files_are_refused(
     file = root / "cars_annos.mat"
     file.write_bytes(file.read_bytes()[:-300] if damage is None else damage)
     with pytest.raises(UsageError, match=r"cars_annos\.mat' (cannot be read|holds no)"):
-        list_cars196(root)
+        CARS196.list_files(root)
 
 
 def test_another_mat_file_is_refused(tmp_path: Path, trees: ModuleType) -> None:
@@ -132,7 +133,7 @@ def test_another_mat_file_is_refused(tmp_path: Path, trees: ModuleType) -> None:
         (root / "devkit" / "cars_meta.mat").read_bytes()
     )
     with pytest.raises(UsageError, match=r"cars_train_annos\.mat' holds no 'annotations'"):
-        list_cars196(root)
+        CARS196.list_files(root)
 
 
 def test_classes_without_a_name_are_refused(tmp_path: Path, trees: ModuleType) -> None:
@@ -140,32 +141,22 @@ def test_classes_without_a_name_are_refused(tmp_path: Path, trees: ModuleType) -
     with pytest.raises(
         UsageError, match=r"of class 197, but there are names for the classes 1\.\.196"
     ):
-        list_cars196(root)
+        CARS196.list_files(root)
     root = trees.cars_by_class(tmp_path / "b", TRAIN, TEST)
     for wrong in ("197", "0", "Audi"):
         (root / "anno_test.csv").write_text(f"00001.jpg,1,2,15,10,{wrong}\r\n")
         with pytest.raises(UsageError, match=rf"Line 1 of .*anno_test\.csv' ends with '{wrong}'"):
-            list_cars196(root)
+            CARS196.list_files(root)
 
 
-def test_without_data_the_message_says_where_it_is(tmp_path: Path, trees: ModuleType) -> None:
-    with pytest.raises(UsageError) as error:
-        list_cars196(tmp_path)
-    message = str(error.value)
-    for part in (
-        "reality-check run cars196_mlrc dataset.path=/my/cars196",
-        "https://www.kaggle.com/datasets/jutrera/stanford-car-dataset-by-classes-folder",
-        f"into {str(tmp_path)!r}",
-    ):
-        assert part in message
-    assert "download=true" not in message
+def test_what_the_nearest_layout_lacks_is_named(tmp_path: Path, trees: ModuleType) -> None:
     root = trees.cars_devkit(tmp_path, TRAIN, TEST)
     (root / "cars_test_annos_withlabels.mat").unlink()
     with pytest.raises(UsageError, match=r"lacks cars_test_annos_withlabels\.mat\."):
-        list_cars196(root)
+        CARS196.list_files(root)
     (root / "car_ims").mkdir()  # the layout that is nearest to complete is the one meant
     with pytest.raises(UsageError, match=r"lacks cars_test_annos_withlabels\.mat\."):
-        list_cars196(root)
+        CARS196.list_files(root)
 
 
 def test_only_the_archives_that_are_needed_are_unpacked(
@@ -186,7 +177,7 @@ def test_only_the_archives_that_are_needed_are_unpacked(
     monkeypatch.setattr(
         "reality_check.data.readers._published.check_file", lambda path, remote: None
     )
-    assert list_cars196(data, check_counts=False).labels.tolist() == LABELS
+    assert CARS196.list_files(data, check_counts=False).labels.tolist() == LABELS
     assert not (data / "cars_train").exists()
 
 
@@ -199,11 +190,11 @@ def test_kaggles_archive_is_unpacked_but_not_others_of_its_name(
     with zipfile.ZipFile(data / "archive.zip", "w") as file:
         file.writestr("train/letter.txt", "private")
     with pytest.raises(UsageError, match="does not hold Cars196"):
-        list_cars196(data)
+        CARS196.list_files(data)
     assert [path.name for path in data.iterdir()] == ["archive.zip"]
     with zipfile.ZipFile(data / "archive.zip", "w") as file:
         for path in sorted(made.rglob("*.*")):
             file.write(path, path.relative_to(made))
-    files = list_cars196(data, check_counts=False)
+    files = CARS196.list_files(data, check_counts=False)
     assert files.labels.tolist() == LABELS
     assert all((data / path).is_file() for path in files.paths)

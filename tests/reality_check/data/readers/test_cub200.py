@@ -1,15 +1,14 @@
 from __future__ import annotations
 
-import tarfile
 from collections.abc import Sequence
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from support.refusals import refused
 
-from reality_check.data import class_splits, list_cub200, load_dataset
+from reality_check.data import class_splits, load_dataset
+from reality_check.data.readers.cub200 import CUB200
 from reality_check.utils.errors import UsageError
 
 
@@ -22,7 +21,7 @@ def config(path: Path, **keys: object) -> SimpleNamespace:
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 def test_the_genuine_layout(tmp_path: Path, trees: ModuleType, end: str) -> None:
     root = trees.cub200(tmp_path / "CUB_200_2011", end)
-    files = list_cub200(root, check_counts=False)
+    files = CUB200.list_files(root, check_counts=False)
     assert files.name == "cub200"
     assert files.root == root
     assert files.paths[:2] == (
@@ -56,31 +55,9 @@ def test_the_order_of_the_list_does_not_change_labels(tmp_path: Path, trees: Mod
         reversed_lines = (root / name).read_text(encoding="utf-8").splitlines()[::-1]
         marked = "\ufeff" + "\n\n".join(reversed_lines)  # a byte order mark, and empty lines
         (root / name).write_text(marked, encoding="utf-8")
-    files = list_cub200(root, check_counts=False)
+    files = CUB200.list_files(root, check_counts=False)
     assert files.labels.tolist() == [3, 3, 2, 2, 1, 1, 0, 0]
     assert files.paths[-1].endswith("0046_18.jpg")
-
-
-@pytest.mark.parametrize("where", [".", "CUB_200_2011", "CUB_200_2011/images.txt"])
-def test_its_parent_or_a_file_in_it_will_do(tmp_path: Path, trees: ModuleType, where: str) -> None:
-    trees.cub200(tmp_path / "CUB_200_2011")
-    (tmp_path / "other").mkdir()
-    assert len(list_cub200(tmp_path / where, check_counts=False)) == 8
-
-
-def test_a_broken_and_a_missing_image(tmp_path: Path, trees: ModuleType) -> None:
-    root = trees.cub200(tmp_path)
-    broken = root / "images" / "002.Laysan_Albatross" / "Laysan_Albatross_0002_1027.jpg"
-    broken.write_bytes(broken.read_bytes()[:200])
-    with pytest.raises(UsageError, match=r"Laysan_Albatross_0002_1027\.jpg.*on_broken: skip"):
-        load_dataset(config(root))
-    (root / "images" / "101.White_Pelican" / "White_Pelican_0001_97604.jpg").unlink()
-    with pytest.raises(UsageError, match=r"White_Pelican_0001_97604\.jpg.*no such file"):
-        load_dataset(config(root))
-    with pytest.warns(UserWarning, match="Skipped 2 of 8"):
-        data = load_dataset(config(root, on_broken="skip"))
-    assert data.labels.tolist() == [0, 0, 1, 2, 3, 3]
-    assert len(data.skipped) == 2
 
 
 def whole_lists(root: Path, trees: ModuleType, sizes: Sequence[int]) -> Path:
@@ -98,19 +75,19 @@ SIZES = [58] * 36 + [59] * 64 + [59] * 76 + [60] * 24
 
 
 def test_the_published_counts(tmp_path: Path, trees: ModuleType) -> None:
-    files = list_cub200(whole_lists(tmp_path / "a", trees, SIZES))
+    files = CUB200.list_files(whole_lists(tmp_path / "a", trees, SIZES))
     assert len(files) == 11788
     assert files.test_classes == tuple(range(100, 200))
     assert files.test_classes == class_splits(200, 4, "mlrc").test
     short = whole_lists(tmp_path / "b", trees, [57, *SIZES[1:]])
     with pytest.raises(UsageError, match=r"11,787 images, but 11,788 images are published.*false"):
-        list_cub200(short)
-    assert len(list_cub200(short, check_counts=False)) == 11787
+        CUB200.list_files(short)
+    assert len(CUB200.list_files(short, check_counts=False)) == 11787
     moved = [57, *SIZES[1:-1], 61]
     with pytest.raises(UsageError, match=r"5,925 test images, but 5,924 test images"):
-        list_cub200(whole_lists(tmp_path / "c", trees, moved))
+        CUB200.list_files(whole_lists(tmp_path / "c", trees, moved))
     with pytest.raises(UsageError, match=r"199 classes, .*, but 200 classes"):
-        list_cub200(whole_lists(tmp_path / "d", trees, SIZES[:-1]))
+        CUB200.list_files(whole_lists(tmp_path / "d", trees, SIZES[:-1]))
 
 
 @pytest.mark.parametrize(
@@ -132,14 +109,14 @@ def test_damaged_lists_are_refused(
     assert old in content
     (root / file).write_text(content.replace(old, new), encoding="utf-8")
     with pytest.raises(UsageError, match=text):
-        list_cub200(root, check_counts=False)
+        CUB200.list_files(root, check_counts=False)
 
 
 def test_an_empty_list_is_refused(tmp_path: Path, trees: ModuleType) -> None:
     root = trees.cub200(tmp_path)
     (root / "images.txt").write_bytes(b"\r\n")
     with pytest.raises(UsageError, match="name no image"):
-        list_cub200(root, check_counts=False)
+        CUB200.list_files(root, check_counts=False)
 
 
 def test_names_that_are_not_utf8_are_found(tmp_path: Path, trees: ModuleType) -> None:
@@ -155,43 +132,3 @@ def test_names_that_are_not_utf8_are_found(tmp_path: Path, trees: ModuleType) ->
         text.replace(b"White_Pelican_0001_97604", b"White_Pelican_\xe9")
     )
     assert len(load_dataset(config(root))) == 8
-
-
-def test_without_data_the_message_says_what_to_do(tmp_path: Path) -> None:
-    with refused(
-        f"There is no folder {str(tmp_path / 'absent')!r}",
-        "reality-check run cub200_mlrc dataset.path=/my/CUB_200_2011",
-        "dataset.download=true",
-        "CUB_200_2011.tgz (1.2 GB) from https://data.caltech.edu/records/65de6-vp158",
-    ):
-        list_cub200(tmp_path / "absent")
-
-
-def test_what_is_lacking_is_named(tmp_path: Path, trees: ModuleType) -> None:
-    root = trees.cub200(tmp_path / "CUB")
-    (root / "classes.txt").unlink()
-    (root / "image_class_labels.txt").unlink()
-    with pytest.raises(UsageError, match=r"/CUB' lacks image_class_labels\.txt and classes\.txt\."):
-        list_cub200(tmp_path)
-
-
-def test_its_archive_is_unpacked(
-    tmp_path: Path, trees: ModuleType, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    tree = trees.cub200(tmp_path / "made" / "CUB_200_2011")
-    archive = tmp_path / "data" / "CUB_200_2011.tgz"
-    archive.parent.mkdir()
-    with tarfile.open(archive, "w:gz") as file:
-        file.add(tree, "CUB_200_2011")
-    with pytest.raises(UsageError, match=r"CUB_200_2011\.tgz' is incomplete, damaged or another"):
-        list_cub200(archive.parent)
-    monkeypatch.setattr(
-        "reality_check.data.readers._published.check_file", lambda path, remote: None
-    )
-    files = list_cub200(archive, check_counts=False)  # its folder is meant
-    assert files.root == archive.parent / "CUB_200_2011"
-    assert sorted(path.name for path in archive.parent.iterdir()) == [
-        "CUB_200_2011",
-        "CUB_200_2011.tgz",
-    ]
-    assert len(load_dataset(config(archive.parent))) == 8

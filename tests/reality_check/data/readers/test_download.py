@@ -5,7 +5,7 @@ import hashlib
 import os
 import random
 import re
-import shutil
+import resource
 import signal
 import socket
 import threading
@@ -18,8 +18,8 @@ from typing import Any
 
 import pytest
 
-from reality_check.data.readers import _transfer, download
-from reality_check.data.readers.download import RemoteFile
+from reality_check.data.readers import _download
+from reality_check.data.readers._download import RemoteFile
 from reality_check.utils import locks as _locks
 from reality_check.utils.errors import UsageError
 
@@ -95,25 +95,25 @@ def server() -> Iterator[Server]:
 
 @pytest.fixture(autouse=True)
 def no_waits(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(_transfer, "WAIT_SECONDS", 0.0)
+    monkeypatch.setattr(_download, "WAIT_SECONDS", 0.0)
     monkeypatch.setenv("no_proxy", "*")
 
 
-def remote(*urls: str, checksum: str | None = MD5) -> RemoteFile:
-    return RemoteFile("x.bin", urls, checksum, len(CONTENT))
+def remote(*urls: str, checksum: str = MD5) -> RemoteFile:
+    return RemoteFile("x.bin", urls, checksum)
 
 
 def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.iterdir())
 
 
-@pytest.mark.parametrize("checksum", [MD5, SHA256, None])
+@pytest.mark.parametrize("checksum", [MD5, SHA256])
 def test_a_file_is_fetched_once(
-    tmp_path: Path, server: Server, checksum: str | None, capfd: pytest.CaptureFixture[str]
+    tmp_path: Path, server: Server, checksum: str, capfd: pytest.CaptureFixture[str]
 ) -> None:
     folder = tmp_path / "a" / "b"
     for _ in range(2):
-        path = download.download(remote(server.url(), checksum=checksum), folder)
+        path = _download.download(remote(server.url(), checksum=checksum), folder)
         assert path == folder / "x.bin"
         assert path.read_bytes() == CONTENT
     assert server.requests == [None]
@@ -121,41 +121,34 @@ def test_a_file_is_fetched_once(
     assert capfd.readouterr().err == "Downloading x.bin (3 MB) from 127.0.0.1\n"
 
 
-def test_it_goes_on_where_a_connection_broke(tmp_path: Path, server: Server) -> None:
-    server.breaks_after = [1_000_000, 500_000]
-    path = download.download(remote(server.url()), tmp_path)
-    assert path.read_bytes() == CONTENT
-    assert server.requests == [None, "bytes=1000000-", "bytes=1500000-"]
-
-
 def test_connections_that_bring_bytes_are_not_counted(tmp_path: Path, server: Server) -> None:
-    server.breaks_after = [200_000] * (2 * _transfer.ATTEMPTS)
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+    server.breaks_after = [200_000] * (2 * _download.ATTEMPTS)
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
 
 
 def test_a_server_without_ranges_starts_again(tmp_path: Path, server: Server) -> None:
     server.ranges = False
     server.breaks_after = [1_000_000]
-    path = download.download(remote(server.url()), tmp_path)
+    path = _download.download(remote(server.url()), tmp_path)
     assert path.read_bytes() == CONTENT
     assert server.requests == [None, "bytes=1000000-"]
 
 
 def test_a_server_that_tells_no_length(tmp_path: Path, server: Server) -> None:
     server.tells_length = False
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
 
 
 def test_a_part_that_is_whole_needs_no_bytes(tmp_path: Path, server: Server) -> None:
     (tmp_path / "x.bin.part").write_bytes(CONTENT)
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
     assert server.requests == [f"bytes={len(CONTENT)}-"]
 
 
 def test_a_part_that_is_too_long_or_wrong_is_thrown_away(tmp_path: Path, server: Server) -> None:
     for wrong in (CONTENT + b"more", b"another file" + CONTENT[:900_000]):
         (tmp_path / "x.bin.part").write_bytes(wrong)
-        path = download.download(remote(server.url()), tmp_path)
+        path = _download.download(remote(server.url()), tmp_path)
         assert path.read_bytes() == CONTENT
         assert server.requests[-1] is None
         path.unlink()
@@ -164,43 +157,38 @@ def test_a_part_that_is_too_long_or_wrong_is_thrown_away(tmp_path: Path, server:
 def test_a_wrong_checksum_is_said_and_the_file_removed(tmp_path: Path, server: Server) -> None:
     server.content = b"<html>Please sign in</html>"
     found = hashlib.md5(server.content).hexdigest()
-    pattern = rf"what came was removed: its checksum is md5:{found}, but {MD5} is published"
+    pattern = rf"its checksum is md5:{found}, but {MD5} is published"
     with pytest.raises(UsageError, match=pattern):
-        download.download(remote(server.url()), tmp_path)
+        _download.download(remote(server.url()), tmp_path)
     assert names(tmp_path) == []
 
 
 def test_the_next_address_is_tried(tmp_path: Path, server: Server) -> None:
     server.status = [404]
-    path = download.download(remote(server.url("gone"), server.url()), tmp_path)
+    path = _download.download(remote(server.url("gone"), server.url()), tmp_path)
     assert path.read_bytes() == CONTENT
     assert len(server.requests) == 2
 
 
 def test_an_error_names_all_addresses(tmp_path: Path, server: Server) -> None:
-    server.status = [404, *[503] * _transfer.ATTEMPTS]
+    server.status = [404, *[503] * _download.ATTEMPTS]
     with pytest.raises(UsageError) as error:
-        download.download(remote(server.url("a"), server.url("b")), tmp_path)
+        _download.download(remote(server.url("a"), server.url("b")), tmp_path)
     message = str(error.value)
     assert re.search(
-        r"x\.bin could not be downloaded: http://\S+/a\S* \(HTTP 404 Not Found\)", message
+        r"x\.bin could not be downloaded: http://\S+/a\S* \(HTTP Error 404: Not Found\)", message
     )
-    assert re.search(r"/b\S* \(HTTP 503 ", message)
+    assert re.search(r"/b\S* \(HTTP Error 503: ", message)
     assert f"put it into {str(tmp_path)!r}" in message
-    assert len(server.requests) == 1 + _transfer.ATTEMPTS
-
-
-def test_a_busy_server_is_asked_again(tmp_path: Path, server: Server) -> None:
-    server.status = [503, 429, 500]
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+    assert len(server.requests) == 1 + _download.ATTEMPTS
 
 
 def test_a_server_that_breaks_off_for_good(tmp_path: Path, server: Server) -> None:
-    server.breaks_after = [1_000_000, *[0] * _transfer.ATTEMPTS]
+    server.breaks_after = [1_000_000, *[0] * _download.ATTEMPTS]
     with pytest.raises(UsageError, match=r"1 MB of 3 MB came\).*run again \(1 MB are kept\)"):
-        download.download(remote(server.url()), tmp_path)
+        _download.download(remote(server.url()), tmp_path)
     assert names(tmp_path) == ["x.bin.part"]
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
     assert server.requests[-1] == "bytes=1000000-"
 
 
@@ -212,24 +200,16 @@ def test_without_a_network(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
         raise socket.gaierror(-3, "Temporary failure in name resolution")
 
     monkeypatch.setattr(socket, "getaddrinfo", offline)
-    with pytest.raises(UsageError, match=r"not reachable: .*name resolution.*another machine"):
-        download.download(remote("https://data.example/x.bin"), tmp_path)
+    with pytest.raises(UsageError, match=r"name resolution.*another machine"):
+        _download.download(remote("https://data.example/x.bin"), tmp_path)
     assert len(looked_up) == 1
     assert names(tmp_path) == []
-
-
-def test_nobody_listens(tmp_path: Path, server: Server) -> None:
-    with socket.socket() as taken:
-        taken.bind(("127.0.0.1", 0))
-        url = f"http://127.0.0.1:{taken.getsockname()[1]}/x.bin"
-        with pytest.raises(UsageError, match=r"not reachable: .*refused"):
-            download.download(remote(url), tmp_path)
 
 
 def test_a_file_of_ones_own_is_checked_but_never_removed(tmp_path: Path, server: Server) -> None:
     (tmp_path / "x.bin").write_bytes(b"mine")
     with pytest.raises(UsageError, match=r"x\.bin' is incomplete, damaged or another version"):
-        download.download(remote(server.url()), tmp_path)
+        _download.download(remote(server.url()), tmp_path)
     assert (tmp_path / "x.bin").read_bytes() == b"mine"
     assert server.requests == []
 
@@ -237,30 +217,24 @@ def test_a_file_of_ones_own_is_checked_but_never_removed(tmp_path: Path, server:
 def test_a_folder_that_cannot_be_written(tmp_path: Path, server: Server) -> None:
     (tmp_path / "file").write_text("")
     with pytest.raises(UsageError, match=r"cannot be downloaded into .*name another folder"):
-        download.download(remote(server.url()), tmp_path / "file")
+        _download.download(remote(server.url()), tmp_path / "file")
 
 
-def test_a_full_disk(tmp_path: Path, server: Server, monkeypatch: pytest.MonkeyPatch) -> None:
-    usage = shutil.disk_usage(tmp_path)
-    with monkeypatch.context() as patch:
-        patch.setattr("shutil.disk_usage", lambda path: usage._replace(free=2_000_000))
-        with pytest.raises(UsageError, match=r"Downloading x\.bin needs 3 MB, but only 2 MB"):
-            download.download(remote(server.url()), tmp_path)
-
-    def full(descriptor: int) -> None:
-        raise OSError(28, "No space left on device")
-
-    with monkeypatch.context() as patch:
-        patch.setattr(os, "fsync", full)
-        with pytest.raises(UsageError, match=r"\(No space left on device\); make room and rerun"):
-            download.download(remote(server.url()), tmp_path)
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+def test_a_full_disk(tmp_path: Path, server: Server) -> None:
+    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (2_000_000, hard))  # fails as a full disk does
+    try:
+        with pytest.raises(UsageError, match=r"\(File too large\); make room or name another"):
+            _download.download(remote(server.url()), tmp_path)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
 
 
 def test_a_killed_download_goes_on(tmp_path: Path, server: Server) -> None:
     server.pause = 0.05
     arguments = (remote(server.url()), tmp_path)
-    process = get_context("fork").Process(target=download.download, args=arguments)
+    process = get_context("fork").Process(target=_download.download, args=arguments)
     process.start()
     part = tmp_path / "x.bin.part"
     while not part.exists() or part.stat().st_size < 500_000:
@@ -270,7 +244,7 @@ def test_a_killed_download_goes_on(tmp_path: Path, server: Server) -> None:
     process.join()
     kept = part.stat().st_size
     server.pause = 0.0
-    assert download.download(*arguments).read_bytes() == CONTENT
+    assert _download.download(*arguments).read_bytes() == CONTENT
     assert server.requests == [None, f"bytes={kept}-"]
     assert names(tmp_path) == ["x.bin"]
 
@@ -279,7 +253,7 @@ def test_two_processes_fetch_it_once(tmp_path: Path, server: Server) -> None:
     server.pause = 0.01
     fork = get_context("fork")
     arguments = (remote(server.url()), tmp_path)
-    processes = [fork.Process(target=download.download, args=arguments) for _ in range(3)]
+    processes = [fork.Process(target=_download.download, args=arguments) for _ in range(3)]
     for process in processes:
         process.start()
     for process in processes:
@@ -294,5 +268,5 @@ def test_without_locks_two_do_not_write_one_file(
 ) -> None:
     monkeypatch.setattr(_locks, "_lock_or_wait", lambda *_: False)
     (tmp_path / "x.bin.part").write_bytes(b"what another process is writing")
-    assert download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
+    assert _download.download(remote(server.url()), tmp_path).read_bytes() == CONTENT
     assert names(tmp_path) == ["x.bin", "x.bin.part"]

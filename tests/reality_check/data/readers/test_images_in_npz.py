@@ -87,7 +87,7 @@ def test_official_test_classes(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("changes", "arguments", "text"),
     [
-        ({}, {"x": "imagse"}, "no 'imagse' for .*, only .*'labels'.*Did you mean 'images'"),
+        ({}, {"x": "imagse"}, "no 'imagse', only .*'labels'.*Did you mean 'images'"),
         ({}, {"where": {"splt": 0}}, "no array 'splt'"),
         ({"split": np.zeros(8)}, {"where": {"split": 0}}, "'split' .* float64 .*integers or texts"),
         ({}, {"where": {"split": 7}}, "No row .* split = 7.*0, 1, 2"),

@@ -6,9 +6,9 @@ from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
-from support.refusals import refused
 
-from reality_check.data import list_in_shop, load_dataset
+from reality_check.data import load_dataset
+from reality_check.data.readers.in_shop import IN_SHOP
 from reality_check.utils.errors import UsageError
 
 LABELS = [1, 1, 0, 0, 0, 2, 3, 3]  # of the items 1, 2, 80, 390
@@ -18,7 +18,7 @@ QUERIES = [False, False, True, False, False, False, False, True]
 def test_the_genuine_layout(tmp_path: Path, trees: ModuleType) -> None:
     root = trees.in_shop(tmp_path / "In-shop Clothes Retrieval Benchmark")
     for path in (root, tmp_path):
-        files = list_in_shop(path, check_counts=False)
+        files = IN_SHOP.list_files(path, check_counts=False)
         assert files.name == "in_shop"
         assert files.root == root
         assert files.paths[0] == "Img/img/WOMEN/Dresses/id_00000002/02_1_front.jpg"
@@ -69,7 +69,7 @@ def test_other_places_of_the_same_files(
     (root / images).parent.mkdir(parents=True, exist_ok=True)
     (made / "Eval" / "list_eval_partition.txt").rename(root / partition)
     (made / "Img" / "img").rename(root / images)
-    files = list_in_shop(root, check_counts=False)
+    files = IN_SHOP.list_files(root, check_counts=False)
     assert all((root / path).is_file() for path in files.paths)
     assert files.labels.tolist() == LABELS
     assert files.class_names[2] == "MEN Denim id_00000080"
@@ -78,7 +78,7 @@ def test_other_places_of_the_same_files(
 def test_the_small_images_win(tmp_path: Path, trees: ModuleType) -> None:
     root = trees.in_shop(tmp_path)
     (root / "Img" / "img_highres").mkdir()
-    assert list_in_shop(root, check_counts=False).paths[0].startswith("Img/img/")
+    assert IN_SHOP.list_files(root, check_counts=False).paths[0].startswith("Img/img/")
 
 
 def whole_list(root: Path, trees: ModuleType, train: int, query: int, gallery: int) -> Path:
@@ -98,14 +98,14 @@ def whole_list(root: Path, trees: ModuleType, train: int, query: int, gallery: i
 
 
 def test_the_published_counts(tmp_path: Path, trees: ModuleType) -> None:
-    files = list_in_shop(whole_list(tmp_path / "a", trees, 25882, 14218, 12612))
+    files = IN_SHOP.list_files(whole_list(tmp_path / "a", trees, 25882, 14218, 12612))
     assert (len(files), len(files.class_names)) == (52712, 7982)
     assert files.test_classes is not None
     assert len(files.test_classes) == 3985
     assert files.queries is not None
     assert files.queries.sum() == 14218
     with pytest.raises(UsageError) as error:
-        list_in_shop(whole_list(tmp_path / "b", trees, 25882, 14217, 12613))
+        IN_SHOP.list_files(whole_list(tmp_path / "b", trees, 25882, 14217, 12613))
     assert "14,217 query images, 12,613 gallery images, but 14,218 query" in str(error.value)
 
 
@@ -114,14 +114,14 @@ def test_the_list_of_another_benchmark_is_refused(tmp_path: Path, trees: ModuleT
     file = root / "Eval" / "list_eval_partition.txt"
     file.write_text("000001.jpg 0\n000002.jpg 0\n000003.jpg 1\n")  # CelebA's, of the same name
     with pytest.raises(UsageError, match="is not In-Shop's list"):
-        list_in_shop(root)
+        IN_SHOP.list_files(root)
     text = "2\nimage_name item_id evaluation_status\nimg/a/id_1/b.jpg id_1 val\n"
     file.write_text(text)
     with pytest.raises(UsageError, match=r"Line 3 of .* ends with 'val', but it must be train"):
-        list_in_shop(root)
+        IN_SHOP.list_files(root)
     file.write_text(text.replace(" id_1 val", ""))
     with pytest.raises(UsageError, match=r"Line 3 of .* must hold image_name, item_id"):
-        list_in_shop(root)
+        IN_SHOP.list_files(root)
 
 
 def test_paths_with_blanks_and_items_in_two_folders(tmp_path: Path, trees: ModuleType) -> None:
@@ -131,7 +131,7 @@ def test_paths_with_blanks_and_items_in_two_folders(tmp_path: Path, trees: Modul
     ]
     root = trees.in_shop(tmp_path)
     trees.in_shop_list(root / "Eval" / "list_eval_partition.txt", rows)
-    files = list_in_shop(root, check_counts=False)
+    files = IN_SHOP.list_files(root, check_counts=False)
     assert files.paths[0] == "Img/img/WOMEN/Tees and Tanks/id_00000007/a b.jpg"
     assert files.class_names == ("WOMEN Tees and Tanks id_00000007",)
 
@@ -141,7 +141,7 @@ def test_an_item_in_both_parts_is_refused(tmp_path: Path, trees: ModuleType) -> 
     root = trees.in_shop(tmp_path)
     trees.in_shop_list(root / "Eval" / "list_eval_partition.txt", rows)
     with pytest.raises(UsageError, match=r"'id_1' .* is in the training and in the test"):
-        list_in_shop(root)
+        IN_SHOP.list_files(root)
 
 
 def test_its_archive_is_unpacked_where_it_lies(tmp_path: Path, trees: ModuleType) -> None:
@@ -152,14 +152,5 @@ def test_its_archive_is_unpacked_where_it_lies(tmp_path: Path, trees: ModuleType
     with zipfile.ZipFile(root / "Img" / "img.zip", "w") as archive:
         for file in sorted((made / "Img").rglob("*.jpg")):
             archive.write(file, file.relative_to(made / "Img"))
-    files = list_in_shop(root, check_counts=False)
+    files = IN_SHOP.list_files(root, check_counts=False)
     assert all((root / path).is_file() for path in files.paths)
-
-
-def test_without_data_the_message_says_where_it_is(tmp_path: Path) -> None:
-    with refused(
-        "reality-check run in_shop_mlrc dataset.path=/my/In-shop",
-        "Img/img.zip and Eval/list_eval_partition.txt",
-        "https://mmlab.ie.cuhk.edu.hk/projects/DeepFashion/InShopRetrieval.html",
-    ):
-        list_in_shop(tmp_path)

@@ -12,9 +12,10 @@ from PIL import Image
 from support.file_server import served
 
 from reality_check.config.datasets import OmniglotData
-from reality_check.data import decode_files, list_omniglot, load_dataset
+from reality_check.data import ImageFiles, decode_files, load_dataset
 from reality_check.data.readers import omniglot
-from reality_check.data.readers.download import RemoteFile
+from reality_check.data.readers._published import PublishedDataset, count
+from reality_check.data.readers.omniglot import OMNIGLOT
 from reality_check.utils.errors import UsageError
 
 PARTS = {
@@ -63,11 +64,8 @@ def tree(tmp_path: Path) -> Path:
     return make_omniglot(tmp_path / "omniglot")
 
 
-@pytest.fixture(autouse=True)
-def few(monkeypatch: pytest.MonkeyPatch, request: pytest.FixtureRequest) -> None:
-    if "real_data" not in request.fixturenames:
-        counts = {part: sum(alphabets.values()) for part, alphabets in PARTS.items()}
-        monkeypatch.setattr(omniglot, "CHARACTERS", counts)
+def list_omniglot(path: Path) -> ImageFiles:
+    return OMNIGLOT.list_files(path, check_counts=False)
 
 
 def test_background_first_each_part_sorted(tree: Path) -> None:
@@ -102,73 +100,58 @@ def test_every_layout_gives_the_same(tree: Path, tmp_path: Path) -> None:
         assert decode_files(list_omniglot(tmp_path / place), 28, 1).fingerprint() == expected
 
 
-def test_missing_parts_say_what_to_do(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_missing_and_empty_parts_are_named(tree: Path) -> None:
     (tree / "images_evaluation").rename(tree / "elsewhere")
-    with pytest.raises(UsageError, match="no images_evaluation of Omniglot") as caught:
+    with pytest.raises(UsageError, match=r"Omniglot in '.*' lacks images_evaluation\."):
         list_omniglot(tree)
-    text = str(caught.value)
-    for advice in ("dataset.path=", "dataset.download=true", "images_evaluation.zip", "https://"):
-        assert advice in text
-    with pytest.raises(UsageError, match="no images_background"):
-        list_omniglot(tree / "absent")
-    monkeypatch.delenv("NOWHERE", raising=False)
-    with pytest.raises(UsageError, match=r"NOWHERE.*is not set.*dataset\.download=true"):
-        list_omniglot("${NOWHERE}/omniglot")
     (tree / "images_evaluation" / "Greek").mkdir(parents=True)
     with pytest.raises(UsageError, match=r"has no images ALPHABET/characterNN/\*\.png"):
         list_omniglot(tree)
 
 
-def test_counts_are_checked(tree: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = tree / "images_evaluation" / "Zulu" / "character01" / "0008_20.png"
-    path.unlink()
-    with pytest.raises(UsageError, match=r"Zulu/character01 has 19, but 3 of 20.*check_counts"):
-        list_omniglot(tree)
-    assert len(list_omniglot(tree, check_counts=False)) == 159
-    monkeypatch.setattr(omniglot, "DRAWINGS", 19)
-    monkeypatch.setitem(omniglot.CHARACTERS, "images_background", 964)
-    with pytest.raises(UsageError, match=r"has 5 characters.*but 964"):
-        list_omniglot(tree)
-
-
-def test_published_numbers() -> None:
-    assert omniglot.DRAWINGS == 20
-    assert {name: archive.checksum for name, archive in omniglot.ARCHIVES.items()} == {
-        "images_background": "md5:68d2efa1b9178cc56df9314c21c6e718",
-        "images_evaluation": "md5:6b91aef0f799c5bb55b94e3f2daec811",
-    }
+def test_counts_are_checked(tree: Path) -> None:
+    with pytest.raises(UsageError, match=r"8 classes, 160 images, 3 test classes.*but 1,623"):
+        OMNIGLOT.list_files(tree)
 
 
 @pytest.fixture
-def server(tree: Path, tmp_path: Path) -> Iterator[dict[str, RemoteFile]]:
+def served_omniglot(tree: Path, tmp_path: Path) -> Iterator[PublishedDataset]:
     """The archives of the small tree, offered on this machine."""
-    paths = {part: pack(tree, tmp_path / "served", part) for part in PARTS}
+    paths = [pack(tree, tmp_path / "served", part) for part in PARTS]
     with served(tmp_path / "served") as address:
-        yield {
-            part: replace(
-                omniglot.ARCHIVES[part],
-                urls=(f"{address}/{part}.zip",),
+        archives = tuple(
+            replace(
+                archive,
+                urls=(f"{address}/{path.name}",),
                 checksum="md5:" + hashlib.md5(path.read_bytes(), usedforsecurity=False).hexdigest(),
             )
-            for part, path in paths.items()
-        }
+            for archive, path in zip(OMNIGLOT.archives, paths, strict=True)
+        )
+        yield replace(OMNIGLOT, archives=archives, counts=count(OMNIGLOT.list_root(tree)))
 
 
 def test_download(
-    tree: Path, tmp_path: Path, server: dict[str, RemoteFile], monkeypatch: pytest.MonkeyPatch
+    tree: Path,
+    tmp_path: Path,
+    served_omniglot: PublishedDataset,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(omniglot, "ARCHIVES", server)
+    monkeypatch.setattr(omniglot, "read", served_omniglot.read)
     config = {"reader": "omniglot", "path": str(tmp_path / "new" / "folder"), "size": 28}
     data = load_dataset(OmniglotData(**config, download=True))  # type: ignore[arg-type]
     assert data.fingerprint() == decode_files(list_omniglot(tree), 28, 1).fingerprint()
     assert data.image_shape == (28, 28, 1)
+    assert {path.name for path in (tmp_path / "new" / "folder").iterdir()} == {
+        "images_background.zip",
+        "images_evaluation.zip",
+    }
     again = load_dataset(OmniglotData(**config))  # type: ignore[arg-type]
     assert again.fingerprint() == data.fingerprint()
 
 
 @pytest.mark.data
 def test_the_real_omniglot(real_data: Path) -> None:
-    files = list_omniglot(real_data / "omniglot")
+    files = OMNIGLOT.list_files(real_data / "omniglot")
     assert (len(files), len(files.class_names)) == (32_460, 1_623)
     assert files.test_classes == tuple(range(964, 1_623))
     assert np.bincount(files.labels).tolist() == [20] * 1_623

@@ -1,4 +1,4 @@
-"""``_published``: finding a data set, unpacking and fetching it, and what is said without it."""
+"""Finding a data set, unpacking and fetching it, and what is said without it."""
 
 from __future__ import annotations
 
@@ -15,9 +15,15 @@ from support.file_server import served
 
 from reality_check.data.image_files import ImageFiles
 from reality_check.data.readers import _published
+from reality_check.data.readers._archives import unpack
+from reality_check.data.readers._download import RemoteFile
 from reality_check.data.readers._published import PublishedDataset, compare_counts, locate
-from reality_check.data.readers.archives import unpack
-from reality_check.data.readers.download import RemoteFile
+from reality_check.data.readers.cars196 import CARS196
+from reality_check.data.readers.cub200 import CUB200
+from reality_check.data.readers.in_shop import IN_SHOP
+from reality_check.data.readers.omniglot import OMNIGLOT
+from reality_check.data.readers.stanford_online_products import ONLINE_PRODUCTS
+from reality_check.utils.config_files import config_files
 from reality_check.utils.errors import UsageError
 
 PETS = PublishedDataset(
@@ -28,6 +34,7 @@ PETS = PublishedDataset(
     archives=(RemoteFile("pets.zip"), RemoteFile("extra.zip")),
     source="pets.zip from https://pets.example",
     counts={"classes": 3, "images": 1200},
+    list_root=lambda root: ImageFiles("pets", root, ("a.jpg",), np.zeros(1, np.int64), ("a",)),
 )
 
 
@@ -43,6 +50,23 @@ def packed(archive: Path, folder: str = "pets/") -> Path:
         file.writestr(f"{folder}list.txt", "1 a.jpg")
         file.writestr(f"{folder}images/a.jpg", b"pixels")
     return archive
+
+
+@pytest.mark.parametrize("published", [CARS196, CUB200, IN_SHOP, OMNIGLOT, ONLINE_PRODUCTS])
+def test_without_data_the_message_says_what_to_do(
+    tmp_path: Path, published: PublishedDataset
+) -> None:
+    fetched = published in (CUB200, OMNIGLOT, ONLINE_PRODUCTS)
+    with pytest.raises(UsageError) as error:
+        published.list_files(tmp_path)
+    message = str(error.value)
+    command = f"reality-check run {published.experiment} dataset.path=/my/{published.folder}"
+    for part in (command, f"download {published.source}", "https://", f"into {str(tmp_path)!r}"):
+        assert part in message
+    assert ("add dataset.download=true" in message) == fetched
+    assert published.experiment in config_files("experiments")
+    for archive in published.archives:
+        assert archive.checksum is not None or not archive.urls
 
 
 def test_the_root_itself_is_preferred_to_a_folder_in_it(tmp_path: Path) -> None:
@@ -64,7 +88,7 @@ def test_variables_are_expanded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     root = pets(tmp_path / "pets")
     monkeypatch.setenv("PETS_TEST", str(tmp_path))
     assert locate("${PETS_TEST}/pets", PETS) == root
-    with pytest.raises(UsageError, match=r"PETS_TES, which is not set.*name a folder for it, down"):
+    with pytest.raises(UsageError, match=r"PETS_TES, which is not set.*put it into a folder"):
         locate("${PETS_TES}/pets", PETS)
 
 

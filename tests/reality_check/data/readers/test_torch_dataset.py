@@ -10,7 +10,10 @@ import pytest
 import torch
 from PIL import Image
 
-from reality_check.data import ImageSet, TensorSet, read_torch_dataset
+from reality_check.config.datasets import NamedDataset
+from reality_check.config.messages import validate
+from reality_check.config.named import expand
+from reality_check.data import ImageSet, TensorSet, load_dataset, read_torch_dataset
 from reality_check.utils.errors import UsageError
 
 PICTURE = np.arange(4 * 5 * 3, dtype=np.uint8).reshape(4, 5, 3)
@@ -94,6 +97,32 @@ def test_data_sets_of_the_libraries_go_by_name() -> None:
     sizes = {"size": 3, "image_size": [3, 8, 8], "num_classes": 2}
     data = read_torch_dataset("torchvision:FakeData", sizes, "fake")
     assert (len(data), data.image_shape) == (3, (8, 8, 3))
+
+
+def test_the_shipped_mnist_is_read_by_torchvision(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    pytest.importorskip("torchvision")
+    monkeypatch.setenv("REALITY_CHECK_DATA", str(tmp_path))
+    raw = tmp_path / "MNIST" / "raw"
+    raw.mkdir(parents=True)
+    for part in ("train", "t10k"):
+        images, labels = bytes(range(18)), bytes((7, 3))
+        for name, sizes, content in (("images", (2, 3, 3), images), ("labels", (2,), labels)):
+            head = bytes((0, 0, 8, len(sizes))) + np.array(sizes, ">u4").tobytes()
+            file = raw / f"{part}-{name}-idx{len(sizes)}-ubyte"
+            file.write_bytes(head + content)
+    config = validate(NamedDataset, {"dataset": expand("mnist", "dataset", "datasets", None)}, "x")
+    data = load_dataset(config.dataset)
+    assert (data.name, data.class_names) == ("mnist", ("3 - three", "7 - seven"))
+    assert data.samples.array().ravel().tolist() == list(range(18))
+
+
+def test_folders_of_earlier_versions_are_read_though_mnist_had_a_reader() -> None:
+    earlier = {"name": "mine", "reader": "mnist", "path": "/data", "download": False}
+    config = validate(NamedDataset, {"dataset": earlier}, "x").dataset
+    assert (config.name, config.dataset) == ("mine", "torchvision:MNIST")
+    assert validate(NamedDataset, {"dataset": config.plain()}, "x").dataset == config
 
 
 @pytest.mark.parametrize(

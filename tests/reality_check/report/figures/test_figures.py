@@ -19,18 +19,18 @@ from matplotlib.lines import Line2D
 from reality_check.config.metrics import METRICS
 from reality_check.report.figures.comparison import intervals_figure
 from reality_check.report.figures.plotting import COLOURS, ReportFigure, inline_svg, shorten
-from reality_check.report.figures.search import method_figure, search_figure
+from reality_check.report.figures.search import method_figure
 from reality_check.report.sections.comparison import interval_figures
 from reality_check.report.sections.methods import methods_section
-from reality_check.report.sections.search import search_section
 from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults
 from reality_check.statistics import t_interval
 
 
 def report_figures(summary: Summary) -> list[ReportFigure]:
-    """Those of the sections on means and on searches."""
-    return [*interval_figures(summary), *search_section(summary).figures]
+    """Those of the sections on means and on methods."""
+    section = methods_section(summary)
+    return [*interval_figures(summary), *(section.figures if section else [])]
 
 
 def xs(line: Line2D) -> list[float]:
@@ -49,7 +49,7 @@ def drawn(build: Any) -> list[ReportFigure]:
 def test_every_figure_has_its_files(drawn: list[ReportFigure]) -> None:
     assert [figure.stem for figure in drawn] == [
         *(f"intervals_{metric}" for metric in METRICS),
-        "search_history",
+        *("method_warped", "method_my_loss_50_", "method__b_x_b_", "method_late_slow"),
     ]
     for figure in drawn:
         assert set(figure.files) == ({"svg", "pdf"} if figure.paper else {"svg"})
@@ -73,20 +73,6 @@ def test_the_interval_lines_are_the_intervals(results: ExperimentResults) -> Non
     assert interval.high is not None
     assert xs(line) == pytest.approx([100 * interval.low, 100 * interval.high])
     assert xs(mean) == pytest.approx([100 * interval.mean])
-
-
-def test_the_search_line_is_the_best_so_far_and_divergence_is_marked(
-    results: ExperimentResults,
-) -> None:
-    axes = search_figure(Summary(results)).axes[1]
-    dots, best, diverged, winner = axes.lines
-    assert (xs(winner), ys(winner)) == ([float(np.argmax(ys(dots)))], [max(ys(dots))])
-    assert xs(diverged) == [3]
-    assert 3 not in xs(dots)
-    running = -1.0
-    for value, top in zip(ys(dots), ys(best), strict=True):
-        running = max(running, value)
-        assert top == running
 
 
 def test_validation_curves_are_those_of_the_winner(results: ExperimentResults) -> None:
@@ -204,8 +190,8 @@ def test_every_panel_keeps_to_its_cell(drawn: list[ReportFigure]) -> None:
             name = axes.get_gid()
             assert name is not None
             x, y, w, h = (float(n) * drawing.dpi / 72 for n in name.split("_")[1:])
-            assert x - 1 <= box.x0 <= box.x1 <= x + w + 1, (figure.stem, name)
-            assert y - 1 <= high - box.y1 <= high - box.y0 <= y + h + 1, (figure.stem, name)
+            assert x - 2 <= box.x0 <= box.x1 <= x + w + 2, (figure.stem, name)
+            assert y - 2 <= high - box.y1 <= high - box.y0 <= y + h + 2, (figure.stem, name)
 
 
 @pytest.mark.parametrize(

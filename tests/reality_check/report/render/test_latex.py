@@ -11,9 +11,8 @@ from typing import Any
 import pytest
 
 from reality_check.config import load_experiment
-from reality_check.papers.published_tables import comparable_tables
-from reality_check.report.analysis import Analysis
-from reality_check.report.render.latex import escape, paired_tex, tables_tex
+from reality_check.papers.published_comparison import comparable_tables
+from reality_check.report.render.latex import escape, tables_tex
 from reality_check.report.render.references import references_bib
 from reality_check.report.summary import Summary
 from reality_check.results import ExperimentResults
@@ -45,9 +44,8 @@ def run(folder: Path, *command: str) -> str:
 
 
 def write_tables(results: ExperimentResults, folder: Path) -> str:
-    """Both files as the report writes them, without its figures; the tables are returned."""
-    summary = Summary(results)
-    text = tables_tex(summary) + paired_tex(Analysis(summary))
+    """Write both files without the figures of a report; return the tables."""
+    text = tables_tex(Summary(results))
     (folder / "tables.tex").write_text(text, encoding="utf-8")
     (folder / "references.bib").write_text(references_bib(results), encoding="utf-8")
     return text

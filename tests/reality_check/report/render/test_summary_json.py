@@ -12,8 +12,9 @@ import pytest
 
 from reality_check.report.analysis import Analysis
 from reality_check.report.render.summary_json import VERSION, summary_data, summary_json
+from reality_check.report.sections.verdict import PAIR_KEYS
 from reality_check.report.summary import Summary
-from reality_check.results import Cost, Energy, ExperimentResults
+from reality_check.results import Cost, ExperimentResults
 from reality_check.statistics import t_interval
 
 INTERVAL = {"n", "mean", "low", "high"}
@@ -21,8 +22,7 @@ INTERVAL = {"n", "mean", "low", "high"}
 KEYS = {
     "": {
         "schema", "version", "experiment", "environment", "metrics", "methods", "results",
-        "baselines", "basis", "looks", "controls", "verdict", "verdicts", "paired", "deviations",
-        "cost", "energy",
+        "baselines", "basis", "controls", "verdict", "verdicts", "deviations", "cost",
     },
     "experiment": {
         "name", "protocol", "reference", "finished", "dataset", "trunk", "weights", "seed",
@@ -32,7 +32,7 @@ KEYS = {
     "metrics": {"name", "title", "primary"},
     "methods": {
         "name", "loss", "arguments", "miner", "samples_per_class", "normalize_embeddings",
-        "searched", "control_of", "best_trial", "retrained", "stages",
+        "searched", "control_of", "best_trial", "retrained", "stages", "columns",
     },
     "methods.best_trial": {"search", "number", "value", "params"},
     "methods.retrained": {"search", "number"},
@@ -40,18 +40,9 @@ KEYS = {
     "methods.stages.search": {"complete", "planned", "diverged", "failed"},
     "results": {"method", "category", "metric", "runs"} | INTERVAL,
     "baselines": {"method", "category", "metric"} | INTERVAL,
-    "verdicts": {
-        "category", "metric", "better", "other", "about", "verdict", "difference", "low", "high",
-        "n", "p", "holm_p", "pairs_tested", "sentence",
-    },
-    "paired": {
-        "category", "metric", "better", "other", "seeds", "seeds_won", "difference", "low", "high",
-        "p", "holm_p", "pairs_tested", "d_z", "probability_of_improvement",
-    },
-    "paired.d_z": {"value", "low", "high"},
+    "verdicts": {*PAIR_KEYS, "about", "sentence"},
     "deviations": {"topic", "text", "serious"},
     "cost": {"method", "stage", "device", "attempts", "hours"},
-    "energy": {"method", "stage", "part", "kilowatt_hours", "hours"},
 }  # fmt: skip
 
 
@@ -66,16 +57,13 @@ def strict(text: str) -> dict[str, Any]:
 
 
 def written(results: ExperimentResults) -> dict[str, Any]:
-    summary = Summary(results)
-    return strict(summary_json(summary_data(summary, Analysis(summary))))
+    return strict(summary_json(summary_data(Analysis(Summary(results)))))
 
 
 @pytest.fixture
 def data(results: ExperimentResults) -> dict[str, Any]:
     costs = (Cost("", "baselines", "cpu", 1, 0.25), Cost("warped", "search", "cuda", 9, 1.5))
-    energy = (Energy("", "baselines", "gpus", 0.5, 0.25), Energy("warped", "search", "gpus", 3, 2))
-    changed = dataclasses.replace(results, costs=costs, energy=energy, versions={"torch": "2.9.1"})
-    return written(changed)
+    return written(dataclasses.replace(results, costs=costs, versions={"torch": "2.9.1"}))
 
 
 def at(data: Any, path: str) -> Any:
@@ -88,7 +76,7 @@ def at(data: Any, path: str) -> Any:
 
 @pytest.mark.parametrize("path", KEYS)
 def test_the_keys_are_those_of_the_documented_version(data: dict[str, Any], path: str) -> None:
-    assert VERSION == 2
+    assert VERSION == 3
     assert data["version"] == VERSION
     assert set(at(data, path)) == KEYS[path]
 
@@ -140,7 +128,9 @@ def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
     kinds = {entry["verdict"] for entry in data["verdicts"]}
     assert kinds == {"above", "not distinguishable"}
     for entry in data["verdicts"]:
-        assert (entry["holm_p"] is None) == (min(entry["n"]) < 3), "two runs are not tested"
+        assert (entry["holm_p"] is None) == (min(entry["n_better"], entry["n_other"]) < 3), (
+            "two runs are not tested"
+        )
         below = entry["holm_p"] is not None and entry["holm_p"] < 0.05
         assert (entry["verdict"] == "above") == below
         tied = " is not distinguishable from " in entry["sentence"]
@@ -151,14 +141,6 @@ def test_verdicts_say_what_the_report_says(data: dict[str, Any]) -> None:
 def test_costs_environment_and_deviations(data: dict[str, Any]) -> None:
     assert data["cost"][0]["method"] is None
     assert data["cost"][1]["hours"] == 1.5
-    assert [entry["method"] for entry in data["energy"]] == [None, "warped"]
-    assert data["energy"][1] == {
-        "method": "warped",
-        "stage": "search",
-        "part": "gpus",
-        "kilowatt_hours": 3,
-        "hours": 2,
-    }
     assert data["environment"]["versions"] == {"torch": "2.9.1"}
     assert [entry["serious"] for entry in data["deviations"]] == [False, True]
 

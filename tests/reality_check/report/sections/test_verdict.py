@@ -6,12 +6,14 @@ import dataclasses
 from typing import Any
 
 from reality_check.config.metrics import PRIMARY
+from reality_check.report.analysis import Analysis
+from reality_check.report.sections.blocks import Bullets, Heading
 from reality_check.report.sections.verdict import (
     NOISE_NOTES,
-    category_sentences,
     correction_note,
     headline,
     pair_sentence,
+    verdict_section,
 )
 from reality_check.report.summary import Basis, Summary
 from reality_check.results import ExperimentResults, ResultRow
@@ -61,6 +63,14 @@ def test_a_pair_with_a_single_run() -> None:
         "A is not distinguishable from B: a difference of 10.00 points MAP@R, "
         "but no test with fewer than three runs (n = 1 and 5)."
     )
+
+
+def category_sentences(summary: Summary, category: str) -> list[str]:
+    """What stands below the heading of a category."""
+    blocks = list(verdict_section(Analysis(summary)).blocks)
+    bullets = blocks[blocks.index(Heading(category)) + 1]
+    assert isinstance(bullets, Bullets)
+    return ["".join(line) for line in bullets.lines]
 
 
 def test_the_first_sentence_is_on_the_best_two_and_the_last_on_who_is_missing(build: Any) -> None:

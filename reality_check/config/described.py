@@ -1,0 +1,83 @@
+"""What an own metric, or an own column of the report, says of itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+Function = TypeVar("Function", bound=Callable[..., Any])
+
+_ATTRIBUTE = "__reality_check_description__"
+_LONGEST = 60
+
+
+@dataclass(frozen=True)
+class Description:
+    """How reports print a value.
+
+    Attributes:
+        title: the head of its column.
+        unit: behind the title, such as ``ms``; empty: a plain number.
+        higher_is_better: the direction in which values are ranked and selected by.
+
+    Raises:
+        ValueError: a title or unit is no printable line of text, or the direction is no bool.
+    """
+
+    title: str
+    unit: str = ""
+    higher_is_better: bool = True
+
+    def __post_init__(self) -> None:
+        for key, text in (("title", self.title), ("unit", self.unit)):
+            if not isinstance(text, str) or not text.isprintable() or len(text) > _LONGEST:
+                raise ValueError(
+                    f"reality_check.describe: {key}={text!r}, but it must be one line of printable "
+                    f"text of at most {_LONGEST} characters."
+                )
+        if not self.title.strip():
+            raise ValueError(
+                "reality_check.describe: title is empty; write the head of the column, such as "
+                "title='silhouette'."
+            )
+        if not isinstance(self.higher_is_better, bool):
+            raise ValueError(
+                f"reality_check.describe: higher_is_better={self.higher_is_better!r}, but it must "
+                "be True or False."
+            )
+
+
+def describe(
+    *, title: str, unit: str = "", higher_is_better: bool = True
+) -> Callable[[Function], Function]:
+    """Decorate an own metric or an own column of the report with how reports print it.
+
+    >>> @describe(title="silhouette", higher_is_better=True)
+    ... def silhouette(embeddings, labels): ...
+    >>> description_of(silhouette).title
+    'silhouette'
+
+    Args:
+        title: the head of its column.
+        unit: behind the title, such as ``ms``.
+        higher_is_better: whether a larger value is the better one.
+
+    Raises:
+        ValueError: an argument is no printable text, or no bool.
+    """
+    description = Description(title, unit, higher_is_better)
+
+    def decorate(function: Function) -> Function:
+        setattr(function, _ATTRIBUTE, description)
+        return function
+
+    return decorate
+
+
+def description_of(function: Callable[..., Any]) -> Description:
+    """Return what :func:`describe` said of a function; without it, its name, higher is better."""
+    described = getattr(function, _ATTRIBUTE, None)
+    if isinstance(described, Description):
+        return described
+    return Description(str(getattr(function, "__name__", type(function).__name__))[:_LONGEST])

@@ -1,0 +1,169 @@
+"""Reader of CSV lists: one line per image, with its path, its class and perhaps its part."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from reality_check.data.image_files import ImageFiles
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+from reality_check.utils.text import nearest
+
+_COLUMNS = ("path", "label", "split")
+_SPLITS = ("train", "test", "query", "gallery")
+
+
+class _Line(NamedTuple):
+    number: int
+    path: str
+    label: str
+    split: str
+
+
+def read(config: Any) -> ImageFiles:
+    """List the images of the file that a YAML names."""
+    return list_csv(config.path)
+
+
+def list_csv(path: str | Path) -> ImageFiles:
+    """List the images that a CSV file names.
+
+    Its first line names the columns, ``path,label`` or ``path,label,split``; further columns are
+    ignored. Paths are relative to the file's folder and may go through a ``.zip`` file as through a
+    folder. The split is ``train``, ``test``, or, for a test whose queries are searched in a gallery
+    of other images, ``query`` and ``gallery`` instead of ``test``.
+
+    Args:
+        path: the CSV file (UTF-8); ``~`` and ``${VAR}`` are expanded.
+
+    Returns:
+        The images in the file's order. The classes are sorted, as numbers if all labels are whole
+        numbers, else as text. With a split, the classes that are not for training are the test
+        classes.
+
+    Raises:
+        UsageError: the file or one of its lines cannot be used.
+    """
+    file = expand_path(path)
+    lines = _read(file)
+    labels = {line.label for line in lines}
+    numbers = all(label.isascii() and label.isdigit() for label in labels)
+    names = tuple(sorted(labels, key=lambda label: (int(label) if numbers else 0, label)))
+    rank = {name: label for label, name in enumerate(names)}
+    test_classes, queries = _official_test(file, lines, rank)
+    return ImageFiles(
+        file.stem,
+        file.parent,
+        tuple(line.path for line in lines),
+        np.array([rank[line.label] for line in lines], np.int64),
+        names,
+        test_classes,
+        queries,
+    )
+
+
+def _read(file: Path) -> list[_Line]:
+    if not file.is_file():
+        raise UsageError(f"There is no file {str(file)!r}; write the path of a CSV file.")
+    try:
+        with open(file, encoding="utf-8-sig", newline="") as stream:
+            lines = list(_parse(file, csv.DictReader(stream, strict=True)))
+    except (OSError, UnicodeDecodeError, csv.Error) as error:
+        raise UsageError(
+            f"{str(file)!r} cannot be read as a CSV file ({error}); save it as UTF-8 text with "
+            "commas between the columns."
+        ) from error
+    if not lines:
+        raise UsageError(f"{str(file)!r} lists no images; write a line path,label for each.")
+    return lines
+
+
+def _parse(file: Path, reader: csv.DictReader[str]) -> Iterator[_Line]:
+    columns = [name.strip() for name in reader.fieldnames or ()]
+    twice = sorted({name for name in columns if columns.count(name) > 1})
+    if twice:
+        raise UsageError(
+            f"The first line of {str(file)!r} names the column {twice[0]!r} twice; rename or "
+            "remove one."
+        )
+    for name in ("path", "label"):
+        if name not in columns:
+            raise UsageError(
+                f"The first line of {str(file)!r} names the columns "
+                f"{', '.join(map(repr, columns)) or '(none)'}, but it must have 'path' and "
+                f"'label'; write path,label or path,label,split.{nearest(name, columns)}"
+            )
+    reader.fieldnames = columns
+    for row in reader:
+        where = f"Line {reader.line_num} of {str(file)!r}"
+        if None in row or None in row.values():
+            raise UsageError(
+                f"{where} has not {len(columns)} columns as the first line has; put texts with "
+                'commas in them between double quotes (").'
+            )
+        path, label, split = ((row.get(name) or "").strip() for name in _COLUMNS)
+        if not path or not label:
+            raise UsageError(f"{where} has no path or no label; fill it in or remove the line.")
+        _check_path(where, path)
+        if "split" in columns and split not in _SPLITS:
+            raise UsageError(
+                f"{where} has the split {split!r}, but it must be {', '.join(_SPLITS[:-1])} or "
+                f"{_SPLITS[-1]}.{nearest(split, _SPLITS)}"
+            )
+        yield _Line(reader.line_num, path, label, split)
+
+
+def _check_path(where: str, path: str) -> None:
+    if Path(path).is_absolute() or ".." in path.replace("\\", "/").split("/"):
+        raise UsageError(
+            f"{where} has the path {path!r}, but paths must be relative to the CSV file's folder "
+            "and stay inside it; move the CSV file or the images."
+        )
+
+
+def _official_test(
+    file: Path, lines: list[_Line], rank: dict[str, int]
+) -> tuple[tuple[int, ...] | None, np.ndarray | None]:
+    """The test classes, and the mask of the queries where the test has a gallery."""
+    splits = {line.split for line in lines}
+    if splits <= {"", "train"}:
+        return None, None
+    if "test" in splits and splits & {"query", "gallery"}:
+        raise UsageError(
+            f"{str(file)!r} has the split 'test' together with 'query' or 'gallery'; write 'test' "
+            "for all test images, or 'query' and 'gallery' for all."
+        )
+    first_train: dict[str, int] = {}
+    for line in lines:
+        if line.split == "train":
+            first_train.setdefault(line.label, line.number)
+    for line in lines:
+        if line.split != "train" and line.label in first_train:
+            raise UsageError(
+                f"Line {line.number} of {str(file)!r} has the class {line.label!r} in {line.split},"
+                f" but line {first_train[line.label]} has it in train; a class belongs to one of "
+                "them."
+            )
+    tested = sorted({rank[line.label] for line in lines if line.split != "train"})
+    queries = np.array([line.split == "query" for line in lines])
+    if "test" in splits:
+        return tuple(tested), None
+    _check_found(file, lines)
+    return tuple(tested), queries
+
+
+def _check_found(file: Path, lines: list[_Line]) -> None:
+    gallery = {line.label for line in lines if line.split == "gallery"}
+    for line in lines:
+        if line.split == "query" and line.label not in gallery:
+            raise UsageError(
+                f"Line {line.number} of {str(file)!r} is a query of the class {line.label!r}, "
+                "which has no image in the gallery, so it could never be found; add one."
+            )
+    if not any(line.split == "query" for line in lines):
+        raise UsageError(f"{str(file)!r} has a gallery but no query; write 'test' for both.")

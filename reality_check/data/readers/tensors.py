@@ -1,0 +1,310 @@
+"""Reader of vectors and other tensors: NumPy, safetensors and Parquet files, and folders of
+``reality-check embed`` and of Hugging Face's ``datasets``."""
+
+from __future__ import annotations
+
+import importlib
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from reality_check.config.named import TENSOR_FILES
+from reality_check.data.images import Images
+from reality_check.data.readers._rows import Marks, rows_where, tested_labels
+from reality_check.data.sample_set import ImageSet, SampleSet, TensorSet
+from reality_check.data.source_images import recorded
+from reality_check.data.tensors import Tensors
+from reality_check.utils.errors import UsageError
+from reality_check.utils.paths import expand_path
+from reality_check.utils.text import nearest
+
+#: Where arrays are looked for if no name is given, the first that is there.
+_SAMPLES = ("x", "X", "features", "embeddings", "vectors", "images", "data")
+_LABELS = ("y", "labels", "label", "targets", "target")
+_NAMES, _CLASS_NAMES, _ORIGIN = "names", "class_names", "origin"
+#: The data set's own split, as ``reality-check embed`` writes it.
+_TEST_CLASSES, _QUERIES = "test_classes", "queries"
+
+Columns = Mapping[str, Any]
+
+
+def read(config: Any) -> SampleSet:
+    """Read the file or folder that a YAML names."""
+    keys = ("x", "y", "names", "class_names", "where", "test")
+    data = read_tensors(config.path, **{key: getattr(config, key, None) for key in keys})
+    return replace(data, name=config.name)
+
+
+def read_tensors(
+    path: str | Path,
+    x: str | None = None,
+    y: str | None = None,
+    names: str | None = None,
+    class_names: str | None = None,
+    where: Marks | None = None,
+    test: Marks | None = None,
+) -> SampleSet:
+    """Read samples with labels from one file or folder.
+
+    Args:
+        path: ``.npz``, ``.npy``, ``.safetensors`` or ``.parquet``, or a folder that
+            ``reality-check embed`` (``.npy`` files by the names of their arrays) or Hugging Face's
+            ``save_to_disk`` wrote; ``~`` and ``${VAR}`` are expanded. Arrays of ``.npy`` and
+            ``.safetensors`` files are memory-mapped; those of other files are read into memory.
+        x: name of the samples: (N, D) vectors or (N, ...) tensors, see
+            :meth:`reality_check.data.tensors.Tensors.from_array`; uint8 (N, H, W), or (N, H, W, C)
+            with 1 or 3 channels, are images. None: the first of x, X, features, embeddings,
+            vectors, images and data that is there.
+        y: name of the labels: integers or texts, (N,). None: the first of y, labels, label, targets
+            and target. Beside a ``.npy`` file the path of another one.
+        names: name of the samples' names, texts (N,). None: ``names``, where it is there.
+        class_names: name of the classes' names: names[label] is the class of an integer label.
+            None: ``class_names``, where it is there; else the labels themselves are the names.
+        where: keep only the rows where each named array (one value a sample) equals the value or
+            one of the values, such as ``{"split": 0}``; None keeps all rows.
+        test: rows that belong to the official test, named as ``where`` names rows: the classes of
+            those that are kept are the test classes. None: what ``reality-check embed`` noted.
+
+    Returns:
+        The samples in the file's order; a label is the rank of the file's label among those kept.
+
+    Raises:
+        UsageError: the file cannot be read, an array is missing or does not fit, or a value is NaN
+            or infinite.
+    """
+    place = expand_path(path)
+    columns = _open(place, y)
+    file = str(place)
+    samples = _required(columns, x, _SAMPLES, f"The samples of {file!r} (x: NAME)")
+    y = "y" if place.suffix == ".npy" else y
+    labels = _required(columns, y, _LABELS, f"The labels of {file!r} (y: NAME)")
+    rows: Any = rows_where(columns, where, len(samples), file) if where else slice(None)
+    labels, test_classes = np.asarray(labels), columns.get(_TEST_CLASSES)
+    if test:
+        tested = np.isin(np.arange(len(samples)), rows_where(columns, test, len(samples), file))
+        test_classes = tested_labels(labels[rows], tested[rows], file)
+    own_names = _optional(columns, names, _NAMES, f"The names of {file!r}")
+    queries = columns.get(_QUERIES)
+    source = recorded(columns, len(samples))
+    data = labelled(
+        samples[rows],
+        labels[rows],
+        place.stem,
+        f"The samples of {file!r}",
+        names=None if own_names is None else np.asarray(own_names)[rows],
+        queries=None if queries is None else queries[rows],
+        class_names=_optional(columns, class_names, _CLASS_NAMES, f"The class names of {file!r}"),
+        origin=str(columns.get(_ORIGIN, "")),
+        test_classes=test_classes,
+    )
+    return data if source is None else replace(data, source=source[rows])
+
+
+def labelled(
+    samples: np.ndarray,
+    labels: np.ndarray,
+    name: str,
+    what: str,
+    names: Sequence[str] | np.ndarray | None = None,
+    queries: np.ndarray | None = None,
+    class_names: Sequence[str] | np.ndarray | None = None,
+    origin: str = "",
+    test_classes: np.ndarray | None = None,
+) -> SampleSet:
+    """Samples with the labels that a file gives: an :class:`ImageSet` or a :class:`TensorSet`.
+
+    Args:
+        labels: integers or texts, shape (N,).
+        what: how errors call the samples.
+        queries: bool, shape (N,): which samples are queries; None: all.
+        class_names: by integer label; None: the labels are the names.
+        origin: where the samples come from.
+        test_classes: the labels that the data set's own split tests on; None: it has no split.
+
+    Raises:
+        UsageError: the arrays do not fit each other, or a value is not allowed.
+    """
+    labels = labels.astype(str) if labels.dtype.kind == "O" else labels
+    if labels.shape != samples.shape[:1] or labels.dtype.kind not in "iuUbS":
+        one_each = f"one integer or text for each of {len(samples)} samples"
+        more = "; 2-d labels have no single class" if labels.ndim == 2 else ""
+        raise UsageError(
+            f"{what} have labels of shape {labels.shape} and type {labels.dtype}, but they must be "
+            f"{one_each}{more}."
+        )
+    values, ranks = np.unique(labels, return_inverse=True)
+    rest: dict[str, Any] = {
+        "labels": ranks.astype(np.int64),
+        "class_names": _class_names(values, class_names, what),
+        "name": name,
+        "sample_names": None if names is None else np.asarray(names).astype(str),
+        "origin": origin,
+        "queries": None if queries is None else np.asarray(queries, dtype=bool),
+    }
+    if test_classes is not None:
+        own = np.searchsorted(values, np.intersect1d(values, test_classes))
+        rest["test_classes"] = tuple(int(label) for label in own)
+    if samples.dtype == np.uint8 and samples.ndim == 3:
+        samples = samples[..., None]
+    if samples.dtype == np.uint8 and samples.ndim == 4 and samples.shape[3] in (1, 3):
+        return ImageSet(Images.from_array(samples), **rest)
+    return TensorSet(Tensors.from_array(samples, what), **rest)
+
+
+def _class_names(values: np.ndarray, names: Any, what: str) -> tuple[str, ...]:
+    if names is None or values.dtype.kind in "US":
+        return tuple(str(value) for value in values)
+    if int(values.min()) < 0 or int(values.max()) >= len(names):
+        raise UsageError(
+            f"{what} have labels {values.min()}..{values.max()}, but {len(names)} class names; "
+            "give one name for each label from 0 on."
+        )
+    return tuple(str(names[value]) for value in values)
+
+
+def _required(columns: Columns, given: str | None, known: Sequence[str], what: str) -> Any:
+    """Return the array of that name, or else the first of the known names."""
+    wanted = known if given is None else [given]
+    found = next((name for name in wanted if name in columns), None)
+    if found is None:
+        raise UsageError(
+            f"{what}: there is no {' or '.join(map(repr, wanted))}, only "
+            f"{', '.join(map(repr, columns))}; name one of them.{nearest(wanted[0], columns)}"
+        )
+    if np.ndim(columns[found]) == 0:
+        raise UsageError(f"{what}: {found!r} has shape (), but needs one entry for each sample.")
+    return columns[found]
+
+
+def _optional(columns: Columns, given: str | None, known: str, what: str) -> Any:
+    return columns.get(known) if given is None else _required(columns, given, (), what)
+
+
+# -- formats -----------------------------------------------------------------------------------
+
+
+def _open(place: Path, y: str | None) -> Columns:
+    if place.is_dir() and not any(place.glob("*.npy")):
+        return _huggingface(place)
+    if not place.is_dir() and place.suffix not in TENSOR_FILES:
+        known = ", ".join(TENSOR_FILES)
+        raise UsageError(
+            f"{str(place)!r} is not a file that can be read ({known}, or a folder of reality-check "
+            "embed or of Hugging Face's save_to_disk)."
+        )
+    if not place.exists():
+        raise UsageError(f"There is no file {str(place)!r}; check the path.")
+    try:
+        if place.is_dir():
+            return _npy_folder(place)
+        if place.suffix == ".npy":
+            return _npy(place, y)
+        return _FORMATS[place.suffix](place)
+    except UsageError:
+        raise
+    except Exception as error:
+        raise UsageError(f"{str(place)!r} cannot be read ({error}).") from error
+
+
+def _npy(place: Path, y: str | None) -> Columns:
+    if y is None:
+        raise UsageError(
+            f"{str(place)!r} holds samples without labels; name the file of the labels (y: "
+            "labels.npy), or save both in an .npz file."
+        )
+    labels = expand_path(y)
+    beside = place.parent / labels
+    file = labels if labels.is_file() else beside
+    if not file.is_file():
+        raise UsageError(f"There is no file {y!r} with the labels, nor {str(beside)!r}.")
+    return {"x": np.load(place, mmap_mode="r"), "y": np.load(file)}
+
+
+def _npz(place: Path) -> Columns:
+    with np.load(place, allow_pickle=False) as arrays:
+        return _with_texts(dict(arrays))
+
+
+def _npy_folder(place: Path) -> Columns:
+    """Return the arrays of all ``.npy`` files of a folder, memory-mapped."""
+    return _with_texts({file.stem: np.load(file, "r") for file in sorted(place.glob("*.npy"))})
+
+
+def _with_texts(arrays: dict[str, np.ndarray]) -> Columns:
+    return {name: str(array) if array.ndim == 0 else array for name, array in arrays.items()}
+
+
+def _safetensors(place: Path) -> Columns:
+    library = _import("safetensors", place)
+    with library.safe_open(str(place), framework="pt") as file:
+        columns: dict[str, Any] = {name: file.get_tensor(name).numpy() for name in file.keys()}  # noqa: SIM118
+        about = file.metadata() or {}
+    for name in (_NAMES, _CLASS_NAMES):
+        if name in about:
+            columns[name] = json.loads(about[name])
+    return {**columns, _ORIGIN: about.get(_ORIGIN, "")}
+
+
+def _parquet(place: Path) -> Columns:
+    return _arrow(_import("pyarrow.parquet", place).read_table(place), str(place))
+
+
+def _huggingface(place: Path) -> Columns:
+    library = _import("datasets", place)
+    try:
+        data = library.load_from_disk(str(place))
+    except Exception as error:
+        raise UsageError(
+            f"The folder {str(place)!r} is none that save_to_disk of Hugging Face's datasets wrote "
+            f"({error}); for a folder of images write reader: image_folder."
+        ) from None
+    if isinstance(data, library.DatasetDict):
+        raise UsageError(
+            f"{str(place)!r} holds the parts {', '.join(data)}; name the folder of one of them."
+        )
+    return _arrow(data.with_format("arrow")[:], str(place))
+
+
+def _arrow(table: Any, where: str) -> Columns:
+    """Columns of an Arrow table; lists of one length become rows of an array."""
+    return {name: _column(table.column(name), name, where) for name in table.column_names}
+
+
+def _column(column: Any, name: str, where: str) -> np.ndarray:
+    column = column.combine_chunks()
+    flat, sizes = column, []
+    while hasattr(flat, "flatten") and hasattr(flat.type, "value_type"):
+        inner = flat.flatten()
+        size, rest = divmod(len(inner), max(1, len(flat)))
+        lengths = getattr(flat, "value_lengths", lambda: None)()
+        if rest or (lengths is not None and len(lengths.unique()) > 1):
+            raise UsageError(
+                f"The column {name!r} of {where!r} has rows of different lengths, but all samples "
+                "must have one shape; pad or cut them."
+            )
+        sizes.append(size)
+        flat = inner
+    values = flat.to_numpy(zero_copy_only=False)
+    return values.reshape(len(column), *sizes)
+
+
+#: All but ``.npy``, whose labels are in another file.
+_FORMATS: dict[str, Callable[[Path], Columns]] = {
+    ".npz": _npz,
+    ".safetensors": _safetensors,
+    ".parquet": _parquet,
+}
+
+
+def _import(module: str, place: Path) -> Any:
+    try:
+        return importlib.import_module(module)
+    except ImportError:
+        raise UsageError(
+            f"Reading {str(place)!r} needs the package {module.partition('.')[0]}; install it with "
+            f"pip install 'pml-extensions[features]'."
+        ) from None

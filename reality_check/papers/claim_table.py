@@ -1,0 +1,324 @@
+"""The claims of experiments as a table: what would confirm each, and what became of it."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from collections import Counter
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import get_args
+
+from reality_check.config.claims import Claim
+from reality_check.config.compose import load_experiment
+from reality_check.config.differences import differing_keys
+from reality_check.config.metrics import is_fraction, title
+from reality_check.config.neutral_keys import is_result_neutral
+from reality_check.config.schema import Experiment, count_trainings
+from reality_check.papers.claim_tests import ClaimVerdict, Finding, Verdict, judge
+from reality_check.registry.pack import campaign_of
+from reality_check.report.collect import collect
+from reality_check.report.deviations import cut_short, is_serious
+from reality_check.report.planning import mean_scatter
+from reality_check.report.summary import Basis, Summary
+from reality_check.report.text import counted, hours_text, listed, p_text, points, true_minus
+from reality_check.report.untrained import not_above_untrained
+from reality_check.statistics import CONFIDENCE, Shares
+from reality_check.studies.campaign import Campaign
+from reality_check.utils.config_files import shipped_files
+from reality_check.utils.errors import UsageError
+
+NOT_RUN = "not run yet"
+NOT_FINISHED = "not finished"
+OVERTURNED = "overturned by a follow-up"
+_OUTCOMES = (*get_args(Verdict), OVERTURNED, NOT_FINISHED, NOT_RUN)
+#: Keys that may differ between a run and its plan, besides result-neutral ones.
+_NOT_COMPARED = {"claims", "code", "storage"}
+
+
+@dataclass(frozen=True)
+class ClaimRow:
+    """A claim, and in words what decides it and what the verdict is.
+
+    Attributes:
+        experiment: name of its experiment.
+        claim: as locked there.
+        criterion: what supports it.
+        outcome: the verdict in a word or two, or that there is none yet.
+        verdict: the same with the numbers.
+        run: what the experiment took, if it was run to its end.
+    """
+
+    experiment: str
+    claim: Claim
+    criterion: str
+    outcome: str
+    verdict: str
+    run: Run | None = None
+
+
+@dataclass(frozen=True)
+class Run:
+    """What it took to decide the claims of an experiment.
+
+    Attributes:
+        trainings: how many networks.
+        cost: hours of processes, in words.
+        scatter: the variances of MAP@R between searches and between trainings, means over the
+            methods; ``None`` where they cannot be told apart from nothing.
+    """
+
+    trainings: int
+    cost: str
+    scatter: Shares | None
+
+
+def replications() -> list[Experiment]:
+    """Return the experiments that ship with the package to check claims of the papers, by name."""
+    names = [name for name in shipped_files("experiments") if name.startswith("replications/")]
+    return [load_experiment(name) for name in sorted(names)]
+
+
+def claim_rows(
+    experiments: Iterable[Experiment],
+    runs: Sequence[Path] = (),
+    log: Callable[[str], None] = lambda sentence: None,
+) -> list[ClaimRow]:
+    """Return every claim of some experiments, with the verdicts of those that were run.
+
+    Args:
+        experiments: whose claims to list.
+        runs: output folders and packs; experiments of others than those given are listed behind.
+        log: called with a sentence on each run whose experiment makes no claims.
+
+    Raises:
+        UsageError: a run is neither an output folder nor a pack, or had other claims than the
+            experiment of its name has.
+    """
+    planned = {experiment.name: experiment for experiment in experiments}
+    decided: dict[str, tuple[list[tuple[str, str]], Run | None, str]] = {}
+    for path in runs:
+        campaign = campaign_of(path)
+        locked = campaign.experiment
+        if not locked.claims:
+            log(f"{path} holds {locked.name}, which makes no claims (claims: ... in its YAML).")
+            continue
+        own = planned.setdefault(locked.name, locked)
+        _check_claims(locked, own, path)
+        decided[locked.name] = (*_verdicts(campaign), _changes(own, locked))
+    rows = []
+    for name, experiment in planned.items():
+        not_run = [(NOT_RUN, NOT_RUN)] * len(experiment.claims), None, ""
+        verdicts, run, changes = decided.get(name, not_run)
+        for claim, (outcome, text) in zip(experiment.claims, verdicts, strict=True):
+            text += changes
+            if claim.overturned_by and outcome not in (NOT_RUN, NOT_FINISHED):
+                outcome, text = OVERTURNED, f"**{OVERTURNED}**, {claim.overturned_by}; was {text}"
+            rows.append(ClaimRow(name, claim, criterion(claim), outcome, text, run))
+    return rows
+
+
+def tally(rows: Sequence[ClaimRow]) -> list[str]:
+    """Count the outcomes for each paper and then for all: ``000: 2 confirmed, ...``."""
+    papers: dict[str, list[ClaimRow]] = {}
+    for row in rows:
+        papers.setdefault(row.claim.source.partition(",")[0], []).append(row)
+    lines = [f"{paper}: {_counts(papers[paper])}" for paper in sorted(papers)]
+    lines += [f"in all: {_counts(rows)}"] if len(lines) > 1 else []
+    decided = {row.experiment for row in rows if row.outcome in get_args(Verdict)}
+    if decided:
+        lines.append(
+            f"by chance alone: in {1 - CONFIDENCE:.0%} of {counted(len(decided), 'experiment')}, "
+            f"{len(decided) * (1 - CONFIDENCE):.2g} on average, at least one difference would be "
+            "found where there is none (each corrects for all its claims)"
+        )
+    return lines
+
+
+def _counts(rows: Sequence[ClaimRow]) -> str:
+    counts = Counter(row.outcome for row in rows)
+    return ", ".join(f"{counts[outcome]} {outcome}" for outcome in _OUTCOMES if counts[outcome])
+
+
+def _check_claims(locked: Experiment, planned: Experiment, path: Path) -> None:
+    later = {"overturned_by", "earlier"}
+    ours, theirs = (
+        [claim.plain(exclude=later) for claim in experiment.claims]
+        for experiment in (planned, locked)
+    )
+    if differing := list(differing_keys(ours, theirs)):
+        raise UsageError(
+            f"{path} was run with other claims than {planned.name} has now "
+            f"({', '.join(differing[:3])}); claims are decided before a run, so run it again."
+        )
+
+
+def _changes(planned: Experiment, locked: Experiment) -> str:
+    """Return in words what a run had otherwise than the experiment has now, such as its budget."""
+    ours, theirs = (plan.plain(exclude=_NOT_COMPARED) for plan in (planned, locked))
+    keys = [key for key in differing_keys(ours, theirs) if not is_result_neutral(key)]
+    more = f" and {len(keys) - 3} more" if len(keys) > 3 else ""
+    return f" (run with another {', '.join(keys[:3])}{more})" if keys else ""
+
+
+def _verdicts(campaign: Campaign) -> tuple[list[tuple[str, str]], Run | None]:
+    """Return the verdict of each claim, in a word or two and with the numbers, and what it took."""
+    locked, results = campaign.experiment, collect(campaign)
+    if not results.finished:
+        return [(NOT_FINISHED, NOT_FINISHED)] * len(locked.claims), None
+    summary = Summary(results)
+    idle = not_above_untrained(summary)
+    short = [m.name for m in results.methods if is_serious(*cut_short(m))]
+    remarks = {"not better than the untrained network": idle, "often cut short": short}
+    verdicts: list[tuple[str, str]] = [
+        (
+            verdict.verdict,
+            _verdict_text(verdict) + _remarks(verdict.claim, remarks) + _more(verdict, summary),
+        )
+        for verdict in judge(locked, results)
+    ]
+    run = Run(count_trainings(locked), hours_text(results.costs), mean_scatter(summary))
+    return verdicts, run
+
+
+def _more(verdict: ClaimVerdict, summary: Summary) -> str:
+    """Return what would decide an undecided claim."""
+    if verdict.verdict != "undecided" or not summary.basis.of_losses:
+        return ""
+    times = [f.times for f in verdict.findings if f.verdict == "undecided"]
+    known = [factor for factor in times if factor is not None]
+    if len(known) < len(times):
+        return " (no number of searches that anybody would pay for would decide it)"
+    unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
+    methods = {side.method for f in verdict.findings for side in (f.first, f.second)}
+    hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
+    needed = f"{max(known) * hours:.2g}"
+    return (
+        f" (about {max(known):.2g} times as many {unit} would decide it: "
+        f"{needed} {'hour' if needed == '1' else 'hours'} of processes)"
+    )
+
+
+def _remarks(claim: Claim, remarks: Mapping[str, Collection[str]]) -> str:
+    """Return remarks on methods of a claim; no claim holds or fails by them."""
+    methods = dict.fromkeys(method for pair in claim.pairs for method in pair)
+    texts = []
+    for what, names in remarks.items():
+        if which := [f"`{method}`" for method in methods if method in names]:
+            texts.append(f" ({what}: {listed(which)})")
+    return "".join(texts)
+
+
+def criterion(claim: Claim) -> str:
+    """Return what supports a claim, in words: ``a above b: MAP@R (aggregate)``."""
+    how = {
+        "above": "above",
+        "not_below": f"at most {_margin(claim)} below",
+        "equal": f"within {_margin(claim)} of",
+    }[claim.test]
+    than, metrics = claim.than, listed([title(metric) for metric in claim.metrics])
+    where = f"{metrics} ({listed(claim.categories)})"
+    other = " ".join(filter(None, [than.metric and title(than.metric), than.category]))
+    if all(first == second for first, second in claim.pairs):
+        return f"{listed([f'`{method}`' for method, _ in claim.pairs])}: {where} {how} {other}"
+    groups = [
+        f"`{first}` {how} {listed([f'`{second}`' for _, second in pairs])}"
+        for first, pairs in itertools.groupby(claim.pairs, key=lambda pair: pair[0])
+    ]
+    return f"{'; '.join(groups)}: {where}{f', against {other}' if other else ''}"
+
+
+def _margin(claim: Claim) -> str:
+    if isinstance(claim.margin, str):
+        return claim.margin
+    if not is_fraction(claim.metrics[0]):
+        return f"{claim.margin:g}"
+    return "1 point" if claim.margin == 1 else f"{claim.margin:g} points"
+
+
+def _verdict_text(verdict: ClaimVerdict) -> str:
+    many = len(verdict.findings) > 1
+    texts = []
+    for finding in verdict.findings:
+        name = f"{_distinguished(verdict, finding)}: " if many else ""
+        result = f"{finding.verdict}, " if finding.verdict != verdict.verdict else ""
+        texts.append(f"{name}{result}{_evidence(verdict.claim, finding)}")
+    return f"**{verdict.verdict}**: {'; '.join(texts)}"
+
+
+def _distinguished(verdict: ClaimVerdict, finding: Finding) -> str:
+    """Return what differs between a comparison and the others of its claim."""
+    columns = zip(*map(_compared, verdict.findings), strict=True)
+    pairs = zip(_compared(finding), columns, strict=True)
+    return ", ".join(part for part, column in pairs if len(set(column)) > 1)
+
+
+def _compared(finding: Finding) -> tuple[str, str, str]:
+    """Return the methods, the category and the metric of a comparison."""
+    methods = dict.fromkeys([finding.first.method, finding.second.method])
+    names = " − ".join(f"`{method}`" for method in methods)
+    return names, finding.first.category, title(finding.first.metric)
+
+
+def _evidence(claim: Claim, finding: Finding) -> str:
+    """Return difference, interval, corrected p-values, n and diverged runs, or why it has none."""
+    difference = finding.difference
+    if difference is None or difference.low is None or difference.high is None:
+        return finding.why
+    scale, unit = (100, " points") if is_fraction(finding.first.metric) else (1, "")
+    values = (difference.mean, difference.low, difference.high)
+    numbers = [true_minus(scale * value, plus=True) for value in values]
+    decided = p_text(finding.p) if finding.p is not None else finding.why
+    text = f"{numbers[0]}{unit} ({numbers[1]} to {numbers[2]}), {decided}"
+    if finding.p_equal is not None and finding.p_equal < 1 - CONFIDENCE:
+        text += f", within {_margin(claim)} {p_text(finding.p_equal)}"
+    n = difference.n
+    text = f"{text}, n = {n[0]}" + ("" if n[0] == n[1] else f" and {n[1]}")
+    return text + _diverged(finding)
+
+
+def _diverged(finding: Finding) -> str:
+    """Return how many runs of each side count as 0, once where both are of the same networks."""
+    lost = {
+        f"`{side.method}`{' (complete)' if side.category == 'complete' else ''}": count
+        for side, count in zip((finding.first, finding.second), finding.diverged, strict=True)
+    }
+    counts = [f"{count} of {name}" for name, count in lost.items() if count]
+    return f" (diverged, so counted as 0: {listed(counts)})" if counts else ""
+
+
+def markdown(rows: Sequence[ClaimRow]) -> str:
+    """Return the counts and the rows as a list and tables, as in docs/replications.md."""
+    claims = []
+    for row in rows:
+        claim, earlier = row.claim, row.claim.earlier or ""
+        claims.append(
+            (claim.text, claim.source, row.criterion, row.experiment, earlier, row.verdict)
+        )
+    header = ("claim", "paper", "supported if", "experiment", "found before", "verdict")
+    lines = [*(f"- {line}" for line in tally(rows)), "", *_table(header, claims)]
+    runs = {row.experiment: row.run for row in rows if row.run is not None}
+    if runs:
+        of_runs = ("experiment", "trainings", "cost", "between searches", "between trainings")
+        cells = [
+            (name, f"{run.trainings:,}", run.cost, *_deviations(run.scatter))
+            for name, run in runs.items()
+        ]
+        lines += ["", *_table(of_runs, cells)]
+    return "\n".join(lines) + "\n"
+
+
+def _table(header: Sequence[str], rows: Iterable[Sequence[str]]) -> list[str]:
+    lines = [f"| {' | '.join(header)} |", "|" + "---|" * len(header)]
+    return lines + [f"| {' | '.join(cell.replace('|', '/') for cell in row)} |" for row in rows]
+
+
+def _deviations(scatter: Shares | None) -> tuple[str, str]:
+    """Return standard deviations in points; a single one where they are not separable."""
+    if scatter is None or scatter.search is None:
+        return "", ""
+    search = points(math.sqrt(scatter.search))
+    if not scatter.training:
+        return f"{search} with training", ""
+    return search, points(math.sqrt(scatter.training))

@@ -1,0 +1,133 @@
+"""The user's own columns of a report: computed when a run ends, and stored.
+
+They are stored in ``METHOD/columns.json`` of the output folder, so that reports and packs read them
+and import nothing.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import math
+import numbers
+import threading
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+from reality_check.config.classes import find_class, source_fingerprint
+from reality_check.config.described import Description, description_of
+from reality_check.results import ColumnValue, ExperimentResults, MethodRecords
+from reality_check.studies.campaign import Campaign
+from reality_check.utils.errors import UsageError, reason
+from reality_check.utils.files import atomic_write
+
+#: Seconds that a function may take for one method.
+LIMIT = 60.0
+
+
+def compute_columns(
+    campaign: Campaign, collect: Callable[[], ExperimentResults], log: Callable[[str], None]
+) -> None:
+    """Compute the experiment's own columns for each method that is trained here, and store them.
+
+    Whatever a function does, its cell is then empty and says why.
+
+    Args:
+        campaign: whose work is done.
+        collect: returns what was recorded; called where there are own columns.
+        log: called with a sentence on each cell that is empty because a function failed.
+    """
+    experiment = campaign.experiment
+    if not experiment.report.columns:
+        return
+    results = collect()
+    for method in experiment.trained().methods:
+        records = MethodRecords(
+            next(one for one in results.methods if one.name == method.name),
+            tuple(row for row in results.rows if row.method == method.name),
+            tuple(cost for cost in results.costs if cost.method == method.name),
+            campaign.out_dir,
+        )
+        values = [_column_value(name, records) for name in experiment.report.columns]
+        for value in values:
+            if value.problem:
+                log(f"The column {value.name} of {method.name} is empty: {value.problem}.")
+        content = json.dumps([dataclasses.asdict(value) for value in values], indent=1)
+        atomic_write(_path(campaign.out_dir, method.name), content + "\n")
+
+
+def read_columns(out_dir: Path, method: str, names: Sequence[str]) -> tuple[ColumnValue, ...]:
+    """Return the stored values of those columns of a method that were computed, in this order.
+
+    Raises:
+        UsageError: the file was changed.
+    """
+    file = _path(out_dir, method)
+    if not names or not file.exists():
+        return ()
+    try:
+        stored = {
+            entry["name"]: ColumnValue(
+                **entry | {"description": Description(**entry["description"])}
+            )
+            for entry in json.loads(file.read_text("utf-8"))
+        }
+        math.fsum(value.value or 0.0 for value in stored.values())  # all are numbers
+    except (KeyError, TypeError, ValueError) as error:
+        raise UsageError(
+            f"{file} cannot be read ({reason(error)}); delete it, and run the experiment again "
+            "where the column is wanted."
+        ) from None
+    return tuple(stored[name] for name in names if name in stored)
+
+
+def _path(out_dir: Path, method: str) -> Path:
+    return out_dir / method / "columns.json"
+
+
+def _column_value(name: str, records: MethodRecords) -> ColumnValue:
+    """Call the function of a column; whatever goes wrong, the value says so."""
+    description, code = Description(name[:60]), ""
+    try:
+        function = find_class(name, "column")
+        description, code = description_of(function), source_fingerprint(name, "column") or ""
+        returned = _call(function, records)
+    except UsageError as error:
+        return ColumnValue(name, description, code=code, problem=str(error).rstrip("."))
+    if returned is None:
+        return ColumnValue(name, description, code=code)
+    if isinstance(returned, bool) or not isinstance(returned, numbers.Real):
+        kind = type(returned).__name__
+        problem = f"it returned a value of type {kind}, but must return a number, or None"
+    elif not math.isfinite(returned):
+        problem = f"it returned {float(returned)}, but must return a finite number, or None"
+    else:
+        value = returned if isinstance(returned, int) else float(returned)
+        return ColumnValue(name, description, value, code=code)
+    return ColumnValue(name, description, code=code, problem=problem)
+
+
+def _call(function: Callable[[MethodRecords], Any], records: MethodRecords) -> Any:
+    """Return what a function returns.
+
+    Raises:
+        UsageError: it raised something, or took too long; it is left running then.
+    """
+    outcome: list[tuple[Any, BaseException | None]] = []
+
+    def call() -> None:
+        try:
+            outcome.append((function(records), None))
+        except BaseException as error:  # sys.exit too
+            outcome.append((None, error))
+
+    thread = threading.Thread(target=call, daemon=True)
+    thread.start()
+    thread.join(LIMIT)
+    if not outcome:
+        raise UsageError(f"it took longer than {LIMIT:g} s")
+    returned, error = outcome[0]
+    if error is not None:
+        raise UsageError(f"it raised {reason(error)}")
+    return returned

@@ -1,0 +1,14 @@
+"""The navigation of the site."""
+
+from __future__ import annotations
+
+import re
+
+from support.paths import DOCS, ROOT
+
+
+def test_every_page_is_in_the_navigation() -> None:
+    written = {page.relative_to(DOCS).as_posix() for page in DOCS.rglob("*.md")}
+    navigation = (ROOT / "mkdocs.yml").read_text("utf-8").partition("\nnav:\n")[2]
+    listed = set(re.findall(r"[\w/]+\.md", navigation))
+    assert written == {page for page in listed if not page.startswith(("api/", "CHANGELOG"))}
