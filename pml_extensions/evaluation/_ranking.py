@@ -35,6 +35,8 @@ _SORTED_ITEMS = 4096
 _SORTED_ITEMS_ON_CPU = 8192
 _SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
+#: Larger classes are sorted on a CPU, which compares all references with each member.
+_COUNTED_MEMBERS = 64
 #: Sorting is slow where more than 1 / _DEEP_SHARE of all ranks matter.
 _DEEP_SHARE = 16
 #: Larger classes are sorted on a GPU: too often two of so many similarities are equal in float32.
@@ -160,7 +162,7 @@ class Retrieval:
             return members <= (_UNTIED_MEMBERS if limit is None else 0)
         order = members.argsort(stable=True)
         fits = (members * asked)[order].cumsum(0) <= _KEPT_PAIRS
-        fits &= members[order] * _SORTED_SHARE <= items
+        fits &= (members[order] * _SORTED_SHARE <= items) & (members[order] <= _COUNTED_MEMBERS)
         if self.references is None:
             fits &= members[order] <= (self.chunk_size or _CHUNK_SIZE)
         counted = torch.empty_like(fits)

@@ -109,7 +109,7 @@ def rank_among_themselves(side: Side, task: Task, ranked: int, size: int, found:
             if above is not None:
                 above.count(similarities, second.positions)
             if below is not None:
-                below.count_columns(similarities, first.positions)
+                below.count(similarities.t(), first.positions)
         query = queries[i]
         if query is not None:
             found(first.positions, query.ranks(), query.own)
@@ -129,7 +129,7 @@ def _start(tile: Side, rows: slice, task: Task) -> Ranks:
     ranks = Ranks(own_similarities, positions, own, task.limits(own, columns.shape[1]))
     # Only others are counted; what does not exist points at the query itself.
     similarities.scatter_(1, torch.where(exists, columns, itself), -torch.inf)
-    ranks.count_tile(similarities, tile.positions)
+    ranks.count(similarities, tile.positions)
     return ranks
 
 
@@ -170,7 +170,7 @@ def rank_in_gallery(
             similarities = tile.similarities(part)
             if rows in near:
                 same = tile.classes.unsqueeze(1) == part.classes
-                ranks.count_tile(similarities.masked_fill_(same, -torch.inf), part.positions)
+                ranks.count(similarities.masked_fill_(same, -torch.inf), part.positions)
             else:
                 ranks.count(similarities, part.positions)
         found(tile.positions, ranks.ranks(), ranks.own)
