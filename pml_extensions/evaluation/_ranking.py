@@ -36,7 +36,7 @@ _SORTED_ITEMS_ON_CPU = 8192
 _SORTED_GALLERY_ON_CPU = 32768
 _SORTED_SHARE = 64
 #: Larger classes are sorted on a CPU, which compares all references with each member.
-_COUNTED_MEMBERS = 64
+_COUNTED_MEMBERS = 16
 #: Sorting is slow where more than 1 / _DEEP_SHARE of all ranks matter.
 _DEEP_SHARE = 16
 #: Larger classes are sorted on a GPU: too often two of so many similarities are equal in float32.

@@ -73,6 +73,7 @@ def way(request: pytest.FixtureRequest) -> Iterator[None]:
                 patch.setattr(_ranking, f"_SORTED_ITEMS{device}", 0)
             patch.setattr(_ranking, "_SORTED_GALLERY_ON_CPU", 0)
             patch.setattr(_ranking, "_SORTED_SHARE", 0)
+            patch.setattr(_ranking, "_COUNTED_MEMBERS", 1000)
         yield
 
 
