@@ -23,7 +23,7 @@ from reality_check.config.plugins import Plugin, is_usable, plugins
 from reality_check.config.schema import Experiment, count_trainings
 from reality_check.config.yaml_text import dump_yaml
 from reality_check.report.deviations import against_reference, own_ranges
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 from reality_check.utils.config_files import paper_files
 from reality_check.utils.errors import UsageError
 from reality_check.utils.text import nearest, one_line

@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 from reality_check.cli.parsing import Commands, add_command
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 from reality_check.utils.exit_status import DONE
 
 _PACK_DETAILS = """\

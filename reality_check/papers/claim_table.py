@@ -22,8 +22,8 @@ from reality_check.report.collect import collect
 from reality_check.report.deviations import cut_short, is_serious
 from reality_check.report.planning import mean_scatter
 from reality_check.report.sections.untrained import not_above_untrained
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import counted, hours_text, listed, p_text, points, true_minus
+from reality_check.report.summary import Evidence, Summary
+from reality_check.report.wording import counted, hours_text, listed, p_text, points, true_minus
 from reality_check.statistics import CONFIDENCE, Shares
 from reality_check.studies.campaign import Campaign
 from reality_check.utils.config_files import shipped_files
@@ -184,13 +184,13 @@ def _verdicts(campaign: Campaign) -> tuple[list[tuple[str, str]], Run | None]:
 
 def _more(verdict: ClaimVerdict, summary: Summary) -> str:
     """Return what would decide an undecided claim."""
-    if verdict.verdict != "undecided" or not summary.basis.of_losses:
+    if verdict.verdict != "undecided" or not summary.evidence.of_losses:
         return ""
     times = [f.times for f in verdict.findings if f.verdict == "undecided"]
     known = [factor for factor in times if factor is not None]
     if len(known) < len(times):
         return " (no number of searches that anybody would pay for would decide it)"
-    unit = "trials" if summary.basis is Basis.SUBSETS else "searches"
+    unit = "trials" if summary.evidence is Evidence.SUBSETS else "searches"
     methods = {side.method for f in verdict.findings for side in (f.first, f.second)}
     hours = sum(cost.hours for cost in summary.results.costs if cost.method in methods)
     needed = f"{max(known) * hours:.2g}"

@@ -38,7 +38,7 @@ from reality_check.config.claims import Claim, Measured
 from reality_check.config.metrics import stage_of
 from reality_check.config.schema import Experiment
 from reality_check.report.sections.untrained import not_above_untrained
-from reality_check.report.summary import Basis, Summary
+from reality_check.report.summary import Evidence, Summary
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     CONFIDENCE,
@@ -192,7 +192,7 @@ class _Comparison:
     def _untestable(self) -> str:
         """Return why the difference decides nothing; empty where it does."""
         losses = self.first.measured.method != self.second.measured.method
-        if self._summary.basis is Basis.SETTINGS and losses:
+        if self._summary.evidence is Evidence.SETTINGS and losses:
             return "one search of each method cannot distinguish losses"
         if self.difference is not None and self.difference.p_value is None:
             return "no test with fewer than three reproductions whose values are finite"

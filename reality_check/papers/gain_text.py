@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from reality_check.papers.gains import RETRAININGS, Gain, Noise
 from reality_check.papers.printed_tables import PrintedTable
-from reality_check.report.text import counted, p_text, true_minus
+from reality_check.report.wording import counted, p_text, true_minus
 from reality_check.utils.files import atomic_write
 
 if TYPE_CHECKING:

@@ -42,16 +42,16 @@ def joined(packs: Sequence[Pack]) -> Pack:
         UsageError: they did not share data, split, network, protocol and seed, or have a method or
             a file of the same name.
     """
-    for one, other in itertools.combinations(packs, 2):
-        check_joinable((one.label, other.label), (one.experiment, other.experiment))
+    for first, second in itertools.combinations(packs, 2):
+        check_joinable((first.label, second.label), (first.experiment, second.experiment))
     plain = [pack.experiment.plain() for pack in packs]
-    claims = [claim for one in plain for claim in one["claims"]]
+    claims = [claim for experiment in plain for claim in experiment["claims"]]
     whole = {
         **plain[0],
-        "methods": [method for one in plain for method in one["methods"]],
-        "controls": [name for one in plain for name in one["controls"]],
+        "methods": [method for experiment in plain for method in experiment["methods"]],
+        "controls": [name for experiment in plain for name in experiment["controls"]],
         "claims": [claim for n, claim in enumerate(claims) if claim not in claims[:n]],
-        "code": joined_code([one["code"] for one in plain]),
+        "code": joined_code([experiment["code"] for experiment in plain]),
         "storage": None,
         "studies": None,
     }
@@ -93,10 +93,10 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
     Raises:
         UsageError: naming the keys that differ, or the method that both have.
     """
-    (one, other), both = (each.plain() for each in experiments), " and ".join(labels)
-    if keys := conflicting_keys(one, other, _may_differ):
+    (first, second), both = (each.plain() for each in experiments), " and ".join(labels)
+    if keys := conflicting_keys(first, second, _may_differ):
         sides = f"in {labels[0]}", f"in {labels[1]}"
-        shown = describe_differences(keys, one, other, sides)
+        shown = describe_differences(keys, first, second, sides)
         raise UsageError(
             f"{both} were not measured alike: {shown}. Such runs are shown side by side by "
             "reality-check report A B --out DIR, which also takes packs."

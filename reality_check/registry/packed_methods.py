@@ -42,12 +42,12 @@ def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[s
     if pack.checksum != checksum:
         raise UsageError(
             f"{file} is not the pack that this experiment was begun with (checksum "
-            f"{pack.checksum[:12]}, not {checksum[:12]}); bring that one back, or begin anew with "
+            f"{pack.checksum[:12]}, not {checksum[:12]}); bring that one back, or begin again with "
             "another --out."
         )
     for name in names:
         theirs, ours = (
-            one.method(name).plain(exclude={"packed"}) for one in (pack.experiment, experiment)
+            run.method(name).plain(exclude={"packed"}) for run in (pack.experiment, experiment)
         )
         if keys := list(differing_keys(theirs, ours)):
             raise UsageError(
@@ -89,7 +89,7 @@ def check_packed(
     """
     own = experiment.trained().model_copy(update={"code": dict(code)})
     alike = [("this experiment", own), *((pack.label, pack.experiment) for pack in packs)]
-    for (one, left), (other, right) in itertools.combinations(alike, 2):
-        check_joinable((one, other), (left, right))
+    for (label, run), (other_label, other) in itertools.combinations(alike, 2):
+        check_joinable((label, other_label), (run, other))
     check_growth(experiment, steps, packs)
     return joined_code([code, *(pack.experiment.code for pack in packs)])

@@ -122,15 +122,15 @@ class Analysis:
         Only pairs whose scores of every query were kept, and whose difference has an error.
         """
         positions = {key: position for position, key in enumerate(self._scores)}
-        found = {}
+        differences = {}
         for category in self.summary.categories:
             for pair in self.summary.comparisons(category):
                 keys = (pair.better, category), (pair.other, category)
                 if all(key in positions for key in keys):
                     better, other = (self._class_draws[:, positions[key]] for key in keys)
                     if bounds := self._trained_again(better - other, pair.difference):
-                        found[category, pair.better, pair.other] = bounds
-        return found
+                        differences[category, pair.better, pair.other] = bounds
+        return differences
 
     def _trained_again(self, draws: Array, number: Estimate | Difference) -> Bounds | None:
         """The interval over drawn classes with the luck of the training."""

@@ -135,7 +135,7 @@ def _parallel_methods(stages: Studies) -> list[str]:
             if trial.started is not None and trial.ended is not None
         ]
         pairs = itertools.permutations(spans, 2)
-        if any(drawn and one[0] <= began < one[1] for one, (began, _, drawn) in pairs):
+        if any(drawn and start <= began < end for (start, end, _), (began, _, drawn) in pairs):
             parallel.append(method)
     return parallel
 
@@ -153,7 +153,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
         for number, study in enumerate(searches)
         for record in _records(method.name, Stage.SEARCH, study)
     )
-    retrained = [(one.search, one.trial_index) for one in plan if one.trial_index is not None]
+    retrained = [(run.search, run.trial_index) for run in plan if run.trial_index is not None]
     space = searches[0].space if searches[0] is not None else {}
     return MethodResults(
         name=method.name,
@@ -181,9 +181,9 @@ def _retrainings(
     if not plan:
         return records
     return tuple(
-        dataclasses.replace(record, search=one.search, retrained=one.trial_index)
+        dataclasses.replace(record, search=run.search, retrained=run.trial_index)
         for record in records
-        for one in plan[record.trial_index : record.trial_index + 1]
+        for run in plan[record.trial_index : record.trial_index + 1]
     )
 
 
@@ -244,10 +244,10 @@ def _zero_scores(
     """
     categories = ["complete"] if stage == Stage.FINAL else ["aggregate", "ensemble"]
     asked = map(metric_of, (*METRICS, *experiment.protocol.final_metrics))
-    ranked = [one for one in asked if one.higher_is_better and not one.is_own]
-    own = [one.name for one in ranked]
+    ranked = [metric for metric in asked if metric.higher_is_better and not metric.is_own]
+    own = [metric.name for metric in ranked]
     suffix = "_raw" if method.normalize_embeddings else "_normalized"
-    others = [one.name + suffix for one in ranked if one.both_geometries]
+    others = [metric.name + suffix for metric in ranked if metric.both_geometries]
     return {category: dict.fromkeys((*own, *others), 0.0) for category in categories}
 
 

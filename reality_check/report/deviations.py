@@ -14,8 +14,8 @@ from reality_check.config.named import named_method, named_model, named_protocol
 from reality_check.config.neutral_keys import is_result_neutral, is_table_neutral
 from reality_check.config.protocol import INDEPENDENT, Protocol
 from reality_check.config.schema import Experiment
-from reality_check.report.text import counts_text
 from reality_check.report.treatment import AS_PUBLISHED, grown, unequal_treatment
+from reality_check.report.wording import counts_text
 from reality_check.results import Deviation, MethodResults
 from reality_check.studies.growth import Step
 from reality_check.utils.config_files import configs_root, shipped_files
@@ -78,11 +78,11 @@ def find_deviations(
 
 def together(deviations: Iterable[Deviation]) -> list[Deviation]:
     """Return those that say the same of several methods as one."""
-    found: dict[Deviation, dict[str, None]] = {}
-    for one in deviations:
-        names = found.setdefault(dataclasses.replace(one, methods=()), {})
-        names.update(dict.fromkeys(one.methods))
-    return [dataclasses.replace(one, methods=tuple(names)) for one, names in found.items()]
+    methods: dict[Deviation, dict[str, None]] = {}
+    for deviation in deviations:
+        names = methods.setdefault(dataclasses.replace(deviation, methods=()), {})
+        names.update(dict.fromkeys(deviation.methods))
+    return [dataclasses.replace(d, methods=tuple(names)) for d, names in methods.items()]
 
 
 # -- between the methods, and what happened -------------------------------------------------------
@@ -288,7 +288,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
     name = published.config
     variant = [f"variant={experiment.variant}"] if experiment.variant else []
     shipped = load_experiment(configs_root() / f"{name}.yaml", variant)
-    ours, theirs = (_of_interest(one) for one in (experiment, shipped))
+    ours, theirs = (_of_interest(source) for source in (experiment, shipped))
     if experiment.dataset.name != shipped.dataset.name:
         yield Deviation(
             "data set",
@@ -325,7 +325,7 @@ def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[
         pairs.append(("images", published.images, images))
     for topic, expected, given in pairs:
         texts = [
-            f"{key} {_look_up(given, key)} ({reference.name}: {_look_up(expected, key)})"
+            f"{key} {_text_at(given, key)} ({reference.name}: {_text_at(expected, key)})"
             for key in differing_keys(expected, given)
         ]
         if texts:
@@ -342,7 +342,7 @@ def _differences(
         if value_at(ours, other) in idle or is_result_neutral(f"protocol.{key}"):
             continue
         part, name = _part_of(key)
-        given, expected = _look_up(ours, key), _look_up(theirs, key)
+        given, expected = _text_at(ours, key), _text_at(theirs, key)
         parts.setdefault(part, []).append(f"{name} {given} ({whose}: {expected})")
     for part, texts in parts.items():
         yield Deviation(part, f"{', '.join(texts)}.")
@@ -364,7 +364,7 @@ def _rules(protocol: Protocol) -> dict[str, Any]:
     }
 
 
-def _look_up(data: Any, dotted: str) -> str:
+def _text_at(data: Any, dotted: str) -> str:
     value = value_at(data, dotted)
     return "none" if value is None else _short(value)
 

@@ -44,7 +44,7 @@ def compute_columns(
     results = collect()
     for method in experiment.trained().methods:
         records = MethodRecords(
-            next(one for one in results.methods if one.name == method.name),
+            next(record for record in results.methods if record.name == method.name),
             tuple(row for row in results.rows if row.method == method.name),
             tuple(cost for cost in results.costs if cost.method == method.name),
             campaign.out_dir,

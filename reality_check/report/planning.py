@@ -8,7 +8,7 @@ from statistics import fmean
 from reality_check.config.metrics import METRICS, PRIMARY, Stage
 from reality_check.config.protocol import Protocol
 from reality_check.report.summary import Summary
-from reality_check.report.text import counted, points
+from reality_check.report.wording import counted, points
 from reality_check.results import ExperimentResults
 from reality_check.statistics import (
     Shares,
@@ -28,7 +28,7 @@ def scatter_of(results: ExperimentResults) -> Shares:
     """The mean variances of the methods of an experiment, in its first category.
 
     Raises:
-        UsageError: it does not show how far searches lie apart.
+        UsageError: its results do not show how much searches differ.
     """
     shares = mean_scatter(Summary(results))
     if shares is None:

@@ -8,7 +8,7 @@ from typing import Any
 from reality_check.config.metrics import Stage
 from reality_check.config.protocol import Protocol
 from reality_check.config.schema import Experiment
-from reality_check.report.text import counted
+from reality_check.report.wording import counted
 
 _CHOSEN = {"official": "the data set's own test classes", "half": "the second half"}
 

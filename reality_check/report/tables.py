@@ -12,8 +12,8 @@ from typing import Any
 
 from reality_check.config.metrics import METRICS, PRIMARY, metric_of, stage_of
 from reality_check.report.columns import column_cells, column_titles, untrained_cells
-from reality_check.report.summary import Basis, Summary
-from reality_check.report.text import NOTHING, interval_text
+from reality_check.report.summary import Evidence, Summary
+from reality_check.report.wording import NOTHING, interval_text
 from reality_check.results import ExperimentResults, Record, ResultRow
 from reality_check.statistics import Estimate, over_searches
 
@@ -29,9 +29,9 @@ _TRIAL_COLUMNS = (
 CLOSE_MARK = "†"
 
 
-def close_note(summary: Summary) -> str:
+def close_text(summary: Summary) -> str:
     """What the mark says."""
-    what = "what its search found is " if summary.basis is Basis.SETTINGS else ""
+    what = "what its search found is " if summary.evidence is Evidence.SETTINGS else ""
     return (
         f"{what}not distinguishable from the best of its column (Welch test, Holm-corrected, 95 %)"
     )

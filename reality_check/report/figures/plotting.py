@@ -166,7 +166,7 @@ def only_names(axes: Axes, handles: Sequence[Line2D]) -> None:
 
 
 def shorten(text: str, length: int) -> str:
-    """Cut a long name in its middle, so that both ends still tell names apart."""
+    """Cut a long name in its middle, so that names with one beginning or end stay distinct."""
     text = " ".join(text.split())
     if len(text) <= length:
         return text

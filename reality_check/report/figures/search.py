@@ -35,7 +35,7 @@ _BEST_EPOCH: dict[str, Any] = {
     "color": COLOURS[0], "markersize": 3.6, "alpha": 0.8, "markeredgewidth": 0,
 }  # fmt: skip
 #: What curves begin with.
-UNTRAINED_NOTE = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
+UNTRAINED_EPOCHS = "Epochs −1 (the trunk alone) and 0 (the untrained network) are never chosen."
 #: Lines of methods beyond the colours.
 _LINES = ("-", (0, (5, 2)), (0, (1, 1.5)))
 _TRIAL: dict[str, Any] = {"color": COLOURS[0], "markersize": 3.4, "alpha": 0.75}

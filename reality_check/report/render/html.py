@@ -23,7 +23,7 @@ from PIL import Image
 from reality_check.report.figures.plotting import ReportFigure, inline_svg
 from reality_check.report.sections.blocks import Alarming, Block, Section, Strong
 from reality_check.report.tables import CLOSE_MARK
-from reality_check.report.text import NOTHING
+from reality_check.report.wording import NOTHING
 
 #: Larger galleries are set into the page as WebP; the PNG stays in figures/.
 _LARGE_GALLERY = 120_000
@@ -50,8 +50,8 @@ def sort_value(text: str) -> float | None:
     Returns:
         ``None`` where there is no number.
     """
-    units = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
-    if units:
+    is_duration = re.fullmatch(r"(?:[\d.]+ (?:d|h|min|s) ?)+", text)
+    if is_duration:
         parts = re.findall(r"([\d.]+) (d|h|min|s)", text)
         return sum(float(count) * _SECONDS[unit] for count, unit in parts)
     number = re.match(r"(<?) ?([-−]?\d+(?:\.\d+)?(?:e[-+]?\d+)?)", text)

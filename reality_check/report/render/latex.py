@@ -7,19 +7,19 @@ import unicodedata
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.columns import BUILT_IN
 from reality_check.report.sections.blocks import PlainTable
-from reality_check.report.sections.comparison import other_note
-from reality_check.report.sections.published import PublishedPart, published_parts
+from reality_check.report.sections.comparison import other_metrics_text
+from reality_check.report.sections.paper_scores import PublishedPart, published_parts
 from reality_check.report.sections.verdict import of_leader, range_text
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
     Cell,
     ComparisonTable,
     TableRow,
-    close_note,
+    close_text,
     comparison_tables,
     other_tables,
 )
-from reality_check.report.text import NOTHING, counted, p_text, points
+from reality_check.report.wording import NOTHING, counted, p_text, points
 from reality_check.statistics import Comparison
 
 #: The letters that LaTeX has names for; other Greek ones look like Latin letters.
@@ -89,7 +89,7 @@ def tables_tex(summary: Summary) -> str:
     if others := other_tables(summary):
         caption = (
             f"{summary.results.name}, other metrics: mean and 95 % interval over n "
-            f"{summary.basis.repeats}. {other_note(summary)}"
+            f"{summary.evidence.repeats}. {other_metrics_text(summary)}"
         )
         lines += ["", *_environment(summary, caption, others)]
     for part in published_parts(summary):
@@ -180,7 +180,7 @@ def _pair_row(pair: Comparison) -> str:
 def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
     """One ``table``: a group of rows for each category."""
     italics = " In italics: not trained." if summary.baselines else ""
-    caption = escape(caption) + _MARKS + escape(f"{close_note(summary)}.{italics}")
+    caption = escape(caption) + _MARKS + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())
     own = tables[0].columns[len(BUILT_IN) :] if tables else ()
     columns = len(titles) + 2 + len(own)
@@ -212,6 +212,6 @@ def _caption(summary: Summary) -> str:
     protocol = f"Protocol {results.protocol}, {count} from "
     state = "" if results.finished else " Preliminary: the experiment is not finished."
     return (
-        f"{results.name}: mean and 95 % interval over n {summary.basis.repeats}, in percent. "
+        f"{results.name}: mean and 95 % interval over n {summary.evidence.repeats}, in percent. "
         f"{protocol}{results.reference}.{state}"
     )

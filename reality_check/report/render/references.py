@@ -44,7 +44,7 @@ def references_bib(results: ExperimentResults) -> str:
         "% Cite what you show; the comment above an entry says what it stands for."
     ]
     if unknown:
-        lines = "\n".join(f"%   {_comment(one)}" for one in dict.fromkeys(unknown))
+        lines = "\n".join(f"%   {_comment(name)}" for name in dict.fromkeys(unknown))
         blocks.append(f"% Without an entry here; add its source if it has one:\n{lines}")
     entries = _data()["entries"]
     for key in sorted(reasons):

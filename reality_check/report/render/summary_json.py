@@ -21,7 +21,7 @@ from reality_check.results import ColumnValue, ExperimentResults, MethodResults,
 from reality_check.statistics import CONFIDENCE, Centred, t_interval
 from reality_check.utils.text import strict_json
 
-#: Of the keys: raised when one is removed, renamed or changes its meaning.
+#: Version of the keys: raised when one is removed, renamed or changes its meaning.
 VERSION = 3
 
 #: Endings of the metrics that were measured on the geometry that a method does not use.
@@ -47,7 +47,7 @@ def summary_data(analysis: Analysis) -> dict[str, Any]:
         "methods": [_method(summary, method) for method in results.methods],
         "results": list(_estimates(summary)),
         "baselines": list(_scores(results.baselines)),
-        "basis": summary.basis.value,
+        "basis": summary.evidence.value,
         "controls": [
             {"control": control, "method": summary.controls[control], "category": category}
             | _interval(difference)
@@ -181,8 +181,8 @@ def _verdicts(analysis: Analysis) -> Iterator[dict[str, Any]]:
     pairs = [pair for category in summary.categories for pair in summary.comparisons(category)]
     for record, pair in zip(comparison_records(analysis), pairs, strict=True):
         yield record | {
-            "about": "losses" if summary.basis.of_losses else "settings",
-            "sentence": pair_sentence(pair, summary.basis),
+            "about": "losses" if summary.evidence.of_losses else "settings",
+            "sentence": pair_sentence(pair, summary.evidence),
         }
 
 

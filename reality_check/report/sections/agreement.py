@@ -5,9 +5,9 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 
-from reality_check.report.sections.blocks import Block, Bullets, Note, PlainTable, Section
+from reality_check.report.sections.blocks import Block, Bullets, Footnote, PlainTable, Section
 from reality_check.report.summary import Summary, sound_reproductions, winner
-from reality_check.report.text import NOTHING, interval_text, p_text, percent, points, true_minus
+from reality_check.report.wording import NOTHING, interval_text, p_text, percent, points, true_minus
 from reality_check.results import MethodResults
 from reality_check.statistics import (
     Estimate,
@@ -17,7 +17,7 @@ from reality_check.statistics import (
     t_interval,
 )
 
-_NOTE = (
+_FOOTNOTE = (
     "Winner's curse: a trial that is best of many was also lucky; its retrainings show its level "
     "without that luck."
 )
@@ -31,7 +31,7 @@ def agreement_section(summary: Summary) -> Section | None:
     lines = [curse_sentence([gap for _, _, gap, _ in curses])]
     for category in summary.categories:
         lines += agreement_sentences(summary, category)
-    blocks: tuple[Block, ...] = (Bullets(tuple(lines)), _table(curses), Note(_NOTE))
+    blocks: tuple[Block, ...] = (Bullets(tuple(lines)), _table(curses), Footnote(_FOOTNOTE))
     return Section("agreement", "Validation and test", blocks)
 
 
@@ -90,9 +90,9 @@ def _table(curses: list[Curse]) -> PlainTable:
     for method, best, gap, again in curses:
         reach = prediction_interval(again)
         half = "" if gap.half_width is None else f" ± {points(gap.half_width)}"
-        one_more = NOTHING if reach is None else f"{percent(reach[0])} to {percent(reach[1])}"
+        next_run = NOTHING if reach is None else f"{percent(reach[0])} to {percent(reach[1])}"
         retrained, difference = interval_text(t_interval(again)), f"{points(gap.mean)}{half}"
-        rows.append((method.name, percent(best), retrained, difference, one_more, str(gap.n)))
+        rows.append((method.name, percent(best), retrained, difference, next_run, str(gap.n)))
     caption = (
         "Validation score in percent. Gap: the winner's value minus the mean of its "
         "retrainings, in points; “one more retraining”: where 95 % of them are expected."

@@ -11,17 +11,17 @@ from numpy.typing import NDArray
 
 from reality_check.report.figures.plotting import ReportFigure
 from reality_check.report.figures.search import BudgetCurve, budget_figure
-from reality_check.report.sections.blocks import Block, Note, PlainTable, Section
+from reality_check.report.sections.blocks import Block, Footnote, PlainTable, Section
 from reality_check.report.sections.tuning import leading_sentences
-from reality_check.report.summary import Basis, Summary, completed, sound_reproductions
-from reality_check.report.text import NOTHING, counted, percent, points
+from reality_check.report.summary import Evidence, Summary, completed, sound_reproductions
+from reality_check.report.wording import NOTHING, counted, percent, points
 from reality_check.results import MethodResults
 from reality_check.statistics import expected_best, expected_best_band
 
-#: From fewer trials nothing can be told about others that were not made.
+#: With fewer trials, nothing is estimated about further ones.
 _FEWEST = 20
 
-_NOTE = (
+_FOOTNOTE = (
     "The trials are taken in a random order, while a sampler that learns puts its better ones "
     "last, so with fewer trials the search itself would have found less. All of it is validation: "
     "it says who would have been chosen, not who would have won on the test classes."
@@ -30,7 +30,7 @@ _NOTE = (
 
 @dataclass(frozen=True)
 class Budget:
-    """What the trials of one method were worth.
+    """The expected best score of one method by number of trials.
 
     Attributes:
         method: its name.
@@ -58,7 +58,7 @@ class Budget:
 def budgets(summary: Summary) -> list[Budget]:
     """Return the budget of each method with one search of twenty complete trials or more."""
     worth: list[Budget] = []
-    if summary.basis is Basis.SUBSETS:
+    if summary.evidence is Evidence.SUBSETS:
         return worth  # the curves of test scores tell more
     for method in summary.results.methods:
         values, searches = _values(method), {trial.search for trial in method.search}
@@ -75,7 +75,12 @@ def budget_section(summary: Summary) -> Section | None:
     if not shown:
         return None
     lines = leading_sentences({b.method: dict(enumerate(b.curve, 1)) for b in shown})
-    blocks: tuple[Block, ...] = (*lines, _figure(summary, shown), _table(shown), Note(_NOTE))
+    blocks: tuple[Block, ...] = (
+        *lines,
+        _figure(summary, shown),
+        _table(shown),
+        Footnote(_FOOTNOTE),
+    )
     return Section("budget", "Was the budget enough?", blocks)
 
 
@@ -122,7 +127,7 @@ def _figure(summary: Summary, budgets: list[Budget]) -> ReportFigure:
 
 
 def _values(method: MethodResults) -> list[float]:
-    """Of every complete trial; a diverged one counts as 0, as it did in the search."""
+    """Return the scores of all complete trials; a diverged one counts as 0, as in the search."""
     return [trial.value or 0.0 for trial in method.search if completed(trial)]
 
 

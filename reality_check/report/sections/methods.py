@@ -5,10 +5,10 @@ from __future__ import annotations
 from functools import partial
 
 from reality_check.report.figures.plotting import ReportFigure
-from reality_check.report.figures.search import UNTRAINED_NOTE, method_figure
+from reality_check.report.figures.search import UNTRAINED_EPOCHS, method_figure
 from reality_check.report.sections.blocks import Folded, Section
 from reality_check.report.summary import Summary, winner
-from reality_check.report.text import counted, file_name, listed, parameter, percent
+from reality_check.report.wording import counted, file_name, listed, parameter, percent
 from reality_check.results import MethodResults, TrialRecord
 
 
@@ -42,7 +42,7 @@ def _figure(
     if runs or (best is not None and best.curves):
         caption.append(
             "By fold: every reproduction, and dashed the winning trial of the search; the dot is "
-            f"the best trained epoch, whose network is scored. {UNTRAINED_NOTE}"
+            f"the best trained epoch, whose network is scored. {UNTRAINED_EPOCHS}"
         )
         folds = max((len(run.curves) for run in runs), default=0)
         reached = [[r.fold_values[n] for r in runs if n < len(r.fold_values)] for n in range(folds)]

@@ -3,15 +3,22 @@
 from __future__ import annotations
 
 from reality_check.config.metrics import STAGES
-from reality_check.report.sections.blocks import Block, Bullets, Folded, Note, PlainTable, Section
+from reality_check.report.sections.blocks import (
+    Block,
+    Bullets,
+    Folded,
+    Footnote,
+    PlainTable,
+    Section,
+)
 from reality_check.report.summary import Summary, completed, winner
-from reality_check.report.text import NOTHING, counted, listed, parameter, percent
+from reality_check.report.wording import NOTHING, counted, listed, parameter, percent
 from reality_check.results import MethodResults
 
 #: From fewer trials nothing is said of parameters.
 _FEWEST = 4
 
-_IMPORTANCE_NOTE = (
+_FOOTNOTE = (
     "Functional ANOVA with a random forest, over the searched ranges; what parameters do only "
     "together is in no share. A wide range makes a parameter important. Diverged trials are left "
     "out."
@@ -94,16 +101,18 @@ def parameters_section(summary: Summary) -> Section | None:
         )
         header = ("Method", "Parameter", "Share (%)", "Shuffled (%)")
         blocks.append(PlainTable(caption, header, tuple(rows), words=("Method", "Parameter")))
-        blocks.append(Note(_IMPORTANCE_NOTE))
+        blocks.append(Footnote(_FOOTNOTE))
     return Section("parameters", "What the searches were sensitive to", tuple(blocks))
 
 
 def _shares(method: MethodResults) -> list[tuple[str, ...]]:
-    found = method.importance
-    if found is None:
+    importance = method.importance
+    if importance is None:
         return []
-    noise = percent(found.noise, 0)
-    return [(method.name, name, percent(share, 0), noise) for name, share in found.shares.items()]
+    noise = percent(importance.noise, 0)
+    return [
+        (method.name, name, percent(share, 0), noise) for name, share in importance.shares.items()
+    ]
 
 
 def importance_sentence(method: MethodResults) -> str:

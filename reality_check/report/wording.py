@@ -1,4 +1,4 @@
-"""How numbers are written: percent, points, parameters, hours."""
+"""How numbers and lists are worded: percent, points, parameters, hours."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
 #: What an empty cell shows.
 NOTHING = "—"
-#: What the hours on a kind of device are hours of.
+#: The noun for hours on each kind of device.
 _HOURS = {
     "cuda": "GPU hours",
     "cpu": "hours of CPU processes",
@@ -23,7 +23,7 @@ _HOURS = {
 
 
 def rounded(value: float, digits: int, plus: bool = False) -> str:
-    """So many digits after the point; what they make 0 has no sign, neither minus nor plus.
+    """Return a number with so many digits after the point; a rounded 0 has no sign.
 
     Args:
         value: a number.
@@ -47,7 +47,7 @@ def percent(fraction: float | None, digits: int = 2) -> str:
 
 
 def points(difference: float, plus: bool = False) -> str:
-    """A difference of fractions in percentage points, with a true minus sign."""
+    """Return a difference of fractions in percentage points, with a true minus sign."""
     return true_minus(100 * difference, plus=plus)
 
 
@@ -86,13 +86,13 @@ def p_text(p_value: float) -> str:
 def file_name(name: str, names: Iterable[str]) -> str:
     """A method's name as a part of a file's: anything odd becomes ``_``.
 
-    Where another of the ``names`` of all methods becomes the same, a digest tells them apart.
+    Where two of ``names``, those of all methods, would become equal, a digest is appended.
     """
 
     def plain(text: str) -> str:
         return re.sub(r"[^\w.+-]+", "_", text)
 
-    # Not every disk tells small letters from capitals.
+    # File systems may ignore case.
     shared = sum(plain(other).lower() == plain(name).lower() for other in names) > 1
     return f"{plain(name)}_{sha256(name.encode()).hexdigest()[:6]}" if shared else plain(name)
 

@@ -12,7 +12,7 @@ from reality_check.config.metrics import metric_of, title
 from reality_check.config.published import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.summary import Summary
-from reality_check.report.text import NOTHING, interval_text, points, true_minus
+from reality_check.report.wording import NOTHING, interval_text, points, true_minus
 from reality_check.statistics import Estimate
 
 #: Names of the rows of a method.
@@ -27,12 +27,12 @@ class PublishedPart:
         caption: where the figures are from and what they are.
         table: up to three rows a method and category: published, measured, and the difference;
             ``None`` where the paper printed no figures that are measured here.
-        notes: errata, and what is not as it was there.
+        remarks: errata, and what is not as it was there.
     """
 
     caption: str
     table: PlainTable | None
-    notes: tuple[str, ...]
+    remarks: tuple[str, ...]
 
 
 def published_section(summary: Summary) -> Section | None:
@@ -42,8 +42,8 @@ def published_section(summary: Summary) -> Section | None:
         blocks.append(part.caption)
         if part.table is not None:
             blocks.append(part.table)
-        if part.notes:
-            blocks.append(Bullets(part.notes))
+        if part.remarks:
+            blocks.append(Bullets(part.remarks))
     return Section("published", "Published", tuple(blocks)) if blocks else None
 
 
