@@ -63,6 +63,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
     protocol = experiment.protocol
     finished = campaign.is_complete()
     environment, data = _environment(campaign, stages), campaign.attribute("data") or {}
+    gpus = _attempts_by(stages, "gpu"), _attempts_by(stages, "gpu_settings")
     parallel, steps = _parallel_methods(stages), read_steps(campaign.out_dir)
     return ExperimentResults(
         name=experiment.name + _SELECTED_ON.get(protocol.selects_on, ""),
@@ -78,7 +79,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
             ),
             *origins(experiment, stages),
         ),
-        facts=tuple(run_facts(experiment, data, environment, _gpus(stages), _gpu_settings(stages))),
+        facts=tuple(run_facts(experiment, data, environment, *gpus)),
         config=experiment.plain(),
         queries=read_query_scores(
             campaign.out_dir, functools.partial(query_scores_path, campaign.out_dir), _by_run(rows)
@@ -105,20 +106,11 @@ def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
     return {} if study is None else study.about()
 
 
-def _gpus(stages: Studies) -> Counter[str]:
-    """On how many attempts each kind of GPU, with its driver and libraries, has worked."""
+def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
+    """Return how many attempts have each value of an attribute of a trial, where it is set."""
     trials = (trial for study in stages.values() for trial in study.trials())
-    return Counter(trial.gpu for trial in trials if trial.gpu is not None)
-
-
-def _gpu_settings(stages: Studies) -> dict[str, Counter[str]]:
-    """By method, on how many attempts what made steps on a GPU faster."""
-    found: dict[str, Counter[str]] = {}
-    for (method, _, _), study in stages.items():
-        settings = [t.gpu_settings for t in study.trials() if t.gpu_settings is not None]
-        if settings:
-            found.setdefault(method, Counter()).update(settings)
-    return found
+    values = (getattr(trial, attribute) for trial in trials)
+    return Counter(value for value in values if value is not None)
 
 
 def _parallel_methods(stages: Studies) -> list[str]:

@@ -6,9 +6,7 @@ import unicodedata
 
 from reality_check.config.metrics import METRICS, PRIMARY
 from reality_check.report.columns import BUILT_IN
-from reality_check.report.sections.blocks import PlainTable
 from reality_check.report.sections.comparison import other_metrics_text
-from reality_check.report.sections.paper_scores import PublishedPart, published_parts
 from reality_check.report.sections.verdict import of_leader, range_text
 from reality_check.report.summary import Summary
 from reality_check.report.tables import (
@@ -92,30 +90,7 @@ def tables_tex(summary: Summary) -> str:
             f"{summary.evidence.repeats}. {other_metrics_text(summary)}"
         )
         lines += ["", *_environment(summary, caption, others)]
-    for part in published_parts(summary):
-        if part.table is not None:
-            lines += _published_tables(part, part.table)
-    lines += _comparisons(summary)
-    return "\n".join([*lines, ""])
-
-
-def _published_tables(part: PublishedPart, table: PlainTable) -> list[str]:
-    """One ``table`` for each category: all in one could be longer than a page."""
-    head = [table.header[0], *table.header[2:]]
-    columns = "".join("l" if text in table.words else "r" for text in head)
-    groups: dict[str, list[str]] = {}
-    shown = ""
-    for method, category, *cells in table.rows:
-        rows = groups.setdefault(category, [])
-        name = escape(method) if method != shown or not rows else ""
-        rows.append(" & ".join([name, *map(_text, cells)]) + r" \\")
-        shown = method
-    lines = []
-    for category, rows in groups.items():
-        header = [" & ".join(map(escape, head)) + r" \\", r"\midrule"]
-        caption = rf"\caption{{Category {escape(category)}. {escape(part.caption)}}}"
-        lines += ["", *_table(caption, columns, [*header, *rows])]
-    return lines
+    return "\n".join([*lines, *_comparisons(summary), ""])
 
 
 def _table(caption: str, columns: str, rows: list[str]) -> list[str]:

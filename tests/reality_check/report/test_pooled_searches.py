@@ -92,7 +92,7 @@ def test_searches_of_methods_that_differ_are_kept_apart_and_the_keys_named(
 ) -> None:
     results = combined(folder(0), folder(1, **changes))
     assert [method.name for method in results.methods] == ["a (f0)", "a (f1)"]
-    (text,) = [d.text for d in results.deviations if d.topic == "searches apart"]
+    (text,) = [d.text for d in results.deviations if d.topic == "searches not pooled"]
     assert key in text
 
 
