@@ -17,9 +17,11 @@ from reality_check.evaluation.metrics import Metrics, evaluate_both_geometries
 from reality_check.report.collect import (
     _attempts_by,
     _parallel_methods,
+    _records,
     _rows,
     costs,
 )
+from reality_check.report.deviations import _restarts
 from reality_check.report.run_facts import run_facts
 from reality_check.results import Cost, MethodResults, TrialRecord
 from reality_check.studies.trial import StoredTrial
@@ -153,3 +155,25 @@ def test_gpus_and_their_settings_are_named_with_their_attempts(
     words = "A100, driver 2 (3 trials); V100, driver 1 (1 trial)"
     assert facts(stages)[title] == f"{words}{ending}"
     assert title not in facts({("a", Stage.SEARCH, 0): attempts({})})
+
+
+def test_lost_workers_are_restarts() -> None:
+    stored = [
+        StoredTrial(0, 0, "failed", trial_index=0, error="its worker was lost"),
+        StoredTrial(1, 1, "complete", trial_index=0, value=0.5),
+        StoredTrial(2, 2, "complete", trial_index=0, value=0.5, duplicate=True),
+        StoredTrial(3, 3, "complete", trial_index=1, value=0.4, superseded=True),
+        StoredTrial(4, 4, "complete", trial_index=1, value=0.3),
+    ]
+    study: Any = SimpleNamespace(
+        trials=lambda: stored,
+        complete=lambda: {0: stored[1], 1: stored[4]},
+        params_of=lambda index: {"x": index},
+    )
+    search = _records("a", Stage.SEARCH, study)
+    assert [(record.state, record.value, record.attempts) for record in search] == [
+        ("complete", 0.5, 2),
+        ("complete", 0.3, 1),
+    ], "neither a duplicate nor what was superseded is an attempt"
+    (restarts,) = _restarts([MethodResults("a", "L", search), MethodResults("b", "L")])
+    assert restarts.text.endswith("a lost worker: a 1.")
