@@ -110,7 +110,7 @@ def check_joinable(labels: tuple[str, str], experiments: tuple[Experiment, Exper
 
 
 def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
-    """The fingerprints of all, of which none contradict each other."""
+    """Return the fingerprints of all runs, which do not contradict each other."""
     whole = {name: source for code in codes for name, source in code.items()}
     weights = [code[WEIGHTS].split(", ") for code in codes if WEIGHTS in code]
     if weights:
@@ -119,7 +119,7 @@ def joined_code(codes: Sequence[Mapping[str, str]]) -> dict[str, str]:
 
 
 def _steps(packs: Sequence[Pack]) -> list[Step]:
-    """The steps of all by their times; one that several took is one."""
+    """Return the steps of all packs in the order of time, equal ones once."""
     steps: dict[str, Step] = {}
     for step in sorted((s for pack in packs for s in pack.steps), key=lambda step: step.time):
         same = json.dumps([step.changes, step.settings, step.reproductions], sort_keys=True)
@@ -129,7 +129,7 @@ def _steps(packs: Sequence[Pack]) -> list[Step]:
 
 
 def _baselines(packs: Sequence[Pack]) -> dict[str, Any]:
-    """Those of the first, with what was noted of the methods of all: they start alike."""
+    """Return the baselines of the first pack, with the attributes of the methods of all."""
     every = [dict(pack.studies[Stage.BASELINES.value]) for pack in packs]
     attributes = dict(every[0]["attributes"])
     for key in _RECORDED:

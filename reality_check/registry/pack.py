@@ -114,7 +114,7 @@ def read_pack(path: Path) -> Pack:
 
 
 def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
-    """The experiment as it was run, though this version has other keys or defaults.
+    """Return the experiment as it was run, even if this version has other keys or defaults.
 
     Raises:
         UsageError: it was run with a key that this version does not have.
@@ -124,7 +124,7 @@ def _experiment(path: Path, about: Mapping[str, Any]) -> Experiment:
 
 
 def _with_values(known: Any, recorded: Any) -> Any:
-    """The keys that this version knows, with the values that were recorded."""
+    """Return the keys that this version knows, with the recorded values."""
     if isinstance(known, Mapping) and isinstance(recorded, Mapping):
         return {k: _with_values(v, recorded[k]) if k in recorded else v for k, v in known.items()}
     are_lists = isinstance(known, list) and isinstance(recorded, list)
@@ -223,7 +223,7 @@ def protocol_settings(experiment: Experiment) -> dict[str, Any]:
 
 
 def not_default(experiment: Experiment) -> dict[str, Any]:
-    """The experiment as plain data without the keys that have their default."""
+    """Return the experiment as plain data, without keys that have their default."""
     return experiment.plain(exclude_defaults=True)
 
 

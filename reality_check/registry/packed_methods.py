@@ -16,7 +16,7 @@ from reality_check.utils.errors import UsageError
 
 
 def packs_of(experiment: Experiment) -> list[Pack]:
-    """The packs that an experiment takes methods from, with these methods alone.
+    """Return the packs that an experiment takes methods from, reduced to these methods.
 
     Raises:
         UsageError: nothing is left to train, a pack is not the one that the experiment was begun
@@ -58,7 +58,7 @@ def _chosen(experiment: Experiment, file: Path, checksum: str, names: Sequence[s
 
 
 def _restricted(pack: Pack, names: Sequence[str]) -> Pack:
-    """What a pack holds of some of its methods, without baselines and sources."""
+    """Return a pack with some of its methods, without baselines and sources."""
     folders = tuple(f"{name}/" for name in names)
     files = {name: content for name, content in pack.files.items() if name.startswith(folders)}
     methods = [pack.experiment.method(name) for name in names]

@@ -1,4 +1,4 @@
-"""From the records of a campaign to the plain data that the report shows."""
+"""Collect the records of a campaign into the plain data that the report shows."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def collect(campaign: Campaign, importance: bool = True) -> ExperimentResults:
 
 
 def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, float]]:
-    """The metrics of each method, category and reproduction."""
+    """Return the metrics of each method, category and reproduction."""
     metrics: dict[tuple[str, str, int], dict[str, float]] = {}
     for row in rows:
         metrics.setdefault((row.method, row.category, row.reproduction), {})[row.metric] = row.value
@@ -99,7 +99,7 @@ def _by_run(rows: Iterable[ResultRow]) -> dict[tuple[str, str, int], dict[str, f
 
 
 def _environment(campaign: Campaign, stages: Studies) -> dict[str, Any]:
-    """What the study that was opened first was opened with."""
+    """Return the environment of the worker that opened the first study."""
     experiment = campaign.experiment
     first = next(method for method in experiment.methods if method.starts_from is None)
     study = stages.get((first.name, experiment.protocol.stages[0], 0))
@@ -114,7 +114,7 @@ def _attempts_by(stages: Studies, attribute: str) -> Counter[str]:
 
 
 def _parallel_methods(stages: Studies) -> list[str]:
-    """Methods of which a trial that a model drew began while another one of its search ran."""
+    """Return methods whose sampler drew a trial while another one of the search was running."""
     parallel = []
     for (method, stage, _), study in stages.items():
         about = study.about()
@@ -168,7 +168,7 @@ def _method(campaign: Campaign, method: Method, stages: Studies, importance: boo
 def _retrainings(
     method: str, stage: Stage, plan: Sequence[Retrained], stages: Studies
 ) -> tuple[TrialRecord, ...]:
-    """The records of a stage after the searches, each with what it trained again."""
+    """Return the records of a stage after the searches, each with the trial that it retrains."""
     records = _records(method, stage, stages.get((method, stage, 0)))
     if not plan:
         return records
@@ -180,7 +180,7 @@ def _retrainings(
 
 
 def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecord, ...]:
-    """One record per trial that was ever started: its complete attempt, or the latest."""
+    """Return one record for each started trial: its complete attempt, or the latest."""
     if study is None:
         return ()
     trials = [trial for trial in study.trials() if not (trial.duplicate or trial.superseded)]
@@ -204,7 +204,7 @@ def _records(method: str, stage: Stage, study: Study | None) -> tuple[TrialRecor
 def _rows(
     experiment: Experiment, method: MethodResults, stage: Stage, study: Study | None
 ) -> list[ResultRow]:
-    """The scores of the complete reproductions. A diverged one counts as 0 in every category."""
+    """Return the scores of complete reproductions; a diverged one has 0 in every category."""
     if study is None:
         return []
     records = {record.trial_index: record for record in getattr(method, stage)}
@@ -230,7 +230,7 @@ def _rows(
 def _zero_scores(
     experiment: Experiment, method: MethodResults, stage: str
 ) -> dict[str, dict[str, float]]:
-    """Zeros under every name that a scored reproduction has, those of the other geometry too.
+    """Return zeros for all metrics of a scored reproduction, in both geometries.
 
     An own metric has no value that is known to be the worst, so a diverged reproduction has none.
     """
@@ -254,7 +254,7 @@ def _baseline_rows(experiment: Experiment, study: Study | None) -> list[ResultRo
 
 
 def costs(stages: Studies) -> tuple[Cost, ...]:
-    """What each stage of each method took on each kind of device, over all attempts.
+    """Return the hours of each stage of each method by kind of device, over all attempts.
 
     Args:
         stages: by (method, stage, search); what belongs to no method has the name ``""``.

@@ -35,7 +35,7 @@ def _trained_parameters(method: MethodResults, stage: Stage) -> str:
 
 
 def _time_of_a_training(method: MethodResults, stage: Stage) -> str:
-    """The wall time of training one network, on average."""
+    """Return the average wall time of training one network."""
     trials = method.final if stage is Stage.FINAL else method.reproductions
     folds = [len(trial.fold_values) for trial in trials] if stage is not Stage.FINAL else []
     seconds = [trial.seconds for trial in trials if trial.seconds is not None]

@@ -364,7 +364,7 @@ def _facts(members: Sequence[_Member]) -> tuple[tuple[str, str], ...]:
 
 
 def _config(parts: Sequence[ExperimentResults], name: str) -> dict[str, Any]:
-    """The settings of the first folder, with the methods and further metrics of all."""
+    """Return the settings of the first folder, with the methods and further metrics of all."""
     first, every = parts[0].config, [part.config for part in parts]
     metrics = [m for config in every for m in value_at(config, "protocol.final_metrics") or []]
     protocol = {**(first.get("protocol") or {}), "final_metrics": list(dict.fromkeys(metrics))}

@@ -1,4 +1,4 @@
-"""What a reviewer should know: from config and records, what is not as published or not equal."""
+"""Deviations from the published protocol, and between methods, by settings and records."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ def find_deviations(
     steps: Sequence[Step] = (),
     copies: str = "",
 ) -> list[Deviation]:
-    """Everything a reviewer should know before reading the numbers; serious ones first.
+    """Return everything a reviewer should know before reading the numbers, serious ones first.
 
     Args:
         experiment: as it was run.
@@ -147,7 +147,7 @@ def _parallel_search(methods: Sequence[str]) -> Iterator[Deviation]:
 
 
 def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """Cells of the user's own columns that are empty, and columns of different code."""
+    """Yield empty cells of the user's own columns, and columns computed by different code."""
     codes: dict[str, set[str]] = {}
     for method in methods:
         for value in method.columns:
@@ -161,7 +161,7 @@ def _columns(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def cut_short(method: MethodResults) -> tuple[int, int]:
-    """How many trainings of the reproductions ended at their best epoch, and of how many.
+    """Return how many trainings of the reproductions ended at their best epoch, and the total.
 
     The limit of epochs ended them there, in one phase or both: they might have gone on improving.
     """
@@ -170,7 +170,7 @@ def cut_short(method: MethodResults) -> tuple[int, int]:
 
 
 def is_serious(count: int, trainings: int) -> bool:
-    """Whether so many of them leave open what a method can do."""
+    """Whether so many trainings were cut short that the method's score is in doubt."""
     return count > MOST_CUT_SHORT * trainings
 
 
@@ -195,7 +195,7 @@ def _cut_short(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def _searches(experiment: Experiment, methods: Sequence[MethodResults]) -> Iterator[Deviation]:
-    """What may be said of these searches, and which of them did not begin at random."""
+    """Yield searches that did not begin at random, and those whose trials all diverged."""
     protocol = experiment.protocol
     if Stage.SEARCH not in protocol.stages:
         return
@@ -242,7 +242,7 @@ def _restarts(methods: Sequence[MethodResults]) -> Iterator[Deviation]:
 
 
 def against_reference(experiment: Experiment) -> Iterator[Deviation]:
-    """Everything in which an experiment is not the protocol that it names as its reference."""
+    """Yield all differences of an experiment from the protocol that it names as its reference."""
     protocol = experiment.protocol
     reference = named_protocol(protocol.reference)
     if protocol.note:
@@ -262,7 +262,7 @@ def against_reference(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def against_published(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
-    """What is not as the paper's table has it: by choice of ours, by changes, by the paper itself.
+    """Yield all differences from the paper's table: by the shipped file, by changes, by errata.
 
     Where the experiment comes from a shipped file, it is compared with that; else only the rules
     that all published experiments share are compared.
@@ -301,7 +301,7 @@ def against_published(experiment: Experiment, reference: Protocol) -> Iterator[D
 
 
 def _of_interest(experiment: Experiment) -> dict[str, Any]:
-    """What decides about the results of a paper's experiment, as plain data."""
+    """Return the settings that affect the results of a paper's experiment, as plain data."""
     plain = experiment.plain()
     kept = {key: plain[key] for key in ("dataset", "model", "methods")}
     kept["dataset"] = {
@@ -313,7 +313,7 @@ def _of_interest(experiment: Experiment) -> dict[str, Any]:
 
 
 def _model_differences(experiment: Experiment, reference: Protocol) -> Iterator[Deviation]:
-    """Trunk, weights and head, and how image files are decoded, where they are other ones."""
+    """Yield differences in trunk, weights and head, and in how image files are decoded."""
     published = reference.published
     pairs = []
     if published.model is not None:
@@ -349,7 +349,7 @@ def _differences(
 
 
 def _part_of(key: str) -> tuple[str, str]:
-    """The part of a protocol that a key belongs to, and its name within it."""
+    """Return the part of a protocol that a key belongs to, and its name within it."""
     if key.count(".") > 1:
         key = key.removeprefix("training.")
     head, _, rest = key.partition(".")
@@ -388,7 +388,7 @@ def _short(value: Any) -> str:
 
 
 def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
-    """Methods that carry the name of a shipped one, but not its values or search ranges."""
+    """Yield methods with the name of a shipped one, but other values or search ranges."""
     if experiment.protocol.reference == AS_PUBLISHED:
         return  # each paper's table has values of its own
     folders = named_protocol(experiment.protocol.reference).published.methods
@@ -408,6 +408,6 @@ def own_ranges(experiment: Experiment) -> Iterator[Deviation]:
 
 
 def _value_name(key: str) -> str:
-    """``arguments.alpha`` for ``arguments.alpha.low``."""
+    """Return ``arguments.alpha`` for ``arguments.alpha.low``."""
     head, _, last = key.rpartition(".")
     return head if last in ("low", "high", "log", "int", "choices") else key

@@ -1,4 +1,4 @@
-"""The leaderboard: one page with a table for each data set and protocol, of runs of anybody."""
+"""The leaderboard: one page with a table of runs for each data set and protocol."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def leaderboard_html(grouped: Sequence[Sequence[Source]]) -> str:
 
 
 def _check_different(sources: Sequence[Source]) -> None:
-    """The same results twice would count as twice the evidence."""
+    """Refuse the same results twice, which would count as more evidence."""
     for first, second in itertools.combinations(sources, 2):
         for method in first.results.methods:
             rows = [

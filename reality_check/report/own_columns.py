@@ -87,7 +87,7 @@ def _path(out_dir: Path, method: str) -> Path:
 
 
 def _column_value(name: str, records: MethodRecords) -> ColumnValue:
-    """Call the function of a column; whatever goes wrong, the value says so."""
+    """Call the function of a column; the value holds the problem if there was one."""
     description, code = Description(name[:60]), ""
     try:
         function = find_class(name, "column")

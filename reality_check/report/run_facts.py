@@ -61,7 +61,7 @@ def _search_fact(protocol: Protocol) -> str:
 
 
 def _data_facts(data: Mapping[str, Any], protocol: Protocol) -> list[tuple[str, str]]:
-    """The data set and how it was divided."""
+    """Return the facts of the data set and its split."""
     if not data:
         return [("Data set", "not recorded")]
     folds = ", ".join(f"{train} + {validation}" for train, validation in data["folds"])

@@ -89,7 +89,7 @@ class Summary:
         self._comparisons: dict[tuple[str, str], tuple[Comparison, ...]] = {}
 
     def _protocol(self, key: str) -> Any:
-        """A setting of the protocol by its dotted key, ``None`` where there is none."""
+        """Return a setting of the protocol by its dotted key, ``None`` where there is none."""
         return value_at(self.results.config, f"protocol.{key}")
 
     @cached_property
@@ -160,7 +160,7 @@ class Summary:
         return {method.name: method.origin for method in self.results.methods if method.origin}
 
     def folder_of(self, method: str) -> Folder | None:
-        """The output folder that a method comes from; ``None`` in the report of a folder itself."""
+        """Return the output folder of a method; ``None`` in the report of a folder itself."""
         folders, label = self.results.folders, self.origins.get(method)
         return next((f for f in folders if len(folders) == 1 or f.label == label), None)
 
@@ -178,7 +178,7 @@ class Summary:
         return {m.name: m.control_of for m in self.results.methods if m.control_of is not None}
 
     def samples(self, category: str, metric: str) -> dict[str, tuple[float, ...]]:
-        """The values of each method that has some: one a search, or one a reproduction."""
+        """Return the values of each method with results: one per search or reproduction."""
         repeats = {m: self.values.get((category, metric, m), {}) for m in self.methods}
         return {method: tuple(values.values()) for method, values in repeats.items() if values}
 
@@ -210,7 +210,7 @@ class Summary:
         return over_searches(list(self._by_repeat(rows).values()))
 
     def scatter(self, category: str, method: str) -> Shares:
-        """The variances of a method's MAP@R between searches, and between trainings of one winner.
+        """Return the variances of a method's MAP@R between searches and between retrainings.
 
         With all subsets of one search, or one training of every winner, the first contains both
         and the second is 0: an estimate with weights w, of K searches 1 / K, has the
@@ -245,7 +245,7 @@ class Summary:
 
     @property
     def budget(self) -> int:
-        """With one random search: the number of trials of a search that is estimated for."""
+        """The number of trials for which scores are estimated, from one random search."""
         return int(self._protocol("search.budget"))
 
     def subsets(self, rows: Sequence[ResultRow]) -> tuple[list[float], dict[int, float]]:
@@ -271,7 +271,7 @@ class Summary:
         return {trial.trial_index: number for number, trial in enumerate(complete)}
 
     def comparisons(self, category: str, metric: str = PRIMARY) -> tuple[Comparison, ...]:
-        """Every pair of methods on one metric in one category; the best two come first.
+        """Return the comparisons of all pairs on a metric in a category; the best two come first.
 
         These are the only comparisons of the report: tables, verdicts, figures and files show them.
         A control is compared with its own method only: see :meth:`control_differences`.
@@ -359,7 +359,7 @@ class Summary:
 
 
 def retrained_trials(method: MethodResults) -> list[TrialRecord]:
-    """The trials that are retrained; before all searches are complete, the best of each so far."""
+    """Return the trials that are retrained; of unfinished searches, the best so far."""
     if method.retrained:
         trials = {(trial.search, trial.trial_index): trial for trial in method.search}
         return [trials[key] for key in method.retrained if key in trials]
@@ -373,7 +373,7 @@ def retrained_trials(method: MethodResults) -> list[TrialRecord]:
 
 
 def winner(method: MethodResults) -> TrialRecord | None:
-    """The best trial of all searches of a method; of equals, the first."""
+    """Return the best trial of all searches of a method, the first of equals."""
     return max(retrained_trials(method), key=lambda trial: trial.value or 0.0, default=None)
 
 
@@ -384,5 +384,5 @@ def completed(record: TrialRecord) -> bool:
 
 
 def sound_reproductions(method: MethodResults) -> list[TrialRecord]:
-    """The reproductions that are finished, finite and did not diverge."""
+    """Return the reproductions that are finished, finite and did not diverge."""
     return [run for run in method.reproductions if completed(run) and not run.diverged]

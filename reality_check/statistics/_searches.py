@@ -1,4 +1,4 @@
-"""What a loss scores when it is tuned with a given budget: estimates whose unit is the search.
+"""Estimates over searches: the score of a loss that is tuned with a given budget.
 
 ``docs/inference.md`` defines the quantity and says why retrainings of one winner do not estimate
 it. :mod:`._subsets` has the estimator for one search of independent draws.
@@ -66,7 +66,7 @@ def over_searches(runs: Sequence[Sequence[float]]) -> Estimate:
 
 
 def skew_allowance(trials: int) -> float:
-    """How many times Student's an interval over searches of so many trials is.
+    """Return the factor on Student's interval over searches of so many trials.
 
     Searches have bad luck more often than good, short ones the more so: with Student's alone 90 to
     96 % of intervals held on banks of real trials. With 1 + 1 / N it is 93 to 97 %, which is

@@ -238,12 +238,12 @@ class _Ties:
         self.size = self.end - self.start
 
     def sums(self, values: Array) -> Array:
-        """For each position, the sum of the values of its group."""
+        """Return for each position the sum of the values of its group."""
         total = _cumulated(values)
         return self._at(total, self.end) - self._at(total, self.start)
 
     def won(self, values: Array, whole: Array, smaller: Array) -> tuple[Array, Array]:
-        """The sum of values times chances to win, with all trials and without each of them.
+        """Return the sum of values times chances to win, with all trials and without each.
 
         Args:
             values: shape (..., T), sorted by validation.
@@ -267,12 +267,12 @@ class _Ties:
 
 
 def _cumulated(values: Array) -> Array:
-    """Sums of the first 0, 1, ... values along the last axis."""
+    """Return the sums of the first 0, 1, ... values along the last axis."""
     return np.concatenate([np.zeros((*values.shape[:-1], 1)), np.cumsum(values, axis=-1)], -1)
 
 
 def _chances(validation: Array, budget: int) -> Array:
-    """How likely each trial is to win a subset, by position in ``validation``."""
+    """Return how likely each trial is to win a subset, by position in ``validation``."""
     order = np.argsort(validation, kind="stable")
     ties = _Ties(validation[order])
     chances = np.empty(len(order))
@@ -281,7 +281,7 @@ def _chances(validation: Array, budget: int) -> Array:
 
 
 def _estimated(method: Trials, budget: int) -> tuple[float, Array]:
-    """The estimate and those without each trial; NaN where a test score is not finite."""
+    """Return the estimate and those without each trial; NaN if a test score is not finite."""
     values, scores = _arrays(*method)
     estimate, deleted = subset_estimates(values, scores, budget)
     if not all(math.isfinite(score) for score in method[1].values()):

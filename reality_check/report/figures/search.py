@@ -45,7 +45,7 @@ _HEIGHT = 1.65
 
 @dataclass(frozen=True)
 class BudgetCurve:
-    """What a method reaches with so many trials, and its band, which may end earlier; fractions."""
+    """Scores of a method by number of trials, as fractions; the band may end earlier."""
 
     trials: Array
     values: Array
@@ -54,7 +54,7 @@ class BudgetCurve:
 
 
 def _crosses(axes: Axes, positions: list[Any]) -> None:
-    """Mark on the bottom edge what diverged."""
+    """Mark diverged trials on the bottom edge."""
     edge = axes.get_xaxis_transform()
     axes.plot(positions, [0.0] * len(positions), "x", color=INK, transform=edge, clip_on=False)
 
@@ -130,7 +130,7 @@ def _slice_panel(axes: Axes, method: MethodResults, name: str, best: TrialRecord
 
 
 def _curve(axes: Axes, run: TrialRecord, fold: int, won: bool) -> None:
-    """A fold's finite validation values by epoch, and a dot at its best trained epoch."""
+    """Draw a fold's finite validation values by epoch, and a dot at its best trained epoch."""
     curve = run.curves[fold] if fold < len(run.curves) else ()
     points = [(epoch, 100 * value) for epoch, value in curve if math.isfinite(value)]
     if points:
@@ -153,5 +153,5 @@ def _logarithmic(axes: Axes, values: Sequence[float]) -> None:
 
 
 def _axis_value(value: Any) -> Any:
-    """Choices are drawn by name, numbers at their place."""
+    """Return the position of a value on its axis: a number, or the name of a choice."""
     return str(value) if isinstance(value, str | bool) or value is None else value

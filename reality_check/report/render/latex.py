@@ -94,7 +94,7 @@ def tables_tex(summary: Summary) -> str:
 
 
 def _table(caption: str, columns: str, rows: list[str]) -> list[str]:
-    """A ``table`` environment around the rows, over both columns of a page that has two.
+    """Return a ``table`` environment with the rows, over both columns of a page that has two.
 
     Many columns get smaller letters and gaps, so that they fit the page's width.
     """
@@ -117,12 +117,12 @@ def _group_head(category: str, columns: int) -> str:
 
 
 def _text(text: str) -> str:
-    """A cell; an empty one has a short dash."""
+    """Return a cell; an empty one has a short dash."""
     return "--" if text == NOTHING else escape(text)
 
 
 def _comparisons(summary: Summary) -> list[str]:
-    """A ``table`` of the best method of each category and the others; none without an interval."""
+    """Return a ``table`` of the best method of each category against the others, if tested."""
     rows = {
         category: [pair for pair in of_leader(summary, category) if pair.adjusted_p is not None]
         for category in summary.categories
@@ -153,7 +153,7 @@ def _pair_row(pair: Comparison) -> str:
 
 
 def _environment(summary: Summary, caption: str, tables: list[ComparisonTable]) -> list[str]:
-    """One ``table``: a group of rows for each category."""
+    """Return one ``table`` with a group of rows for each category."""
     italics = " In italics: not trained." if summary.baselines else ""
     caption = escape(caption) + _MARKS + escape(f"{close_text(summary)}.{italics}")
     titles = tables[0].metrics if tables else tuple(METRICS.values())

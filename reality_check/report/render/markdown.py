@@ -22,7 +22,7 @@ def report_md(title: str, sections: Sequence[Section]) -> str:
 
 
 def _escape(text: str) -> str:
-    """``text`` on one line, with everything harmless that Markdown or HTML would read."""
+    """Return ``text`` on one line, with the special characters of Markdown and HTML escaped."""
     return re.sub(r"([\\`*_{}\[\]<>|#~&$])", r"\\\1", re.sub(r"\s+", " ", text))
 
 

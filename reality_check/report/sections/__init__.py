@@ -61,7 +61,7 @@ def report_sections(analysis: Analysis) -> list[Section]:
 
 
 def _folded_rest(section: Section | None, title: str) -> Section | None:
-    """A section of which only the first block is not folded."""
+    """Return a section with all blocks folded except the first."""
     if section is None:
         return None
     first, *rest = section.blocks
@@ -69,7 +69,7 @@ def _folded_rest(section: Section | None, title: str) -> Section | None:
 
 
 def _with_folds(section: Section, others: Sequence[Section | None]) -> Section:
-    """A section that has others in it, each to be unfolded."""
+    """Return a section that contains others, each folded."""
     folds = (
         Folded(other.heading, other.blocks, anchor=other.anchor)
         for other in others

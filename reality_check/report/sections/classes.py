@@ -68,7 +68,7 @@ def _range(bounds: Bounds) -> str:
 
 
 def _how_to_score(analysis: Analysis) -> str:
-    """The commands that make the missing scores, where the networks are."""
+    """Return the commands that compute the missing scores, where the networks are kept."""
     folders = [analysis.summary.folder_of(method) for method, _ in analysis.unscored]
     paths = list(dict.fromkeys(folder.path for folder in folders if folder is not None))
     if not paths:

@@ -97,7 +97,7 @@ def interval_figures(summary: Summary, folder: str = "") -> list[ReportFigure]:
 
 
 def _alt(summary: Summary, metric: str) -> str:
-    """The figure's content in words: the means of each category in percent."""
+    """Return the figure's content in words: the means of each category in percent."""
     parts = []
     for category in summary.categories:
         means = [

@@ -60,7 +60,7 @@ def _opening(summary: Summary) -> str:
 
 
 def _line(deviation: Deviation) -> tuple[str, ...]:
-    """A topic that its own sentence begins with is not said twice."""
+    """Return the topic and the sentence, without repeating a topic that begins it."""
     topic, text = deviation.topic, deviation.text
     own = text.startswith(f"{topic} ")
     opening, rest = (topic, text[len(topic) :]) if own else (f"{topic}:", f" {text}")

@@ -28,7 +28,7 @@ def cost_section(summary: Summary) -> Section | None:
 
 
 def _table(summary: Summary) -> PlainTable:
-    """A row for each method and device, the baselines' at the end."""
+    """Return a table with a row for each method and device, baselines last."""
     hours: dict[tuple[str, str], dict[str, float]] = defaultdict(lambda: defaultdict(float))
     attempts: dict[tuple[str, str], int] = defaultdict(int)
     for cost in summary.results.costs:

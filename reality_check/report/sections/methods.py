@@ -29,7 +29,7 @@ def methods_section(summary: Summary) -> Section | None:
 def _figure(
     method: MethodResults, runs: list[TrialRecord], best: TrialRecord | None, metric: str, stem: str
 ) -> ReportFigure:
-    """Every trial against each parameter, then the learning curves."""
+    """Return the figure of every trial against each parameter, and of learning curves."""
     caption, alt = [f"{method.name}: validation {metric}."], [f"{method.name}:"]
     if method.searched and best is not None:
         caption.append(

@@ -26,7 +26,7 @@ from reality_check.statistics import smallest_detectable
 
 
 def overview_section(summary: Summary, folder: str = "") -> Section:
-    """Return the section: what somebody reads who reads no more.
+    """Return the first section, a summary of the report.
 
     Args:
         summary: the results.
@@ -47,7 +47,7 @@ def overview_section(summary: Summary, folder: str = "") -> Section:
 
 
 def resolution(summary: Summary) -> str:
-    """How small a difference between losses such an experiment finds; empty where none."""
+    """Return how small a difference between losses such an experiment finds; may be empty."""
     if not summary.evidence.of_losses or not summary.results.finished:
         return ""
     category = summary.categories[0]
@@ -71,7 +71,7 @@ def resolution(summary: Summary) -> str:
 
 
 def _verdict(summary: Summary) -> Verdict:
-    """Who leads: in a sentence, or in a line for each of several."""
+    """Return who leads: in a sentence, or in a line for each of several leaders."""
     where = leaders(summary)
     if len(where) < 2:
         return Verdict((headline(summary),))
@@ -83,7 +83,7 @@ def _verdict(summary: Summary) -> Verdict:
 
 
 def overview_facts(summary: Summary) -> list[tuple[str, str]]:
-    """What was compared and how, in a few lines, for the top of the page."""
+    """Return what was compared and how, in a few lines for the top of the page."""
     results = summary.results
     known = dict(results.facts)
     done = {

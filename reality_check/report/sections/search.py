@@ -42,7 +42,7 @@ def search_section(summary: Summary) -> Section:
 
 
 def _given(summary: Summary) -> PlainTable:
-    """What each method was given: trials and runs, and what went wrong among them."""
+    """Return the table of trials and runs by method, with how many diverged or failed."""
     header = ("Method", "Search trials", "Reproductions", "Complete runs", "Diverged", "Failed")
     rows = []
     for method in summary.results.methods:
@@ -57,7 +57,7 @@ def _given(summary: Summary) -> PlainTable:
 
 
 def winner_table(summary: Summary) -> PlainTable:
-    """The trial of each method that was reproduced, with its hyper-parameters."""
+    """Return the table of the winning trial of each method, with its hyper-parameters."""
     metric = summary.results.selected_by
     return PlainTable(
         f"Winners of the searches: best validation {metric} (mean over folds), and where each "

@@ -63,7 +63,7 @@ def untrained(summary: Summary) -> list[Untrained]:
 
 
 def not_above_untrained(summary: Summary) -> tuple[str, ...]:
-    """Names of the methods that are not shown to be better than the untrained network."""
+    """Return the methods that are not shown to be better than the untrained network."""
     baselines = {baseline.name: baseline.unbeaten for baseline in untrained(summary)}
     return baselines.get(UNTRAINED_NETWORK, ())
 

@@ -148,12 +148,12 @@ def _table(analysis: Analysis, category: str) -> PlainTable:
 
 
 def range_text(low: float | None, high: float | None) -> str:
-    """``"0.40 to 2.00"`` in percentage points."""
+    """Return ``"0.40 to 2.00"``, in percentage points."""
     return NOTHING if low is None or high is None else f"{points(low)} to {points(high)}"
 
 
 def probability_text(improvement: Bounds | None) -> str:
-    """``"0.90 (0.61 to 0.98)"``."""
+    """Return ``"0.90 (0.61 to 0.98)"``."""
     if improvement is None:
         return NOTHING
     value, low, high = (rounded(number or 0.0, 2) for number in _value_and_ends(improvement))
