@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from reality_check.config.metrics import Stage
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.schema import Experiment
 from reality_check.config.source_code import sources_of
 from reality_check.papers.published_comparison import comparable_tables

@@ -17,7 +17,7 @@ from reality_check.config.described import Description
 from reality_check.config.metrics import PRIMARY, STAGES, Metric, metric_of
 
 if TYPE_CHECKING:
-    from reality_check.config.published import PublishedResults
+    from reality_check.config.published_scores import PublishedResults
 
 
 class Record(TypedDict):

@@ -90,7 +90,7 @@ class Metric:
     Attributes:
         name: as YAMLs, records and packs have it.
         title: how tables print it.
-        function: what computes it: a key of :data:`reality_check.evaluation.metrics.FUNCTIONS`, or
+        function: what computes it: a key of :data:`reality_check.evaluation.scoring.FUNCTIONS`, or
             for an own metric its import path, or its name in an installed package.
         higher_is_better: the direction; ``None`` where neither is better.
         percent: whether it lies in 0..1 and is printed in percent; else it is a plain number.

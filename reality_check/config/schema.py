@@ -20,7 +20,7 @@ from reality_check.config.method import Method
 from reality_check.config.metrics import METRICS, Stage
 from reality_check.config.model import Model
 from reality_check.config.protocol import Protocol
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.report import Report
 from reality_check.config.slurm import Slurm
 from reality_check.config.training import Training

@@ -14,7 +14,7 @@ from reality_check.config.training import Training
 from reality_check.data.sample_set import SampleSet
 from reality_check.data.tensors import InputShape, TensorShape
 from reality_check.evaluation.categories import embed_corrupted, renamed
-from reality_check.evaluation.metrics import Metrics, embed, evaluate
+from reality_check.evaluation.scoring import Metrics, embed, evaluate
 from reality_check.models.network import build_network
 from reality_check.models.pipeline import Pipeline, build_pipeline, input_shape
 from reality_check.utils.spread import evenly_spread

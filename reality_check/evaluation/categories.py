@@ -18,7 +18,7 @@ from reality_check.config.metrics import METRICS, by_corruption, names_on
 from reality_check.config.model import EMBEDDER, Model
 from reality_check.data.pairs import Pairs
 from reality_check.data.tensors import InputShape
-from reality_check.evaluation.metrics import (
+from reality_check.evaluation.scoring import (
     Metrics,
     embed,
     evaluate_both_geometries,
@@ -47,11 +47,11 @@ def score_folds(
         normalize: whether the method's own geometry is that of unit vectors.
         extra_metrics: metrics beside the protocol's three, see :mod:`reality_check.config.metrics`.
         queries: bool (N,): which images are queries, see
-            :func:`reality_check.evaluation.metrics.evaluate_both_geometries`, as for ``pairs``.
+            :func:`reality_check.evaluation.scoring.evaluate_both_geometries`, as for ``pairs``.
 
     Returns:
         ``{"aggregate": metrics, "ensemble": metrics}`` with the names of
-        :func:`reality_check.evaluation.metrics.evaluate_both_geometries`.
+        :func:`reality_check.evaluation.scoring.evaluate_both_geometries`.
     """
     how = (labels, normalize, extra_metrics, queries, pairs)
     per_fold = [evaluate_both_geometries(fold, *how) for fold in embeddings]

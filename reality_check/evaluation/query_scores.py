@@ -32,7 +32,7 @@ from reality_check.utils.own_names import own_path
 
 if TYPE_CHECKING:  # a report reads scores without torch
     from reality_check.data.sample_set import SampleSet
-    from reality_check.evaluation.metrics import Metrics
+    from reality_check.evaluation.scoring import Metrics
 
 #: Name of the file in the output folder.
 QUERIES_FILE = "test_queries.npz"

@@ -17,7 +17,7 @@ from typing_extensions import Self
 from reality_check.config.compose import load_experiment
 from reality_check.config.messages import validate
 from reality_check.config.metrics import title
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.config.values import Strict
 from reality_check.config.yaml_text import read_yaml
 from reality_check.statistics import t_quantile

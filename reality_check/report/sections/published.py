@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from reality_check.config.metrics import metric_of, title
-from reality_check.config.published import PublishedResults
+from reality_check.config.published_scores import PublishedResults
 from reality_check.report.sections.blocks import Block, Bullets, PlainTable, Section
 from reality_check.report.summary import Summary
 from reality_check.report.text import NOTHING, interval_text, points, true_minus

@@ -16,7 +16,7 @@ from support.spied import Handed, Made, experiment
 
 from pml_extensions.evaluation import class_separability
 from reality_check.config.metrics import Stage
-from reality_check.evaluation.metrics import Diverged
+from reality_check.evaluation.scoring import Diverged
 from reality_check.launch import work_loop
 from reality_check.launch.scorer import load_kept, network_seed
 from reality_check.launch.trial_runner import TrialRunner
