@@ -310,10 +310,9 @@ class ExperimentResults:
     noun: str = "image"
 
     @property
-    def selected_by(self) -> str:
-        """The title of the validation metric that chose epochs and trials."""
-        metric = self.metric(self._protocol.get("selects_by", PRIMARY))
-        return f"-{metric.title}" if metric.sign < 0 else metric.title
+    def selected_by(self) -> Metric:
+        """The validation metric that chose epochs and trials; a higher value is better."""
+        return self.metric(self._protocol.get("selects_by", PRIMARY)).maximised
 
     @property
     def _protocol(self) -> dict[str, Any]:
@@ -323,12 +322,12 @@ class ExperimentResults:
     def metric(self, name: str) -> Metric:
         """Return a metric; title, unit and direction of an own one are those that were recorded."""
         described = self._protocol.get("described", {})
-        return metric_of(name, {one: Description(**said) for one, said in described.items()})
+        return metric_of(name, {key: Description(**item) for key, item in described.items()})
 
     def settings_of(self, method: str) -> dict[str, Any]:
         """A method's part of ``config``; empty where there is none."""
-        every = self.config.get("methods") or []
-        return next((one for one in every if one.get("name") == method), {})
+        methods = self.config.get("methods") or []
+        return next((settings for settings in methods if settings.get("name") == method), {})
 
     def records(self, baselines: bool = False) -> list[Record]:
         """The measured values as a list of dicts, one per line of ``results.csv``.

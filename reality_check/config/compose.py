@@ -176,7 +176,7 @@ def read_experiment(file: Path, trail: tuple[Path, ...] = ()) -> dict[str, Any]:
     lower.pop("name", None)
     if "published_results" in raw:
         lower.pop("published_results", None)  # of another table
-    return layers.put_on(lower, raw)
+    return layers.overlay(lower, raw)
 
 
 def _check_keys(data: Mapping[str, Any], where: str) -> None:

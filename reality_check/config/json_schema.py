@@ -108,7 +108,7 @@ def _texts(part: type[Strict]) -> dict[str, str]:
 
     Pydantic's ``use_attribute_docstrings`` reads it at every start, which takes 75 ms.
     """
-    found = {}
+    texts = {}
     for cls in reversed(part.__mro__):
         if issubclass(cls, Strict):
             (code,) = ast.parse(inspect.getsource(cls)).body
@@ -116,11 +116,11 @@ def _texts(part: type[Strict]) -> dict[str, str]:
             for line, text in itertools.pairwise(code.body):
                 match line, text:
                     case ast.AnnAssign(target=ast.Name(id=key)), ast.Expr(
-                        value=ast.Constant(str(said))
+                        value=ast.Constant(str(text_below))
                     ):
                         alias = part.model_fields[key].alias or key
-                        found[alias] = " ".join(said.split())
-    return found
+                        texts[alias] = " ".join(text_below.split())
+    return texts
 
 
 def _mappings(value: Schema) -> list[Schema]:
@@ -143,7 +143,7 @@ def _add_base(definition: Schema, names: list[Schema]) -> None:
 
 def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> None:
     names = _names(config_files("methods", beside), "method")
-    one = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
+    entry = {"anyOf": [*names, _ref("Method"), _FROM_PACK]}
     _add_base(method, names)
     of_all = {"type": "object", "additionalProperties": {"anyOf": [_ref("Method"), _NULL]}}
     method["properties"]["model"] |= {"anyOf": [_STRING, _ref("Model")]}
@@ -152,7 +152,7 @@ def _add_methods(properties: Schema, method: Schema, beside: Path | None) -> Non
     properties["methods"] = {
         "description": properties["methods"]["description"],
         "anyOf": [
-            {"type": "array", "items": one, "minItems": 1},
+            {"type": "array", "items": entry, "minItems": 1},
             {**of_all, "description": "On top of a base: changes by method, or of all."},
         ],
     }

@@ -34,7 +34,7 @@ def _replaces(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
     return bool(marks & {*old, *new}) or {"name", "lr"} <= {*new}
 
 
-def put_on(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
+def overlay(lower: Mapping[str, Any], upper: Mapping[str, Any]) -> dict[str, Any]:
     """One experiment's YAML on top of another's.
 
     Mappings change single keys, also of what the lower one names (``model: resnet50`` below
@@ -75,7 +75,7 @@ def choose_variant(data: Mapping[str, Any], where: str) -> dict[str, Any]:
             f"{where}: variant is {chosen!r}, but it must be one of {', '.join(variants)}."
             f"{nearest(str(chosen), variants)}"
         )
-    return put_on(data, variants[chosen])
+    return overlay(data, variants[chosen])
 
 
 def check_variant(data: Mapping[str, Any], variant: Any, where: str) -> None:
@@ -110,9 +110,9 @@ def change_methods(
                     f"{where}: methods changes {name!r}, but the methods are {', '.join(names)} "
                     f"(or {_ALL}).{nearest(str(name), names)}"
                 )
-            for place, method in enumerate(methods):
-                if name in (_ALL, names[place]):
-                    methods[place] = merge(method, own)
+            for index, method in enumerate(methods):
+                if name in (_ALL, names[index]):
+                    methods[index] = merge(method, own)
 
 
 def own_training(own: Mapping[str, Any], protocol: Any) -> dict[str, Any]:

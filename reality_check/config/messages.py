@@ -68,8 +68,8 @@ def _sentence(item: Any, data: Any, root: type[BaseModel]) -> str:
     if kind == "value_error":
         message = str(context.get("error", item["msg"]))
         # A check of several methods tells a mistake a line.
-        told = [line if line.endswith((".", "?")) else f"{line}." for line in message.split("\n")]
-        return "\n".join(f"{name}: {line}" if name else line for line in told)
+        lines = [line if line.endswith((".", "?")) else f"{line}." for line in message.split("\n")]
+        return "\n".join(f"{name}: {line}" if name else line for line in lines)
     if kind == "string_pattern_mismatch":
         return (
             f"{name} may hold only letters, digits and the signs _ . + -, and must start with a "
@@ -88,8 +88,8 @@ def _without_reader(location: Sequence[Any]) -> list[Any]:
     """The location as in the YAML: behind a data set, pydantic names its reader."""
     return [
         part
-        for place, part in enumerate(location)
-        if not (part in _READERS and place and location[place - 1] == "dataset")
+        for index, part in enumerate(location)
+        if not (part in _READERS and index and location[index - 1] == "dataset")
     ]
 
 

@@ -150,8 +150,8 @@ def open_values(
         return []
     return [
         name
-        for name, one in schedules.items()
-        if one.kind != "constant" and not one.at and one.epochs is None
+        for name, schedule in schedules.items()
+        if schedule.kind != "constant" and not schedule.at and schedule.epochs is None
     ]
 
 
@@ -165,7 +165,7 @@ def last_change(
     if open_values(schedules, training, two_phases):
         return 0
     limit = training.selects_among(two_phases)
-    return max((one.last_change(limit) for one in schedules.values()), default=0)
+    return max((schedule.last_change(limit) for schedule in schedules.values()), default=0)
 
 
 class BeforeTraining(Strict):
@@ -254,7 +254,7 @@ class Method(Strict):
     """Shown in the report."""
 
     @model_validator(mode="after")
-    def _one_change(self) -> Self:
+    def _no_double_change(self) -> Self:
         """A value cannot follow a schedule and be set by the second phase."""
         second = self.phase2
         changed = {**second.arguments, **second.factors} if second else {}
@@ -303,11 +303,11 @@ class Method(Strict):
                 f"there is no {file}; name the output folder of a finished run (reality-check "
                 "report DIR writes that file)"
             ) from None
-        best = {one["name"]: one.get("best_trial") for one in methods}
+        best = {method["name"]: method.get("best_trial") for method in methods}
         if best.get(info.data.get("name")) is None:
-            found = ", ".join(name for name, trial in best.items() if trial) or "none"
+            names = ", ".join(name for name, trial in best.items() if trial) or "none"
             raise ValueError(
-                f"{value} has no best trial of a method of this name; it has some of: {found}"
+                f"{value} has no best trial of a method of this name; it has some of: {names}"
             )
         return {"folder": value, "values": best[info.data["name"]]["params"]}
 

@@ -125,6 +125,13 @@ class Metric:
         return -1 if self.higher_is_better is False else 1
 
     @property
+    def maximised(self) -> Metric:
+        """The metric that epochs and trials are selected by: itself, or minus it."""
+        if self.sign > 0:
+            return self
+        return replace(self, title=f"-{self.title}", higher_is_better=True)
+
+    @property
     def diverged(self) -> float:
         """What a diverged training counts as where the metric selects."""
         return DIVERGED if self.is_own else 0.0
@@ -232,8 +239,8 @@ def title(name: str, described: Mapping[str, Description] | None = None) -> str:
 
 def names_on(images: str, names: Iterable[str]) -> list[str]:
     """Return the metrics that are measured on such images, by the name on test images."""
-    found = (metric_of(name) for name in names)
-    return [one.on_test_images or one.name for one in found if one.images == images]
+    metrics = (metric_of(name) for name in names)
+    return [metric.on_test_images or metric.name for metric in metrics if metric.images == images]
 
 
 def by_corruption(names: Iterable[str]) -> dict[str, list[str]]:

@@ -116,7 +116,7 @@ class Input(Strict):
 
     @field_validator("mean", "std", mode="before")
     @classmethod
-    def _one_value(cls, value: Any) -> Any:
+    def _per_channel(cls, value: Any) -> Any:
         values = value if isinstance(value, list | tuple) else [value]
         if value is not None and (len(values) not in (1, 3) or not all(map(is_number, values))):
             raise ValueError(f"write a number, or one for each of 3 channels; got {value!r}")
@@ -176,7 +176,7 @@ class Model(Strict):
         return value
 
     @model_validator(mode="after")
-    def _one_head(self) -> Self:
+    def _head_or_parts(self) -> Self:
         if self.bn_relu_modules and self.head not in _WITH_NECK:
             raise ValueError(
                 "bn_relu_modules go before the BatchNorm neck of a head; write head: "

@@ -7,6 +7,7 @@ named one with ``base: name`` and change single keys.
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Iterable, Mapping
 from functools import partial
@@ -47,7 +48,7 @@ def find_experiment(path: str | Path) -> Path:
     if file.is_dir():
         raise UsageError(f"{path} is a folder; name the YAML of an experiment.")
     if file.suffix in (".yaml", ".yml"):
-        there = sorted(str(file.with_name(one.name)) for one in file.parent.glob("*.y*ml"))
+        there = sorted(str(file.with_name(path.name)) for path in file.parent.glob("*.y*ml"))
         raise UsageError(
             f"There is no file {str(path)!r}, {_instead(file, there)}.{nearest(str(file), there)}"
         )
@@ -111,7 +112,7 @@ def expand_methods(methods: Any, beside: Path | None) -> list[Any]:
             "methods must be a list of names or mappings, e.g. methods: [normalized_softmax]."
         )
     lists = every(partial(_expand_methods, entry, beside) for entry in methods)
-    return [method for one in lists for method in one]
+    return list(itertools.chain.from_iterable(lists))
 
 
 def _expand_methods(entry: Any, beside: Path | None) -> list[dict[str, Any]]:
@@ -159,9 +160,9 @@ def _read_named(
     if key == "dataset" and _is_of_plugin(name, beside):
         return {"name": name, "reader": "function", "function": name}
     if key == "dataset" and name not in config_files(group, beside):
-        found = dataset_of_path(name, beside)
-        if found is not None:
-            return found
+        dataset = dataset_of_path(name, beside)
+        if dataset is not None:
+            return dataset
     file = _find_named(name, key, group, beside, trail)
     if file in trail:
         chain = " -> ".join(path.stem for path in (*trail, file))
@@ -177,15 +178,15 @@ def dataset_of_path(path: str, beside: Path | None = None) -> dict[str, str] | N
     Args:
         beside: the folder of the YAML, from which the path may lead, too.
     """
-    place = find_path(path, beside)
-    reader = _READERS.get(place.suffix.lower())
-    if place.is_dir():  # dataset_*.json: of Hugging Face's save_to_disk; *.npy: of our embed
-        saved = any(place.glob("dataset_*.json")) or any(place.glob("*.npy"))
+    file = find_path(path, beside)
+    reader = _READERS.get(file.suffix.lower())
+    if file.is_dir():  # dataset_*.json: of Hugging Face's save_to_disk; *.npy: of our embed
+        saved = any(file.glob("dataset_*.json")) or any(file.glob("*.npy"))
         reader = "tensors" if saved else "image_folder"
     if reader is None:
         return None
-    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", place.resolve().stem).lstrip("_.+-")
-    return {"name": name[:64] or "data", "reader": reader, "path": str(place)}
+    name = re.sub(r"[^A-Za-z0-9_.+-]", "_", file.resolve().stem).lstrip("_.+-")
+    return {"name": name[:64] or "data", "reader": reader, "path": str(file)}
 
 
 def _is_of_plugin(name: str, beside: Path | None) -> bool:

@@ -35,7 +35,7 @@ def marked_keys(between: str) -> frozenset[str]:
 def _is_below(key: str, marked: frozenset[str]) -> bool:
     _, _, of_method = key.removeprefix("methods.").partition(".")  # after the method's name
     keys = [key, f"methods.{of_method}"] if key.startswith("methods.") and of_method else [key]
-    return any(key == one or key.startswith(f"{one}.") for one in marked for key in keys)
+    return any(key == mark or key.startswith(f"{mark}.") for mark in marked for key in keys)
 
 
 def _marks(model: type[BaseModel], path: str) -> Iterator[tuple[MayDiffer, str]]:

@@ -53,11 +53,11 @@ def _value(given: str, kinds: Sequence[Any]) -> Any:
 
 def _kinds(keys: Sequence[str]) -> list[Any]:
     """The types that the schema has for a key; none below a key with free ones."""
-    found: list[Any] = [Experiment]
+    kinds: list[Any] = [Experiment]
     for key in [keys[0], *keys[2:]] if keys[0] == "methods" else keys:
-        fields = [kind.model_fields.get(key) for kind in found if is_model(kind)]
-        found = [kind for field in fields if field for kind in kinds_of(field.annotation)]
-    return found
+        fields = [kind.model_fields.get(key) for kind in kinds if is_model(kind)]
+        kinds = [kind for field in fields if field for kind in kinds_of(field.annotation)]
+    return kinds
 
 
 def set_value(data: dict[str, Any], keys: Sequence[str], value: Any) -> None:

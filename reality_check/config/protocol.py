@@ -84,7 +84,7 @@ class Split(Strict):
 
     @field_validator("folds")
     @classmethod
-    def _one_fold(cls, value: int, info: ValidationInfo) -> int:
+    def _folds_of_rule(cls, value: int, info: ValidationInfo) -> int:
         rule = info.data.get("rule")
         if rule == "own":
             if info.data.get("validation") is None:
@@ -358,8 +358,7 @@ class Protocol(Strict):
             return f"best test {METRICS[PRIMARY]} without training"
         if stage is Stage.FINAL:
             return f"test {METRICS[PRIMARY]}"
-        metric = metric_of(self.selects_by, self.described)
-        return f"validation {'-' if metric.sign < 0 else ''}{metric.title}"
+        return f"validation {metric_of(self.selects_by, self.described).maximised.title}"
 
     @property
     def stages(self) -> tuple[Stage, ...]:

@@ -168,9 +168,9 @@ class Experiment(Strict):
         try:
             self.model_of(method)
         except ValidationError as error:
-            found = error.errors(include_url=False)[0]
-            key = ".".join(["model", *map(str, found["loc"])])
-            reason = found.get("ctx", {}).get("error", found["msg"])
+            details = error.errors(include_url=False)[0]
+            key = ".".join(["model", *map(str, details["loc"])])
+            reason = details.get("ctx", {}).get("error", details["msg"])
             raise ValueError(f"method {method.name!r}: {key}: {reason}") from None
 
     def _check_phases(self) -> None:
@@ -205,9 +205,9 @@ class Experiment(Strict):
             "metric": [*METRICS, *self.protocol.final_metrics],
         }
         for claim in self.claims:
-            for one in itertools.chain.from_iterable(claim.comparisons()):
+            for measured in itertools.chain.from_iterable(claim.comparisons()):
                 for kind, allowed in known.items():
-                    given = getattr(one, kind)
+                    given = getattr(measured, kind)
                     if given not in allowed:
                         raise ValueError(
                             f"claim {claim.name!r}: this experiment has no {kind} {given!r}."
@@ -227,7 +227,7 @@ class Experiment(Strict):
             rates |= method.learning_rates.loss_parts
             tunable = {"arguments": method.arguments, "miner": method.miner}
             tunable |= {"learning_rates": rates, "phase2": dict(method.phase2 or {})}
-            tunable["schedules"] = {name: dict(one) for name, one in method.schedules.items()}
+            tunable["schedules"] = {name: dict(item) for name, item in method.schedules.items()}
             searched = find_searched(tunable, "")
             if searched or self.training_of(method).phases == "two":
                 name = searched[0][0] if searched else "phase2"

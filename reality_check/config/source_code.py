@@ -52,9 +52,9 @@ def sources_of(out_dir: Path) -> Iterator[None]:
 
 def _forget(names: set[str]) -> dict[str, ModuleType]:
     """Remove modules, and those inside of them, from those imported, and return them."""
-    found = [module for module in sys.modules if module.partition(".")[0] in names]
     importlib.invalidate_caches()
-    return {module: sys.modules.pop(module) for module in found}
+    removed = [module for module in sys.modules if module.partition(".")[0] in names]
+    return {module: sys.modules.pop(module) for module in removed}
 
 
 _used = contextlib.ExitStack()

@@ -296,9 +296,9 @@ def _dumped(value: Searched) -> dict[str, Any]:
 
 def find_searched(value: Any, path: str) -> list[tuple[str, Searched]]:
     """Return ``(dotted name, range or choices)`` of everything searched below ``value``."""
-    found: list[tuple[str, Searched]] = []
-    _replaced(value, path, lambda *one: found.append(one))
-    return found
+    searched: list[tuple[str, Searched]] = []
+    _replaced(value, path, lambda *item: searched.append(item))
+    return searched
 
 
 def fill_in(value: Any, path: str, params: Mapping[str, Any]) -> Any:

@@ -82,8 +82,10 @@ def ensemble(
     weight (protocol section 5); the raw geometry concatenates raw rows, which weights folds by
     their norms.
     """
-    unit, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
-    return evaluate_both_geometries(unit, labels, normalize, extra_metrics, queries, pairs, raw)
+    normalized, raw = (concatenate(embeddings, geometry) for geometry in (True, False))
+    return evaluate_both_geometries(
+        normalized, labels, normalize, extra_metrics, queries, pairs, raw
+    )
 
 
 def concatenate(embeddings: Sequence[Tensor], normalize: bool) -> Tensor:

@@ -116,9 +116,9 @@ def evaluate_both_geometries(
     raw = embeddings if raw is None else raw
     own, other = (embeddings, raw) if normalize else (raw, embeddings)
     metrics = [metric_of(name) for name in extra_metrics]
-    of_raw = [one.name for one in metrics if one.function == "raw_scatter"]
-    of_own = [one.name for one in metrics if one.function != "raw_scatter"]
-    of_both = [one.name for one in metrics if one.both_geometries]
+    of_raw = [metric.name for metric in metrics if metric.function == "raw_scatter"]
+    of_own = [metric.name for metric in metrics if metric.function != "raw_scatter"]
+    of_both = [metric.name for metric in metrics if metric.both_geometries]
     other_metrics = evaluate(other, labels, not normalize, of_both, queries, pairs)
     own_metrics = evaluate(own, labels, normalize, of_own, queries, pairs)
     suffix = "_raw" if normalize else "_normalized"
@@ -177,8 +177,8 @@ def evaluate(
     ranked = by_function.pop("retrieval", [])
     retrieval = RetrievalMetrics(
         normalize=normalize,
-        metrics=[*METRICS, *(one.name for one in ranked if not one.depth)],
-        recall_at=[one.depth for one in ranked if one.depth],
+        metrics=[*METRICS, *(metric.name for metric in ranked if not metric.depth)],
+        recall_at=[metric.depth for metric in ranked if metric.depth],
     )
     per_query = retrieval.per_query(*_sides(embeddings, labels, queries))
     values = {name: float(np.nanmean(scores)) for name, scores in per_query.items()}
@@ -188,9 +188,9 @@ def evaluate(
         values |= FUNCTIONS.get(function, own_metric)(sample, metrics)
     verified = {}
     for name, listed in (pairs or {}).items():
-        found = _verify(sample, listed)
-        verified[f"verification_{name}"] = found.accuracy
-        verified[f"verification_{name}_se"] = found.std / math.sqrt(len(found.fold_accuracies) - 1)
+        result = _verify(sample, listed)
+        error = result.std / math.sqrt(len(result.fold_accuracies) - 1)
+        verified |= {f"verification_{name}": result.accuracy, f"verification_{name}_se": error}
     means = {name: values[name] for name in (*METRICS, *extra_metrics)}
     return Metrics({**means, **verified}, {name: per_query[name] for name in METRICS})
 
@@ -248,12 +248,12 @@ def _clusters(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
         "AMI": adjusted_mutual_information,
         "F1": lambda labels, clusters: pairwise_f1(labels, clusters).f1,
     }
-    return {one.name: scores[one.name](classes, clusters) for one in metrics}
+    return {metric.name: scores[metric.name](classes, clusters) for metric in metrics}
 
 
 def _separability(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     ratio = class_separability(sample.embeddings, sample.labels, sample.normalize).ratio
-    return {one.name: ratio for one in metrics}
+    return {metric.name: ratio for metric in metrics}
 
 
 def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
@@ -264,7 +264,7 @@ def _raw_scatter(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
 
 def _verification(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     accuracy = _verify(sample, verification_pairs(sample.labels)).accuracy
-    return {one.name: accuracy for one in metrics}
+    return {metric.name: accuracy for metric in metrics}
 
 
 def _verify(sample: Sample, pairs: Pairs) -> Verification:
@@ -278,7 +278,7 @@ def _verify(sample: Sample, pairs: Pairs) -> Verification:
 def _codes(sample: Sample, metrics: Sequence[Metric]) -> dict[str, float]:
     """Retrieval by binary codes, which are the same in both geometries."""
     x, y, *gallery = _sides(sample.embeddings, sample.labels, sample.queries)
-    depths = [one.depth for one in metrics if one.depth]
+    depths = [metric.depth for metric in metrics if metric.depth]
     values = hamming_retrieval(x, y, depths or [1], *gallery)
     return {f"binary_{name}": value for name, value in values.items()}
 
@@ -301,15 +301,15 @@ def verification_pairs(labels: np.ndarray) -> Pairs:
     draw = np.random.default_rng(0)
     order = np.argsort(labels, kind="stable")
     _, starts, sizes = np.unique(labels[order], return_index=True, return_counts=True)
-    begin, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)  # of each place in the order
-    place = draw.choice(np.flatnonzero(size > 1), PAIRS)
-    step = draw.integers(1, size[place])
-    partner = begin[place] + (place - begin[place] + step) % size[place]
+    begin, size = np.repeat(starts, sizes), np.repeat(sizes, sizes)  # of each position in the order
+    position = draw.choice(np.flatnonzero(size > 1), PAIRS)
+    step = draw.integers(1, size[position])
+    partner = begin[position] + (position - begin[position] + step) % size[position]
     other = draw.integers(0, len(labels), PAIRS)
     stranger = draw.integers(0, len(labels) - size[other])
     stranger += np.where(stranger >= begin[other], size[other], 0)
     mixed = draw.permutation(2 * PAIRS)  # folds are contiguous
-    first = order[np.concatenate((place, other))[mixed]]
+    first = order[np.concatenate((position, other))[mixed]]
     second = order[np.concatenate((partner, stranger))[mixed]]
     return torch.from_numpy(first), torch.from_numpy(second), mixed < PAIRS
 

@@ -224,7 +224,7 @@ def test_another_metric_of_the_validation_classes_may_choose(make: Made) -> None
     campaign = make(protocol=protocol)
     campaign.work()
     results = collect(campaign)
-    assert results.selected_by == "R@2"
+    assert results.selected_by.title == "R@2"
     for record in (*results.methods[0].search, *results.methods[0].reproductions):
         for fold, curve in enumerate(record.curves):
             trained = [(value, -epoch) for epoch, value in curve if epoch > 0]
