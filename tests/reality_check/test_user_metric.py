@@ -119,24 +119,6 @@ def test_results_are_read_without_importing_it(finished: Path, tmp_path: Path) -
     assert "spread (rad)" in (tmp_path / "again" / "report.md").read_text()
 
 
-def test_a_packed_method_without_it_has_an_empty_cell(finished: Path, tmp_path: Path) -> None:
-    tiny = TINY.replace("  selects_by: my_metrics.spread\n", "")
-    plain = "\n".join(line for line in tiny.splitlines() if "final_metrics" not in line)
-    (tmp_path / "plain.yaml").write_text(plain.replace("name: own", "name: plain"))
-    command(tmp_path, "run", "plain.yaml", "--out", "plain")
-    command(tmp_path, "pack", "plain", "--out", "plain.pack")
-    (tmp_path / "my_metrics.py").write_text(METRICS)
-    both = tiny.replace("[quick/contrastive]", "[{from: plain.pack}, quick/triplet_margin]")
-    (tmp_path / "both.yaml").write_text(both)
-    command(tmp_path, "run", "both.yaml", "--out", "both")
-    measured = {row["method"] for row in rows(tmp_path / "both") if "my_metrics" in row["metric"]}
-    assert measured == {"triplet_margin"}
-    report = (tmp_path / "both" / "report.md").read_text()
-    table = report[report.index("spread (rad)") :].splitlines()
-    (cells,) = [line.split("|") for line in table[:6] if line.startswith("| contrastive")]
-    assert cells[-2].strip() == "—"
-
-
 def test_changed_code_is_refused_and_the_source_is_kept(finished: Path) -> None:
     assert (finished / "runs/own/sources/my_metrics.py").read_text() == METRICS
     file = finished / "my_metrics.py"

@@ -75,7 +75,8 @@ class MadeUpRunner:
         queries = {category: _of_queries(draw, mean) for category in wanted}
         path = query_scores_path(self._out_dir, work.method, work.stage, index)
         write_query_scores(path, {c: Metrics({}, scores) for c, scores in queries.items()})
-        return {category: _means(scores) for category, scores in queries.items()}
+        further = dict.fromkeys(self._experiment.protocol.final_metrics, 0.5)
+        return {category: _means(scores) | further for category, scores in queries.items()}
 
 
 def _of_queries(draw: np.random.Generator, mean: float) -> dict[str, Any]:
